@@ -1,0 +1,73 @@
+use std::fmt;
+
+/// The fencing token of one entry: a positive number that grows from entry to entry of one lock.
+///
+/// Laid out so that it fits a signed 64-bit column: the top bit is 0, then 27 bits of epoch, then 36 bits of count. The
+/// protected resource keeps the largest fence it has seen and refuses whatever comes with a smaller one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// How many of the low bits count entries within one epoch.
+    pub const COUNT_BITS: u32 = 36;
+    /// The largest count of one epoch; there an entry is refused, it never wraps.
+    pub const COUNT_MAX: u64 = (1 << Self::COUNT_BITS) - 1;
+    /// The largest epoch.
+    pub const EPOCH_MAX: u64 = (1 << 27) - 1;
+
+    /// A fence from its plain number; the top bit must be 0.
+    pub const fn new(number: u64) -> Self {
+        assert!(number >> 63 == 0, "a fence fits a signed 64-bit integer");
+        Self(number)
+    }
+
+    /// The fence of the `count`-th entry in `epoch`, or `None` where either is past its end.
+    pub const fn compose(epoch: u64, count: u64) -> Option<Self> {
+        if epoch > Self::EPOCH_MAX || count > Self::COUNT_MAX {
+            return None;
+        }
+        Some(Self(epoch << Self::COUNT_BITS | count))
+    }
+
+    /// The plain number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The epoch in front.
+    pub const fn epoch(self) -> u64 {
+        self.0 >> Self::COUNT_BITS
+    }
+
+    /// The count behind the epoch.
+    pub const fn count(self) -> u64 {
+        self.0 & Self::COUNT_MAX
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_come_before_counts() {
+        let old = Fence::compose(1, Fence::COUNT_MAX).unwrap();
+        let new = Fence::compose(2, 0).unwrap();
+        assert!(old < new);
+        assert_eq!((new.epoch(), new.count()), (2, 0));
+    }
+
+    #[test]
+    fn refuses_at_the_end_instead_of_wrapping() {
+        assert_eq!(Fence::compose(1, Fence::COUNT_MAX + 1), None);
+        assert_eq!(Fence::compose(Fence::EPOCH_MAX + 1, 0), None);
+        let last = Fence::compose(Fence::EPOCH_MAX, Fence::COUNT_MAX).unwrap();
+        assert!(i64::try_from(last.get()).is_ok());
+    }
+}

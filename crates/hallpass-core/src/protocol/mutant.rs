@@ -1,0 +1,129 @@
+use std::hash::{Hash, Hasher};
+
+use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol, Span};
+use crate::{Fence, Setup};
+
+/// A bug to plant into any protocol, so that a test can show that a check would notice.
+///
+/// It works from outside, on the inputs and effects, so that the algorithms stay as their papers have them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mutation {
+    /// Every message is sent twice.
+    SendTwice,
+    /// Every REQUEST looks as if it came first: nobody defers.
+    NeverDefer,
+    /// Messages of this kind are never sent.
+    Swallow(&'static str),
+    /// Every timer fires at once.
+    Impatient,
+    /// Every timer waits this many times longer.
+    Slow(u64),
+    /// Every entry carries the same fence.
+    StuckFence,
+    /// Every request is made as a writer's.
+    WritersOnly,
+    /// Whatever chance drew, the lowest value is used.
+    LoadedDice,
+    /// The last effect of a handler that does more than one thing is lost.
+    HalfDone,
+    /// Arrivals of this kind are taken for another's: the instance never hears them.
+    Deaf(&'static str),
+}
+
+/// A protocol with at most one [`Mutation`].
+#[derive(Clone, Debug)]
+pub struct Mutant<P> {
+    inner: P,
+    mutation: Option<Mutation>,
+}
+
+impl<P: PartialEq> PartialEq for Mutant<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl<P: Eq> Eq for Mutant<P> {}
+
+impl<P: Hash> Hash for Mutant<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+impl<P: Protocol> Protocol for Mutant<P> {
+    type Message = P::Message;
+    type Timer = P::Timer;
+    type Options = (P::Options, Option<Mutation>);
+
+    fn parse(options: &Options) -> Result<Self::Options, OptionError> {
+        Ok((P::parse(options)?, None))
+    }
+
+    fn needs((options, _): &Self::Options) -> Needs {
+        P::needs(options)
+    }
+
+    fn draws((options, _): &Self::Options) -> u32 {
+        P::draws(options)
+    }
+
+    fn new(setup: &Setup<'_, Self::Options>) -> Self {
+        let (options, mutation) = setup.options;
+        let Setup { me, view, seat, incarnation, bounds, .. } = *setup;
+        Self { inner: P::new(&Setup { me, view, seat, incarnation, bounds, options }), mutation: *mutation }
+    }
+
+    fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {
+        let Some(mutation) = self.mutation else { return self.inner.handle(input, out) };
+        let Some(input) = mutate_input(mutation, input) else { return };
+        let start = out.len();
+        self.inner.handle(input, out);
+        mutate_effects(mutation, start, out);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        self.inner.request_number()
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.inner.highest_number()
+    }
+}
+
+fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
+    Some(match (mutation, input) {
+        (Mutation::Deaf(kind), Input::Deliver { message, .. }) if message.kind() == kind => return None,
+        (Mutation::NeverDefer, Input::Deliver { from, message }) => Input::Deliver { from, message: message.made_urgent() },
+        (Mutation::WritersOnly, Input::Acquire { draw, .. }) => Input::Acquire { mode: super::Mode::Exclusive, draw },
+        (Mutation::LoadedDice, Input::Acquire { mode, .. }) => Input::Acquire { mode, draw: 0 },
+        (_, input) => input,
+    })
+}
+
+fn mutate_effects<M: Message, T: Copy>(mutation: Mutation, start: usize, out: &mut Effects<M, T>) {
+    if mutation == Mutation::HalfDone && out.len() > start + 1 {
+        out.pop();
+    }
+    for effect in out.split_off(start) {
+        match (mutation, effect) {
+            (Mutation::SendTwice, effect @ (Effect::Send { .. } | Effect::Broadcast { .. })) => {
+                out.extend([effect.clone(), effect]);
+            }
+            (Mutation::Swallow(kind), Effect::Send { message, .. } | Effect::Broadcast { message }) if message.kind() == kind => {}
+            (Mutation::Impatient, Effect::SetTimer { timer, .. }) => {
+                out.push(Effect::SetTimer { timer, after: Span::exactly(0) });
+            }
+            (Mutation::Slow(times), Effect::SetTimer { timer, after }) => {
+                let after = Span { min: after.min * times, max: after.max * times };
+                out.push(Effect::SetTimer { timer, after });
+            }
+            (Mutation::StuckFence, Effect::Enter { .. }) => out.push(Effect::Enter { fence: Fence::new(1) }),
+            (_, effect) => out.push(effect),
+        }
+    }
+}

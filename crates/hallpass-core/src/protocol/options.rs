@@ -1,0 +1,227 @@
+use std::fmt;
+
+use super::Ticks;
+use crate::NodeId;
+
+/// Options as a user gives them: `key=value`, not yet read by any protocol.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pairs: Vec<(String, String)>,
+    /// One T in the driver's ticks, for values such as `0.5T`.
+    pub tick: Ticks,
+    /// The nodes that will take part; some options are a list with a value a node.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Options {
+    /// Reads `key=value` words.
+    pub fn from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        for word in words {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| OptionError(format!("option '{word}' has no value; write key=value")))?;
+            options.set(key.trim(), value.trim())?;
+        }
+        Ok(options)
+    }
+
+    /// Adds one option.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), OptionError> {
+        if self.get(key).is_some() {
+            return Err(OptionError(format!("option '{key}' is given twice")));
+        }
+        self.pairs.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// The value of an option, if given.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The same options with each `key=value` of a text added.
+    pub fn with(mut self, words: &str) -> Result<Self, OptionError> {
+        for (key, value) in Self::from_words(words.split_whitespace())?.pairs {
+            self.set(&key, &value)?;
+        }
+        Ok(self)
+    }
+
+    /// No options yet, for the same run.
+    pub fn emptied(&self) -> Self {
+        Self { pairs: Vec::new(), tick: self.tick, nodes: self.nodes.clone() }
+    }
+
+    /// Takes an option out.
+    pub fn take(&mut self, key: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(k, _)| k == key)?;
+        Some(self.pairs.remove(at).1)
+    }
+
+    /// All of them, as given.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    /// Starts reading them for a protocol.
+    pub fn read(&self, protocol: &'static str) -> Parsed<'_> {
+        Parsed { options: self, protocol, known: Vec::new() }
+    }
+}
+
+/// An option that cannot be taken: one line for people, with the cause and the way out. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError(pub String);
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+/// Reads options one by one and remembers which exist, so that [`finish`](Self::finish) can refuse the rest.
+#[derive(Debug)]
+pub struct Parsed<'a> {
+    options: &'a Options,
+    protocol: &'static str,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Parsed<'a> {
+    /// The text of an option.
+    pub fn text(&mut self, key: &'static str) -> Option<&'a str> {
+        self.known.push(key);
+        self.options.get(key)
+    }
+
+    /// One of several words; the first is the default.
+    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, OptionError> {
+        let Some(text) = self.text(key) else { return Ok(choices[0].1) };
+        choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
+            let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+            OptionError(format!("option {key}={text} is not known; it takes {}", words.join(", ")))
+        })
+    }
+
+    /// `true` or `false`, or nothing.
+    pub fn flag(&mut self, key: &'static str) -> Result<Option<bool>, OptionError> {
+        match self.text(key) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(text) => Err(OptionError(format!("option {key}={text} is not known; it takes true, false"))),
+        }
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, key: &'static str) -> Result<Option<u64>, OptionError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| OptionError(format!("option {key}={text} is not a whole number")))
+    }
+
+    /// A list of whole numbers, one for each node.
+    pub fn number_each_node(&mut self, key: &'static str) -> Result<Option<Vec<u64>>, OptionError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        let numbers: Vec<u64> = text
+            .split(',')
+            .map(|word| word.trim().parse())
+            .collect::<Result<_, _>>()
+            .map_err(|_| OptionError(format!("option {key}={text} is not a list of whole numbers such as 1,2,2")))?;
+        let nodes = self.options.nodes.len();
+        if numbers.len() != nodes {
+            return Err(OptionError(format!(
+                "option {key} has {} numbers for {nodes} nodes; give one for each",
+                numbers.len()
+            )));
+        }
+        Ok(Some(numbers))
+    }
+
+    /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`.
+    pub fn duration(&mut self, key: &'static str) -> Result<Option<Ticks>, OptionError> {
+        let Some(text) = self.text(key) else { return Ok(None) };
+        parse_ticks(text, self.options.tick)
+            .map(Some)
+            .ok_or_else(|| OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T")))
+    }
+
+    /// The traps whose printed text is put back: `as-printed=T1,T5`.
+    pub fn as_printed(&mut self, offered: &[&'static str]) -> Result<Vec<&'static str>, OptionError> {
+        let Some(text) = self.text("as-printed") else { return Ok(Vec::new()) };
+        text.split(',')
+            .map(|trap| {
+                offered.iter().copied().find(|name| *name == trap.trim()).ok_or_else(|| {
+                    let offered = if offered.is_empty() { "none here".to_owned() } else { offered.join(", ") };
+                    OptionError(format!("as-printed={trap}: this trap's printed text cannot be put back; offered: {offered}"))
+                })
+            })
+            .collect()
+    }
+
+    /// True if the option was given at all.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.options.get(key).is_some()
+    }
+
+    /// The options, unread.
+    pub fn options(&self) -> &'a Options {
+        self.options
+    }
+
+    /// Refuses options that were never asked about.
+    pub fn finish(self) -> Result<(), OptionError> {
+        match self.options.pairs().find(|(key, _)| !self.known.contains(key)) {
+            None => Ok(()),
+            Some((key, _)) => Err(OptionError(format!(
+                "{} has no option '{key}' here; it takes {}",
+                self.protocol,
+                self.known.join(", ")
+            ))),
+        }
+    }
+}
+
+fn parse_ticks(text: &str, tick: Ticks) -> Option<Ticks> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().ok()?;
+    let factor = match unit {
+        "T" => tick as f64,
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" => 60e9,
+        _ => return None,
+    };
+    let ticks = number * factor;
+    (ticks.is_finite() && ticks < u64::MAX as f64 / 4.0).then_some(ticks as Ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_durations_in_seconds_and_in_t() {
+        assert_eq!(parse_ticks("250us", 7), Some(250_000));
+        assert_eq!(parse_ticks("1.5T", 1000), Some(1500));
+        for bad in ["", "5", "ms", "1e9s", "-1s", "5parsec", "99999999999999999999s"] {
+            assert_eq!(parse_ticks(bad, 1), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_nobody_asked_about_and_what_comes_twice() {
+        let options = Options::from_words(["colour=red"]).unwrap();
+        let mut parsed = options.read("ricart-agrawala");
+        parsed.text("reply");
+        let error = parsed.finish().unwrap_err().to_string();
+        assert_eq!(error, "ricart-agrawala has no option 'colour' here; it takes reply");
+        assert!(Options::from_words(["a=1", "a=2"]).is_err());
+        assert!(Options::from_words(["a"]).is_err());
+    }
+}

@@ -1,0 +1,128 @@
+use std::fmt;
+
+use crate::protocol::{Message, Mode};
+use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::NodeId;
+
+/// What nodes tell each other in [`RicartAgrawala`](super::RicartAgrawala).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RaMessage {
+    /// I want in.
+    Request {
+        /// The request's sequence number.
+        number: u64,
+        /// How its caller wants to enter.
+        mode: Mode,
+    },
+    /// Go ahead of me.
+    Reply {
+        /// The number of the request it answers; any other is not granted by it.
+        answers: u64,
+        /// The highest number its sender knows, 0 if it does not say (T13).
+        highest: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+    /// Implicit reply: wait, my REPLY will come.
+    Deferred {
+        /// The number of the request that must wait.
+        answers: u64,
+        /// As in REPLY.
+        highest: u64,
+    },
+    /// REPLYs to several nodes at once.
+    ReplyAll {
+        /// The recipients, each with the number of the request that is answered.
+        list: Box<[(NodeId, u64)]>,
+        /// As in REPLY.
+        highest: u64,
+        /// As in REPLY.
+        fence: u64,
+    },
+}
+
+impl Message for RaMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } | Self::ReplyAll { .. } => "REPLY",
+            Self::Deferred { .. } => "DEFERRED",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { number, mode } => {
+                out.push(1);
+                put_number(out, *number);
+                put_mode(out, *mode);
+            }
+            Self::Reply { answers, highest, fence } => {
+                out.push(2);
+                put_numbers(out, [*answers, *highest, *fence]);
+            }
+            Self::Deferred { answers, highest } => {
+                out.push(3);
+                put_numbers(out, [*answers, *highest]);
+            }
+            Self::ReplyAll { list, highest, fence } => {
+                out.push(4);
+                put_number(out, list.len() as u64);
+                for (node, number) in list {
+                    put_number(out, node.0.into());
+                    put_number(out, *number);
+                }
+                put_numbers(out, [*highest, *fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { number: bytes.number()?, mode: read_mode(bytes)? },
+            2 => Self::Reply { answers: bytes.number()?, highest: bytes.number()?, fence: bytes.number()? },
+            3 => Self::Deferred { answers: bytes.number()?, highest: bytes.number()? },
+            4 => Self::ReplyAll {
+                list: bytes.list(|bytes| Ok((bytes.node()?, bytes.number()?)))?,
+                highest: bytes.number()?,
+                fence: bytes.number()?,
+            },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn made_urgent(self) -> Self {
+        match self {
+            Self::Request { mode, .. } => Self::Request { number: 0, mode },
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for RaMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number, mode: Mode::Exclusive } => write!(f, "REQUEST({number})"),
+            Self::Request { number, mode: Mode::Shared } => write!(f, "REQUEST({number}, shared)"),
+            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
+            Self::Deferred { answers, .. } => write!(f, "DEFERRED({answers})"),
+            Self::ReplyAll { list, .. } if list.is_empty() => f.write_str("REPLY(to whom it may concern)"),
+            Self::ReplyAll { list, .. } => {
+                let names: Vec<String> = list.iter().map(|(node, number)| format!("{number} of {node}")).collect();
+                write!(f, "REPLY({})", names.join(", "))
+            }
+        }
+    }
+}
+
+pub(super) fn put_mode(out: &mut Vec<u8>, mode: Mode) {
+    out.push(u8::from(mode == Mode::Shared));
+}
+
+pub(super) fn read_mode(bytes: &mut Reader<'_>) -> Result<Mode, DecodeError> {
+    match bytes.byte()? {
+        0 => Ok(Mode::Exclusive),
+        1 => Ok(Mode::Shared),
+        _ => Err(DecodeError::Unknown),
+    }
+}

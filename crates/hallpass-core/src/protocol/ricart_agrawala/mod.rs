@@ -1,0 +1,469 @@
+//! Ricart and Agrawala, 'An Optimal Algorithm for Mutual Exclusion in Computer Networks', 1981.
+//!
+//! A node that wants in sends REQUEST(number, node) to all others and enters once each has sent a REPLY. Whoever receives
+//! a REQUEST replies at once, unless it wants in itself and comes first by (number, node): then its REPLY waits until it
+//! has left. One round trip, 2(N-1) messages, first come first served.
+//!
+//! | here | the paper | section |
+//! |---|---|---|
+//! | [`RicartAgrawala`] | the algorithm, implicit reply, broadcast, modulo, increments, readers and writers | 2, 6 |
+//! | [`Sequenced`] | order by the broadcast medium | 6.2.1 |
+//! | [`Ring`] | requests that travel a ring | 6.3 |
+//! | [`Classic`] | joining, leaving, failing, coming back | 7 |
+
+mod classic;
+mod classic_message;
+mod message;
+mod ring;
+mod rules;
+mod sequenced;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::constant::Constant;
+use super::{Bounds, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span};
+use crate::{Fence, NodeId, NodeSet, Seat, Setup};
+
+pub use classic::{Classic, ClassicRules, ClassicTimer};
+pub use classic_message::{Body, ClassicMessage};
+pub use message::RaMessage;
+pub use ring::{NoTimer, Ring, RingMessage, RingRules, Travelling};
+pub use rules::Rules;
+pub use sequenced::{Sequenced, SequencedMessage};
+
+use rules::{Clock, FenceRule, Increment, Release};
+
+/// One node's part of the algorithm: the paper's 'shared database'.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct RicartAgrawala {
+    /// `me`.
+    me: NodeId,
+    rules: Constant<(Rules, Bounds)>,
+    /// `NAMES` without `me`, in rising order; N is one more than its length.
+    peers: Arc<[NodeId]>,
+    /// `Highest_Sequence_Number`: of all REQUESTs received **or sent** (T1: the printed code forgets 'sent').
+    highest: u64,
+    /// `Requesting_Critical_Section` and `Our_Sequence_Number`.
+    request: Option<Request>,
+    /// Positions in `peers` whose REPLY is outstanding. A set, not `Outstanding_Reply_Count`: a count counts a repeated
+    /// REPLY twice (T6).
+    awaiting: NodeSet,
+    /// Implicit reply: positions in `peers` that have said DEFERRED, so that their REPLY will come.
+    deferring: NodeSet,
+    /// `Reply_Deferred`, in rising order, with the number of the request that waits: the REPLY will name it.
+    deferred: Vec<(NodeId, u64)>,
+    /// REQUESTs of lower priority whose handling is put off (section 6.5), at most one a peer.
+    held_back: Vec<(NodeId, RaMessage)>,
+    /// The count of the largest fence known.
+    fence: u64,
+    epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Request {
+    number: u64,
+    mode: Mode,
+    inside: bool,
+}
+
+/// The timers of [`RicartAgrawala`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RaTimer {
+    /// Implicit reply: the longest round trip is over, silence means yes.
+    RoundTrip,
+    /// Handle the REQUESTs that were held back.
+    HoldBack,
+    /// As printed (T2): note down a deferral that was decided a moment ago.
+    NoteDeferral(NodeId, u64),
+    /// As printed (T3): note down a number that was received a moment ago.
+    NoteNumber(u64),
+}
+
+type Out = Effects<RaMessage, RaTimer>;
+
+impl Protocol for RicartAgrawala {
+    type Message = RaMessage;
+    type Timer = RaTimer;
+    type Options = Rules;
+
+    fn parse(options: &Options) -> Result<Rules, OptionError> {
+        Rules::parse(options)
+    }
+
+    fn needs(rules: &Rules) -> Needs {
+        rules.needs()
+    }
+
+    fn draws(rules: &Rules) -> u32 {
+        if let Increment::Random(k) = rules.increment { k } else { 1 }
+    }
+
+    fn new(setup: &Setup<'_, Rules>) -> Self {
+        let (request, fence) = match setup.seat {
+            Seat::Nobody => (None, 0),
+            // Number 0 comes before every request of this view, so all of them wait for the holder.
+            Seat::Mine(mode, fence) => (Some(Request { number: 0, mode, inside: true }), fence.count()),
+            Seat::Others(_, fence) => (None, fence.count()),
+        };
+        Self {
+            me: setup.me,
+            highest: Rules::of(&setup.options.clocks, setup.me),
+            rules: Constant::new((setup.options.clone(), setup.bounds)),
+            peers: setup.view.others(setup.me),
+            request,
+            awaiting: NodeSet::new(),
+            deferring: NodeSet::new(),
+            deferred: Vec::new(),
+            held_back: Vec::new(),
+            fence,
+            epoch: setup.view.epoch(),
+        }
+    }
+
+    fn handle(&mut self, input: Input<RaMessage, RaTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { mode, draw } => self.on_acquire(mode, draw, out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message } => self.on_message(from, message, out),
+            Input::Timeout(RaTimer::RoundTrip) => self.on_round_trip_timeout(out),
+            Input::Timeout(RaTimer::HoldBack) => self.on_hold_back_timeout(out),
+            Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.note_deferral(node, number),
+            Input::Timeout(RaTimer::NoteNumber(number)) => self.highest = self.later(self.highest, number),
+            Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.request.is_none() && self.deferred.is_empty() && self.held_back.is_empty()
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.number)
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.highest
+    }
+}
+
+impl RicartAgrawala {
+    /// 'Process which invokes mutual exclusion for this node', first half.
+    fn on_acquire(&mut self, mode: Mode, draw: u32, out: &mut Out) {
+        debug_assert!(self.request.is_none(), "the driver serialises local callers");
+        let number = self.choose_number(draw);
+        self.request = Some(Request { number, mode, inside: false });
+        self.awaiting.fill(self.peers.len());
+        self.deferring = NodeSet::new();
+        if self.peers.is_empty() {
+            return self.enter_if_granted(out);
+        }
+        out.push(Effect::Broadcast { message: RaMessage::Request { number, mode } });
+        if self.rules().implicit {
+            let transit_max = self.rules().transit_max.unwrap_or(self.rules.1.transit_max);
+            let wait = Bounds { transit_max, ..self.rules.1 }.round_trip();
+            out.push(Effect::SetTimer { timer: RaTimer::RoundTrip, after: Span::exactly(wait) });
+        }
+    }
+
+    /// The same process, second half: release, or give up waiting. Late REPLYs to a request given up name its number, so
+    /// they never count for the next one.
+    fn on_release(&mut self, out: &mut Out) {
+        let Some(request) = self.request.take() else { return };
+        if self.rules().implicit && !request.inside {
+            out.push(Effect::CancelTimer(RaTimer::RoundTrip));
+        }
+        if self.rules().printed.has(10) {
+            self.deferred.clear(); // 'No REPLY message', say the slides: who was deferred waits for ever.
+        }
+        if self.rules().release != Release::Unicast && !self.deferred.is_empty() {
+            let listed = self.rules().release == Release::Broadcast;
+            let list = if listed { self.deferred.as_slice().into() } else { Box::default() };
+            self.deferred.clear();
+            let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fence };
+            return out.push(Effect::Broadcast { message });
+        }
+        for at in 0..self.deferred.len() {
+            let (node, number) = self.deferred[at];
+            self.send_reply(node, number, out);
+        }
+        self.deferred.clear();
+    }
+
+    fn on_message(&mut self, from: NodeId, message: RaMessage, out: &mut Out) {
+        match message {
+            RaMessage::Request { number, mode } => {
+                if self.holds_back(from) {
+                    return self.hold_back(from, message, out);
+                }
+                self.on_request(from, number, mode, out);
+            }
+            RaMessage::Reply { answers, highest, fence } => {
+                self.hear(highest);
+                self.on_reply(from, answers, fence, out);
+            }
+            RaMessage::Deferred { answers, highest } => {
+                self.hear(highest);
+                if let (Some(position), true) = (self.position(from), self.is_waiting_for(answers)) {
+                    self.deferring.insert(position);
+                }
+            }
+            RaMessage::ReplyAll { list, highest, fence } => {
+                self.hear(highest);
+                let unlisted = self.rules().release == Release::Unlisted;
+                let mine = list.iter().find(|(node, _)| *node == self.me).map(|(_, number)| *number);
+                // Footnote 2: without the list, whoever waits takes the REPLY to be its own.
+                let answers = if unlisted { self.request.as_ref().map(|request| request.number) } else { mine };
+                if let Some(answers) = answers {
+                    self.on_reply(from, answers, fence, out);
+                }
+            }
+        }
+    }
+
+    /// 'Process which receives REQUEST(k, j) messages', in one atomic step (T2, T3).
+    fn on_request(&mut self, from: NodeId, number: u64, mode: Mode, out: &mut Out) {
+        if self.rules().printed.has(3) {
+            out.push(Effect::SetTimer { timer: RaTimer::NoteNumber(number), after: Span { min: 0, max: u64::MAX } });
+        } else {
+            self.hear_request(number);
+        }
+        if !self.defers(from, number, mode) {
+            return self.send_reply(from, number, out);
+        }
+        if self.rules().printed.has(2) {
+            out.push(Effect::SetTimer { timer: RaTimer::NoteDeferral(from, number), after: Span { min: 0, max: u64::MAX } });
+        } else {
+            self.note_deferral(from, number);
+        }
+        if self.rules().implicit {
+            let message = RaMessage::Deferred { answers: number, highest: self.stamp() };
+            out.push(Effect::Send { to: from, message });
+        }
+    }
+
+    /// The decision table: rules 3 and 5 defer, rules 1, 2 and 4 do not. Section 6.6: readers never defer readers.
+    fn defers(&self, from: NodeId, number: u64, mode: Mode) -> bool {
+        let Some(request) = &self.request else { return false };
+        let we_come_first = match (self.before(request.number, number), request.number == number) {
+            (_, true) => self.me < from,
+            (before, false) => before,
+        };
+        we_come_first && mode.conflicts(request.mode)
+    }
+
+    /// 'Process which receives REPLY messages'.
+    fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
+        self.fence = self.fence.max(fence);
+        if self.rules().printed.has(6) {
+            // As printed: count, whoever sent it and whatever it answers.
+            let any = self.awaiting.iter().next();
+            any.map(|position| self.awaiting.remove(position));
+            return self.enter_if_granted(out);
+        }
+        let Some(position) = self.position(from) else { return };
+        if self.is_waiting_for(answers) && self.awaiting.remove(position) {
+            self.enter_if_granted(out);
+        }
+    }
+
+    fn on_round_trip_timeout(&mut self, out: &mut Out) {
+        for position in 0..self.peers.len() {
+            if !self.deferring.contains(position) {
+                self.awaiting.remove(position);
+            }
+        }
+        self.enter_if_granted(out);
+    }
+
+    fn on_hold_back_timeout(&mut self, out: &mut Out) {
+        for (from, message) in std::mem::take(&mut self.held_back) {
+            let RaMessage::Request { number, mode } = message else { continue };
+            self.on_request(from, number, mode, out);
+        }
+    }
+
+    fn enter_if_granted(&mut self, out: &mut Out) {
+        if !self.awaiting.is_empty() {
+            return;
+        }
+        let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
+        let count = self.fence + 1;
+        let fence = match self.rules.0.fence {
+            FenceRule::Replies => Fence::compose(self.epoch, count),
+            FenceRule::Ticket => ticket(request.number, self.me),
+            FenceRule::Off => Some(Fence::new(1)),
+        };
+        // At its very end a fence refuses; it never wraps.
+        let Some(fence) = fence else { return };
+        request.inside = true;
+        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
+        if request.mode == Mode::Exclusive && self.rules.0.fence == FenceRule::Replies {
+            self.fence = count;
+        }
+        if self.rules().clock == Clock::Lamport {
+            self.highest += 1;
+        }
+        if self.rules().implicit {
+            out.push(Effect::CancelTimer(RaTimer::RoundTrip));
+        }
+        out.push(Effect::Enter { fence });
+    }
+
+    fn send_reply(&mut self, to: NodeId, answers: u64, out: &mut Out) {
+        if self.rules().implicit && !self.deferred.iter().any(|(node, number)| (*node, *number) == (to, answers)) {
+            return; // Section 6.1: saying nothing says yes. Only who was told DEFERRED needs the REPLY.
+        }
+        let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fence };
+        out.push(Effect::Send { to, message });
+    }
+
+    fn note_deferral(&mut self, from: NodeId, number: u64) {
+        match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
+            // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
+            Ok(at) => self.deferred[at].1 = self.later(self.deferred[at].1, number),
+            Err(at) => self.deferred.insert(at, (from, number)),
+        }
+    }
+
+    /// Section 6.5: a node of higher priority may put a REQUEST off while it wants in itself, for a bounded time (T14).
+    fn holds_back(&self, from: NodeId) -> bool {
+        let priority = |node| Rules::of(&self.rules().priorities, node);
+        self.rules().hold_back.is_some() && self.request.is_some() && priority(self.me) < priority(from)
+    }
+
+    fn hold_back(&mut self, from: NodeId, message: RaMessage, out: &mut Out) {
+        if self.held_back.is_empty() {
+            let after = Span::exactly(self.rules().hold_back.unwrap_or(0));
+            out.push(Effect::SetTimer { timer: RaTimer::HoldBack, after });
+        }
+        self.held_back.retain(|(node, _)| *node != from);
+        self.held_back.push((from, message));
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules.0
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.peers.binary_search(&node).ok()
+    }
+
+    fn is_waiting_for(&self, number: u64) -> bool {
+        self.request.as_ref().is_some_and(|request| request.number == number && !request.inside)
+    }
+}
+
+/// What section 7 needs of the algorithm: a list of participants that changes while it runs.
+impl RicartAgrawala {
+    /// Puts a node on the list. A request that is outstanding does not wait for it.
+    fn add_peer(&mut self, node: NodeId) {
+        if let Err(at) = self.peers.binary_search(&node) {
+            let mut peers = self.peers.to_vec();
+            peers.insert(at, node);
+            self.replace_peers(peers);
+        }
+    }
+
+    /// Takes a node off the list. 'Any node which is awaiting a REPLY message from the failed node should pretend that a
+    /// REPLY was received.'
+    fn remove_peer(&mut self, node: NodeId, out: &mut Out) {
+        self.replace_peers(self.peers.iter().copied().filter(|peer| *peer != node).collect());
+        self.deferred.retain(|(peer, _)| *peer != node);
+        self.held_back.retain(|(peer, _)| *peer != node);
+        self.enter_if_granted(out);
+    }
+
+    fn replace_peers(&mut self, peers: Vec<NodeId>) {
+        let awaited = self.awaited();
+        self.peers = peers.into();
+        self.awaiting = NodeSet::new();
+        for node in awaited {
+            if let Some(position) = self.position(node) {
+                self.awaiting.insert(position);
+            }
+        }
+    }
+
+    /// The nodes whose REPLY is outstanding: the paper's `Awaiting_Reply`.
+    fn awaited(&self) -> Vec<NodeId> {
+        self.awaiting.iter().map(|position| self.peers[position]).collect()
+    }
+
+    /// The request that waits, if one does.
+    fn waiting(&self) -> Option<(u64, Mode)> {
+        self.request.as_ref().filter(|request| !request.inside).map(|request| (request.number, request.mode))
+    }
+}
+
+/// Numbers: sections 6.4 and 6.5, and the Lamport clocks of the Carnegie Mellon notes.
+impl RicartAgrawala {
+    fn choose_number(&mut self, draw: u32) -> u64 {
+        if self.rules().clock == Clock::Lamport {
+            return self.stamp();
+        }
+        let step = match self.rules().increment {
+            Increment::Unit => 1,
+            Increment::Random(k) => 1 + u64::from(draw % k),
+            Increment::Priority => Rules::of(&self.rules().priorities, self.me),
+        };
+        let number = self.highest + step;
+        let number = self.rules().modulus.map_or(number, |modulus| number % modulus);
+        if !self.rules().printed.has(1) {
+            self.highest = number;
+        }
+        number
+    }
+
+    /// True if number `a` comes before `b`. Modulo: 'the smaller number should be increased by M if the difference is N or more'.
+    fn before(&self, a: u64, b: u64) -> bool {
+        match self.rules().modulus {
+            Some(_) if a.abs_diff(b) > self.peers.len() as u64 => a > b,
+            _ => a < b,
+        }
+    }
+
+    fn later(&self, a: u64, b: u64) -> u64 {
+        if self.before(a, b) { b } else { a }
+    }
+
+    /// Takes note of the number of a received REQUEST.
+    fn hear_request(&mut self, number: u64) {
+        match self.rules().clock {
+            Clock::Sequence => self.highest = self.later(self.highest, number),
+            Clock::Lamport => self.hear(number),
+        }
+    }
+
+    /// Takes note of the number that another message carries, if it does.
+    fn hear(&mut self, stamp: u64) {
+        match self.rules().clock {
+            Clock::Sequence => self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest },
+            Clock::Lamport => self.highest = self.highest.max(stamp / self.radix()) + 1,
+        }
+    }
+
+    /// What a message carries besides what it says: the highest number known (T13), or the Lamport time of its sending.
+    fn stamp(&mut self) -> u64 {
+        match self.rules().clock {
+            Clock::Sequence if self.rules().reply_number => self.highest,
+            Clock::Sequence => 0,
+            Clock::Lamport => {
+                self.highest += 1;
+                self.highest * self.radix() + u64::from(self.me.0)
+            }
+        }
+    }
+
+    /// 10 in the notes, where process numbers have one digit; enough digits for the largest id in general.
+    fn radix(&self) -> u64 {
+        let largest = self.peers.last().map_or(self.me, |peer| self.me.max(*peer));
+        10u64.pow(largest.0.checked_ilog10().map_or(1, |digits| digits + 1))
+    }
+}
+
+/// A fence from a request's own number and node; `None` at its end.
+fn ticket(number: u64, node: NodeId) -> Option<Fence> {
+    (number < 1 << 31).then(|| Fence::new(number << 32 | u64::from(node.0)))
+}

@@ -1,0 +1,197 @@
+//! Section 6.2.1: where the broadcast medium puts all messages into one order, that order replaces sequence numbers.
+//!
+//! Everybody hears every REQUEST and REPLY, the sender included, in the same order, and so keeps the same queue. Who is
+//! at its head is inside. One REQUEST and one REPLY, both broadcast: two messages an entry, whatever N is.
+
+use std::fmt;
+
+use super::message::{put_mode, read_mode};
+use super::ring::NoTimer;
+use crate::protocol::{Effect, Effects, Input, Medium, Message, Mode, Needs, OptionError, Options, Protocol};
+use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::{Fence, NodeId, Seat, Setup};
+
+/// One node that listens to the medium.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sequenced {
+    me: NodeId,
+    alone: bool,
+    /// REQUESTs heard whose REPLY has not been heard, in the medium's order: at most two a node.
+    queue: Vec<(NodeId, u64, Mode)>,
+    request: Option<Request>,
+    /// How many requests this node has made: it names them, it does not order them.
+    made: u64,
+    fence: u64,
+    epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Request {
+    id: u64,
+    mode: Mode,
+    inside: bool,
+}
+
+/// What nodes tell all others in [`Sequenced`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SequencedMessage {
+    /// I want in.
+    Request {
+        /// Which of the sender's requests it is.
+        id: u64,
+        /// How it wants to enter.
+        mode: Mode,
+    },
+    /// I have left, or want in no more.
+    Reply {
+        /// Which of the sender's own requests is over.
+        id: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+}
+
+type Out = Effects<SequencedMessage, NoTimer>;
+
+impl Protocol for Sequenced {
+    type Message = SequencedMessage;
+    type Timer = NoTimer;
+    type Options = ();
+
+    fn parse(options: &Options) -> Result<(), OptionError> {
+        let mut parsed = options.read("ricart-agrawala medium=sequenced");
+        parsed.choice("request", &[("broadcast", ())])?;
+        parsed.finish()
+    }
+
+    fn needs((): &()) -> Needs {
+        Needs {
+            medium: Medium::Sequenced,
+            no_loss: Some("medium=sequenced is about a medium that everybody hears; one that loses messages has no common order"),
+            ..Needs::default()
+        }
+    }
+
+    fn new(setup: &Setup<'_, ()>) -> Self {
+        let (request, fence) = match setup.seat {
+            Seat::Nobody => (None, 0),
+            Seat::Mine(mode, fence) => (Some(Request { id: 0, mode, inside: true }), fence.count()),
+            Seat::Others(_, fence) => (None, fence.count()),
+        };
+        Self {
+            me: setup.me,
+            alone: setup.view.members().len() <= 1,
+            queue: request.iter().map(|request| (setup.me, request.id, request.mode)).collect(),
+            request,
+            made: 0,
+            fence,
+            epoch: setup.view.epoch(),
+        }
+    }
+
+    fn handle(&mut self, input: Input<SequencedMessage, NoTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { mode, .. } => self.on_acquire(mode, out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message: SequencedMessage::Request { id, mode } } => {
+                self.queue.push((from, id, mode));
+                self.enter_if_first(out);
+            }
+            Input::Deliver { from, message: SequencedMessage::Reply { id, fence } } => {
+                self.fence = self.fence.max(fence);
+                self.queue.retain(|(node, other, _)| (*node, *other) != (from, id));
+                self.enter_if_first(out);
+            }
+            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.request.is_none() && self.queue.is_empty()
+    }
+}
+
+impl Sequenced {
+    fn on_acquire(&mut self, mode: Mode, out: &mut Out) {
+        debug_assert!(self.request.is_none(), "the driver serialises local callers");
+        self.made += 1;
+        self.request = Some(Request { id: self.made, mode, inside: false });
+        if self.alone {
+            self.queue.push((self.me, self.made, mode));
+            return self.enter_if_first(out);
+        }
+        out.push(Effect::Broadcast { message: SequencedMessage::Request { id: self.made, mode } });
+    }
+
+    fn on_release(&mut self, out: &mut Out) {
+        let Some(request) = self.request.take() else { return };
+        if self.alone {
+            return self.queue.clear();
+        }
+        out.push(Effect::Broadcast { message: SequencedMessage::Reply { id: request.id, fence: self.fence } });
+    }
+
+    /// 'REPLYs are only needed from those other nodes which have themselves successfully broadcast a prior REQUEST.'
+    fn enter_if_first(&mut self, out: &mut Out) {
+        let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
+        let mine = self.queue.iter().position(|(node, id, _)| (*node, *id) == (self.me, request.id));
+        let Some(mine) = mine else { return };
+        if self.queue[..mine].iter().any(|(_, _, mode)| mode.conflicts(request.mode)) {
+            return;
+        }
+        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        request.inside = true;
+        if request.mode == Mode::Exclusive {
+            self.fence += 1;
+        }
+        out.push(Effect::Enter { fence });
+    }
+}
+
+impl Message for SequencedMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { id, mode } => {
+                out.push(1);
+                put_number(out, *id);
+                put_mode(out, *mode);
+            }
+            Self::Reply { id, fence } => {
+                out.push(2);
+                put_numbers(out, [*id, *fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { id: bytes.number()?, mode: read_mode(bytes)? },
+            2 => Self::Reply { id: bytes.number()?, fence: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn made_urgent(self) -> Self {
+        match self {
+            Self::Request { id, .. } => Self::Request { id, mode: Mode::Shared },
+            reply => reply,
+        }
+    }
+}
+
+impl fmt::Display for SequencedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { id, mode: Mode::Exclusive } => write!(f, "REQUEST(#{id})"),
+            Self::Request { id, mode: Mode::Shared } => write!(f, "REQUEST(#{id}, shared)"),
+            Self::Reply { id, .. } => write!(f, "REPLY(#{id})"),
+        }
+    }
+}

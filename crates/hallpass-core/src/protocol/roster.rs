@@ -1,0 +1,97 @@
+use std::fmt;
+
+use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use super::{OptionError, Options, Protocol};
+
+/// Something to do with a protocol that was chosen at run time.
+pub trait Visitor {
+    /// What it gives back.
+    type Output;
+    /// Does it, with the protocol's type known.
+    fn visit<P: Protocol + 'static>(self) -> Self::Output
+    where
+        P::Message: Send,
+        P::Timer: Send,
+        P: Send;
+}
+
+/// Makes the enum of all protocols and the one place where a run-time choice becomes a type.
+macro_rules! roster {
+    ($($(#[$doc:meta])* $kind:ident: $protocol:ty = $name:literal $(where $key:literal is $value:literal)?;)*) => {
+        /// Every protocol there is. A user picks one by name; some options pick another machine under the same name.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Kind { $($(#[$doc])* $kind),* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// The name users type.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name),* }
+            }
+
+            /// The option that selects this machine, for those that share a name.
+            fn selector(self) -> Option<(&'static str, &'static str)> {
+                match self { $(Kind::$kind => [$(($key, $value))?].first().copied()),* }
+            }
+
+            /// Calls the visitor with the protocol's type.
+            pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+                match self { $(Kind::$kind => visitor.visit::<$protocol>()),* }
+            }
+        }
+    };
+}
+
+roster! {
+    /// Ricart and Agrawala 1981, sections 2 and 6.
+    RicartAgrawala: RicartAgrawala = "ricart-agrawala";
+    /// The same with section 7: joining, leaving, failures.
+    RicartAgrawalaClassic: Classic = "ricart-agrawala" where "membership" is "classic";
+    /// Section 6.2.1: the medium's order instead of sequence numbers.
+    RicartAgrawalaSequenced: Sequenced = "ricart-agrawala" where "medium" is "sequenced";
+    /// Section 6.3: around a ring.
+    RicartAgrawalaRing: Ring = "ricart-agrawala-ring";
+}
+
+impl Kind {
+    /// Finds the protocol for a name and its options, and takes the option that selected it out of them.
+    pub fn select(name: &str, options: &mut Options) -> Result<Self, OptionError> {
+        let mut named = Self::ALL.iter().copied().filter(|kind| kind.name() == name);
+        let Some(plain) = named.next() else {
+            let mut names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            names.dedup();
+            return Err(OptionError(format!("there is no protocol '{name}'; there are {}", names.join(", "))));
+        };
+        let selected = named.find(|kind| kind.selector().is_some_and(|(key, value)| options.get(key) == Some(value)));
+        if let Some((key, _)) = selected.and_then(Self::selector) {
+            options.take(key);
+        }
+        Ok(selected.unwrap_or(plain))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.selector() {
+            None => f.write_str(self.name()),
+            Some((key, value)) => write!(f, "{} {key}={value}", self.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_select_the_machine_behind_a_name() {
+        let mut options = Options::from_words(["membership=classic", "hsn=ask"]).unwrap();
+        assert_eq!(Kind::select("ricart-agrawala", &mut options), Ok(Kind::RicartAgrawalaClassic));
+        assert_eq!(options.pairs().collect::<Vec<_>>(), [("hsn", "ask")]);
+        assert_eq!(Kind::select("ricart-agrawala", &mut Options::default()), Ok(Kind::RicartAgrawala));
+        let error = Kind::select("paxos", &mut Options::default()).unwrap_err().to_string();
+        assert_eq!(error, "there is no protocol 'paxos'; there are ricart-agrawala, ricart-agrawala-ring");
+    }
+}

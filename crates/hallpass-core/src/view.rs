@@ -1,0 +1,70 @@
+use std::sync::Arc;
+
+use crate::protocol::{Bounds, Mode};
+use crate::{Fence, NodeId};
+
+/// An agreed list of members with a number, the epoch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct View {
+    epoch: u64,
+    members: Arc<[NodeId]>,
+}
+
+impl View {
+    /// A first view of these members; order and repetition do not matter.
+    pub fn new(members: impl IntoIterator<Item = NodeId>) -> Self {
+        let mut members: Vec<NodeId> = members.into_iter().collect();
+        members.sort_unstable();
+        members.dedup();
+        Self { epoch: 0, members: members.into() }
+    }
+
+    /// The view's number.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The same members under another number.
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// The members, in rising order of their ids.
+    pub fn members(&self) -> &[NodeId] {
+        &self.members
+    }
+
+    /// The members but one, in rising order.
+    pub fn others(&self, me: NodeId) -> Arc<[NodeId]> {
+        self.members.iter().copied().filter(|member| *member != me).collect()
+    }
+}
+
+/// Who holds a lock when an instance of its protocol starts, as a view change reported it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Seat {
+    /// Nobody holds the lock.
+    Nobody,
+    /// This node holds it; in shared mode others may too.
+    Mine(Mode, Fence),
+    /// One or more other nodes hold it.
+    Others(Mode, Fence),
+}
+
+/// What a protocol instance is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a, O> {
+    /// The node it runs on.
+    pub me: NodeId,
+    /// The members, this node among them unless it has yet to join.
+    pub view: &'a View,
+    /// Who holds the lock at the start.
+    pub seat: Seat,
+    /// How often this node has been started before.
+    pub incarnation: u32,
+    /// What the driver promises about time.
+    pub bounds: Bounds,
+    /// The protocol's own options.
+    pub options: &'a O,
+}

@@ -1,0 +1,219 @@
+//! How messages look on the wire: a frame with a length, a version and an envelope, then varints.
+//!
+//! ```text
+//! length: u32 big endian | version: u8 | epoch | from | incarnation of from | incarnation of to | lock name | message
+//! ```
+//!
+//! Everything after the version is a varint, but for the name's bytes. What comes from a peer is data: every length is
+//! checked before anything is allocated, and no input makes the decoder panic.
+
+use std::fmt;
+
+use crate::{Message, NodeId};
+
+/// The version this code speaks.
+pub const VERSION: u8 = 1;
+/// No frame is longer than this; a longer one is refused before it is read.
+pub const FRAME_MAX: usize = 64 * 1024;
+/// No lock name is longer than this.
+pub const NAME_MAX: usize = 255;
+/// No list inside a message is longer than this.
+pub const LIST_MAX: u64 = 4096;
+
+/// Why bytes are no message. The bytes were dropped and nothing else has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes end in the middle of something: more may come, or the peer cut them off.
+    Truncated,
+    /// A length is above its limit.
+    TooLong,
+    /// There are bytes left after the message.
+    Trailing,
+    /// A kind of message, or a value inside one, that this version does not know.
+    Unknown,
+    /// The peer speaks another version.
+    Version(u8),
+    /// A number does not fit its type, or was written with more bytes than it needs.
+    Number,
+    /// A lock name that is empty or not UTF-8.
+    Name,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the message is cut off"),
+            Self::TooLong => f.write_str("the message is longer than the limit"),
+            Self::Trailing => f.write_str("the message has bytes after its end"),
+            Self::Unknown => f.write_str("the message is of an unknown kind"),
+            Self::Version(version) => write!(f, "the peer speaks version {version}, this node {VERSION}"),
+            Self::Number => f.write_str("the message holds a malformed number"),
+            Self::Name => f.write_str("the lock name is empty or not UTF-8"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// A cursor over received bytes.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the first byte.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (first, rest) = self.bytes.split_first().ok_or(DecodeError::Truncated)?;
+        self.bytes = rest;
+        Ok(*first)
+    }
+
+    /// A varint: seven bits a byte, the lowest first. One value has one encoding.
+    pub fn number(&mut self) -> Result<u64, DecodeError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                return Err(DecodeError::Number);
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                let padded = byte == 0 && shift > 0;
+                return if padded { Err(DecodeError::Number) } else { Ok(value) };
+            }
+        }
+        Err(DecodeError::Number)
+    }
+
+    /// A varint that fits 32 bits.
+    pub fn short(&mut self) -> Result<u32, DecodeError> {
+        u32::try_from(self.number()?).map_err(|_| DecodeError::Number)
+    }
+
+    /// A node's id.
+    pub fn node(&mut self) -> Result<NodeId, DecodeError> {
+        self.short().map(NodeId)
+    }
+
+    /// A list: its length, checked, then its items.
+    pub fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>) -> Result<Box<[T]>, DecodeError> {
+        let length = self.number()?;
+        // An item takes a byte at the least, so a length beyond the bytes left is a lie.
+        if length > LIST_MAX || length > self.bytes.len() as u64 {
+            return Err(if length > LIST_MAX { DecodeError::TooLong } else { DecodeError::Truncated });
+        }
+        (0..length).map(|_| item(self)).collect()
+    }
+
+    /// This many bytes.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.bytes.split_at_checked(length).ok_or(DecodeError::Truncated)?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    /// Nothing may be left.
+    pub fn finish(self) -> Result<(), DecodeError> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
+    }
+}
+
+/// Appends a varint.
+pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends several varints.
+pub fn put_numbers<const K: usize>(out: &mut Vec<u8>, numbers: [u64; K]) {
+    for number in numbers {
+        put_number(out, number);
+    }
+}
+
+/// A message with what every message needs around it: the lock it is about, the view and the lives it belongs to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Envelope<'a, M> {
+    /// The view's number.
+    pub epoch: u64,
+    /// The sender.
+    pub from: NodeId,
+    /// The sender's incarnation.
+    pub incarnation: u32,
+    /// The receiver's incarnation as the sender knows it; 0 while unknown or first.
+    pub to_incarnation: u32,
+    /// The lock's name: 1 to 255 bytes of UTF-8.
+    pub lock: &'a str,
+    /// What the protocol says.
+    pub message: M,
+}
+
+impl<'a, M: Message> Envelope<'a, M> {
+    /// Appends a whole frame, length first; refuses what its receiver would.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        if self.lock.is_empty() {
+            return Err(DecodeError::Name);
+        }
+        if self.lock.len() > NAME_MAX {
+            return Err(DecodeError::TooLong);
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.push(VERSION);
+        put_number(out, self.epoch);
+        put_number(out, self.from.0.into());
+        put_number(out, self.incarnation.into());
+        put_number(out, self.to_incarnation.into());
+        put_number(out, self.lock.len() as u64);
+        out.extend_from_slice(self.lock.as_bytes());
+        self.message.encode(out);
+        let length = out.len() - start - 4;
+        if length > FRAME_MAX {
+            out.truncate(start);
+            return Err(DecodeError::TooLong);
+        }
+        out[start..start + 4].copy_from_slice(&(length as u32).to_be_bytes());
+        Ok(())
+    }
+
+    /// Reads one frame from the front of a buffer and tells how many bytes it took.
+    pub fn decode(buffer: &'a [u8]) -> Result<(Self, usize), DecodeError> {
+        let header = buffer.first_chunk::<4>().ok_or(DecodeError::Truncated)?;
+        let length = u32::from_be_bytes(*header) as usize;
+        if length > FRAME_MAX {
+            return Err(DecodeError::TooLong);
+        }
+        let mut bytes = Reader::new(buffer.get(4..4 + length).ok_or(DecodeError::Truncated)?);
+        let version = bytes.byte()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let (epoch, from) = (bytes.number()?, bytes.node()?);
+        let (incarnation, to_incarnation) = (bytes.short()?, bytes.short()?);
+        let name_length = bytes.number()?;
+        if name_length > NAME_MAX as u64 {
+            return Err(DecodeError::TooLong);
+        }
+        let lock = std::str::from_utf8(bytes.take(name_length as usize)?).map_err(|_| DecodeError::Name)?;
+        if lock.is_empty() {
+            return Err(DecodeError::Name);
+        }
+        let message = M::decode(&mut bytes)?;
+        bytes.finish()?;
+        Ok((Self { epoch, from, incarnation, to_incarnation, lock, message }, 4 + length))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! The laboratory's worlds for the state machines of `hallpass-core`.
+//!
+//! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed decides everything.
+//! - [`Stage`] leaves every next step open: the checker takes all of them, a scenario names one.
+//!
+//! Both watch the same [`oracle`]s and write the same [`trace`]s.
+//!
+//! ```
+//! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
+//! use hallpass_sim::{Config, World};
+//!
+//! let report = World::<RicartAgrawala>::new(&Config { entries: 100, ..Config::of_nodes(5) }, &Rules::default()).run();
+//! assert_eq!(report.messages, 100 * 2 * (5 - 1));
+//! assert!(report.violations.is_empty());
+//! ```
+
+mod config;
+mod duration;
+mod faults;
+mod latency;
+pub mod oracle;
+mod queue;
+mod report;
+mod rng;
+mod stage;
+pub mod trace;
+mod world;
+
+pub use config::{Config, ConfigError, Load, Order};
+pub use duration::{format_duration, parse_duration};
+pub use faults::{Deed, Faults};
+pub use latency::Latency;
+pub use report::{Delays, Report, Response, Spread};
+pub use rng::Rng;
+pub use stage::{Limits, Rig, Scratch, Stage, Step};
+pub use world::World;

@@ -1,0 +1,82 @@
+use hallpass_core::{Mode, NodeId};
+
+use super::Violation;
+
+/// Mutual exclusion: an exclusive entry is alone, shared ones are alone with each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Exclusion {
+    writer: Option<NodeId>,
+    writers: u32,
+    readers: u32,
+}
+
+impl Exclusion {
+    /// A node enters; says so if somebody is inside whom it may not meet.
+    pub fn on_enter(&mut self, node: NodeId, mode: Mode) -> Option<Violation> {
+        let conflict = self.writers > 0 || (mode == Mode::Exclusive && self.readers > 0);
+        let violation = conflict.then(|| Violation { property: "exclusion", text: self.describe(node) });
+        match mode {
+            Mode::Exclusive => {
+                self.writers += 1;
+                self.writer = Some(node);
+            }
+            Mode::Shared => self.readers += 1,
+        }
+        violation
+    }
+
+    /// A node leaves, or dies inside.
+    pub fn on_exit(&mut self, mode: Mode) {
+        match mode {
+            Mode::Exclusive => self.writers -= 1,
+            Mode::Shared => self.readers -= 1,
+        }
+        if self.writers == 0 {
+            self.writer = None;
+        }
+    }
+
+    /// True if nobody is inside.
+    pub fn is_free(&self) -> bool {
+        self.writers == 0 && self.readers == 0
+    }
+
+    fn describe(&self, node: NodeId) -> String {
+        match self.writer {
+            Some(writer) => format!("node {node} entered while node {writer} was inside"),
+            None => format!("node {node} entered exclusively while {} readers were inside", self.readers),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_writers_are_caught() {
+        let mut oracle = Exclusion::default();
+        assert_eq!(oracle.on_enter(NodeId(1), Mode::Exclusive), None);
+        let violation = oracle.on_enter(NodeId(2), Mode::Exclusive).unwrap();
+        assert_eq!(violation.to_string(), "exclusion: node 2 entered while node 1 was inside");
+    }
+
+    #[test]
+    fn a_writer_among_readers_is_caught_and_readers_are_not() {
+        let mut oracle = Exclusion::default();
+        assert_eq!(oracle.on_enter(NodeId(1), Mode::Shared), None);
+        assert_eq!(oracle.on_enter(NodeId(2), Mode::Shared), None);
+        assert!(oracle.on_enter(NodeId(3), Mode::Exclusive).is_some());
+        assert!(oracle.on_enter(NodeId(4), Mode::Shared).is_some(), "a reader may not join a writer");
+    }
+
+    #[test]
+    fn one_after_the_other_is_fine() {
+        let mut oracle = Exclusion::default();
+        for node in 1..4 {
+            assert_eq!(oracle.on_enter(NodeId(node), Mode::Exclusive), None);
+            oracle.on_exit(Mode::Exclusive);
+        }
+        assert!(oracle.is_free());
+    }
+}

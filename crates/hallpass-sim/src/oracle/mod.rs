@@ -1,0 +1,30 @@
+//! What must hold in every run, one file each. Each has a test that feeds it a violation and sees it caught.
+
+mod exclusion;
+mod fence;
+mod messages;
+mod overtaking;
+mod progress;
+
+use std::fmt;
+
+pub use exclusion::Exclusion;
+pub use fence::FenceOrder;
+pub use messages::{MessageCount, PerEntry};
+pub use overtaking::Overtaking;
+pub use progress::Progress;
+
+/// Something that must not happen, and did.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Violation {
+    /// The property that was violated, such as `exclusion`.
+    pub property: &'static str,
+    /// What happened, in a line.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.property, self.text)
+    }
+}

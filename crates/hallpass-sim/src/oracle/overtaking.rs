@@ -1,0 +1,56 @@
+use hallpass_core::NodeId;
+
+use super::Violation;
+
+/// How often a request is overtaken: entries by others between its issue and its own entry.
+#[derive(Clone, Debug)]
+pub struct Overtaking {
+    entries: u64,
+    bound: Option<u64>,
+    worst: u64,
+}
+
+impl Overtaking {
+    /// With a bound that no request may exceed, if there is one.
+    pub fn new(bound: Option<u64>) -> Self {
+        Self { entries: 0, bound, worst: 0 }
+    }
+
+    /// A request is issued; what to remember until its entry.
+    pub fn on_request(&self) -> u64 {
+        self.entries
+    }
+
+    /// The request that was issued then enters now.
+    pub fn on_enter(&mut self, node: NodeId, issued: u64) -> Option<Violation> {
+        let overtakes = self.entries - issued;
+        self.entries += 1;
+        self.worst = self.worst.max(overtakes);
+        let bound = self.bound.filter(|bound| overtakes > *bound)?;
+        let text = format!("node {node} was overtaken {overtakes} times, at most {bound} are allowed");
+        Some(Violation { property: "overtaking", text })
+    }
+
+    /// The most that any request was overtaken.
+    pub fn worst(&self) -> u64 {
+        self.worst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_overtake_too_many_is_caught() {
+        let mut oracle = Overtaking::new(Some(1));
+        let waits = oracle.on_request();
+        for node in [2, 3] {
+            let issued = oracle.on_request();
+            assert_eq!(oracle.on_enter(NodeId(node), issued), None);
+        }
+        let violation = oracle.on_enter(NodeId(1), waits).unwrap();
+        assert_eq!(violation.to_string(), "overtaking: node 1 was overtaken 2 times, at most 1 are allowed");
+        assert_eq!(oracle.worst(), 2);
+    }
+}

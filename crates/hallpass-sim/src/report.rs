@@ -1,0 +1,117 @@
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use crate::oracle::Violation;
+use crate::trace::Trace;
+
+/// What a simulated run measured. Delays are in T. The JSON keys are a contract.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The protocol's name.
+    pub protocol: String,
+    /// How many nodes took part at the start.
+    pub nodes: usize,
+    /// The seed that decides the run.
+    pub seed: u64,
+    /// Entries to the critical section.
+    pub entries: u64,
+    /// Protocol messages sent.
+    pub messages: u64,
+    /// The same, an entry.
+    pub messages_per_entry: f64,
+    /// The same, by the papers' names.
+    #[serde(serialize_with = "as_map")]
+    pub messages_by_kind: Vec<(&'static str, u64)>,
+    /// From a release to the next entry, where somebody was waiting.
+    pub sync_delay: Delays,
+    /// From the issue of a request to its entry.
+    pub response_time: Response,
+    /// Entries of each node.
+    #[serde(serialize_with = "as_map")]
+    pub entries_by_node: Vec<(u32, u64)>,
+    /// The most that one request was overtaken.
+    pub max_overtakes: u64,
+    /// What the simulator handled: deliveries, timers, requests, entries, exits, faults.
+    pub events: u64,
+    /// What must not happen and did.
+    #[serde(serialize_with = "as_texts")]
+    pub violations: Vec<Violation>,
+    /// The widest gap between the numbers of outstanding requests.
+    #[serde(skip)]
+    pub spread: Spread,
+    /// Every event, if the run was asked to keep them.
+    #[serde(skip)]
+    pub trace: Option<Trace>,
+    /// Requests given up because their node died or left.
+    #[serde(skip)]
+    pub abandoned: u64,
+    /// How long the run took in virtual time, in T.
+    #[serde(skip)]
+    pub duration: f64,
+}
+
+/// Mean and maximum, in T.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Delays {
+    /// The mean.
+    pub mean: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// A distribution, in T.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Response {
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// What one in a hundred exceeds.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// Sequence numbers seen while they were outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// The widest gap between the lowest and the highest at one moment.
+    pub widest: u64,
+}
+
+impl Response {
+    pub(crate) fn of(times: &mut [u64], tick: f64) -> Self {
+        if times.is_empty() {
+            return Self::default();
+        }
+        times.sort_unstable();
+        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize] as f64 / tick;
+        let sum: f64 = times.iter().map(|time| *time as f64).sum();
+        Self { mean: sum / times.len() as f64 / tick, p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+fn as_map<K: Serialize, S: Serializer>(pairs: &[(K, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(pairs.len()))?;
+    for (key, value) in pairs {
+        map.serialize_entry(key, value)?;
+    }
+    map.end()
+}
+
+fn as_texts<S: Serializer>(violations: &[Violation], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(violations.iter().map(Violation::to_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_a_known_list() {
+        let mut times: Vec<u64> = (1..=101).rev().collect();
+        let response = Response::of(&mut times, 1.0);
+        assert_eq!(response, Response { mean: 51.0, p50: 51.0, p99: 100.0, max: 101.0 });
+        assert_eq!(Response::of(&mut [], 1.0), Response::default());
+    }
+}

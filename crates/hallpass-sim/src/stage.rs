@@ -1,0 +1,649 @@
+use std::fmt;
+
+use hallpass_core::protocol::{Medium, Needs};
+use hallpass_core::{Bounds, Effect, Effects, Input, Message, Mode, NodeId, Protocol, Seat, Setup, Ticks, View};
+
+use crate::oracle::{Exclusion, FenceOrder, Violation};
+use crate::trace::{Event, What};
+use crate::{ConfigError, Order};
+
+/// What does not change while a [`Stage`] is played on.
+#[derive(Clone, Debug)]
+pub struct Rig<P: Protocol> {
+    view: View,
+    /// All nodes, the founding members first.
+    ids: Vec<NodeId>,
+    options: P::Options,
+    needs: Needs,
+    draws: u32,
+    order: Order,
+    limits: Limits,
+    /// How many slots a message may be under way, where the protocol counts on a bound; else time does not exist.
+    delay: Option<u8>,
+}
+
+/// How much may happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests a node; `None` for ever.
+    pub entries: Option<u8>,
+    /// Cancellations in all; `None` for as many as there are requests.
+    pub cancels: Option<u8>,
+    /// Requests may be shared.
+    pub readers: bool,
+    /// Crashes in all.
+    pub crashes: u8,
+    /// Restarts in all.
+    pub restarts: u8,
+    /// Messages lost in all.
+    pub losses: u8,
+    /// Messages repeated in all.
+    pub duplicates: u8,
+    /// Nodes that join.
+    pub joins: u8,
+    /// Nodes that leave.
+    pub leaves: u8,
+}
+
+/// The nodes and the messages between them, with every next step open.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Stage<P: Protocol> {
+    actors: Vec<Actor<P>>,
+    /// Messages under way, sorted, so that equal networks are equal. On lanes that keep order, in that order.
+    packets: Vec<Packet<P::Message>>,
+    exclusion: Exclusion,
+    fences: FenceOrder,
+    left: Left,
+    /// While somebody is watched: entries by others since it asked.
+    overtaken: u16,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Actor<P: Protocol> {
+    /// None while it is down or outside.
+    protocol: Option<P>,
+    phase: Phase,
+    asks_left: u8,
+    /// Timers that are set, with the slots left where time exists.
+    timers: Vec<(P::Timer, u16)>,
+    incarnation: u8,
+    member: bool,
+    leaving: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Idle,
+    Waiting(Mode),
+    Inside(Mode),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+struct Packet<M> {
+    to: u8,
+    /// The sender's position, or [`MEDIUM`].
+    lane: u8,
+    message: M,
+    from: u8,
+    due: u8,
+}
+
+/// The lane of broadcasts on a sequenced medium.
+const MEDIUM: u8 = u8::MAX;
+/// In place of the slots left, for a timer that may fire at any time.
+const ANY_TIME: u16 = u16::MAX;
+
+/// A wait of this length or more does not end, short of `u64::MAX`, which may end at any time.
+const NEVER: Ticks = u64::MAX / 1024;
+
+/// What is left of [`Limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Left {
+    cancels: u8,
+    crashes: u8,
+    restarts: u8,
+    losses: u8,
+    duplicates: u8,
+    joins: u8,
+    leaves: u8,
+}
+
+/// One thing that may happen next. Nodes and packets are given by their positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A node's caller asks, with one of the draws that matter.
+    Ask(u8, Mode, u8),
+    /// A waiting caller gives up.
+    Cancel(u8),
+    /// Whoever is inside leaves.
+    Exit(u8),
+    /// A message arrives.
+    Deliver(u8),
+    /// A message is lost.
+    Lose(u8),
+    /// A message is repeated.
+    Repeat(u8),
+    /// A node's timer fires, by its position.
+    Timeout(u8, u8),
+    /// One slot of time passes.
+    Tick,
+    /// A node dies.
+    Crash(u8),
+    /// A dead node starts anew.
+    Restart(u8),
+    /// The next newcomer asks to join.
+    Join(u8),
+    /// A member asks to leave.
+    Leave(u8),
+}
+
+impl<P: Protocol> Rig<P> {
+    /// Nodes, options and limits, found to fit together.
+    pub fn new(nodes: &[NodeId], options: P::Options, order: Order, limits: Limits) -> Result<Self, ConfigError> {
+        let view = View::new(nodes.iter().copied());
+        let needs = P::needs(&options);
+        let refuse = |why: &str| Err(ConfigError(why.to_owned()));
+        if view.members().is_empty() || view.members().len() > 32 {
+            return refuse("exploration takes 1 to 32 nodes");
+        }
+        if let (Some(option), Order::Any) = (needs.fifo, order) {
+            return refuse(&format!("{option} needs links that keep order; add --order fifo"));
+        }
+        if let Some(why) = needs.no_shared.filter(|_| limits.readers) {
+            return refuse(why);
+        }
+        if let Some(why) = needs.no_cancel.filter(|_| limits.cancels != Some(0)) {
+            return refuse(why);
+        }
+        if let Some(why) = needs.no_loss.filter(|_| limits.losses + limits.duplicates > 0) {
+            return refuse(why);
+        }
+        if limits.restarts + limits.joins + limits.leaves > 0 && !needs.membership {
+            return refuse("restart, join and leave need a protocol whose members change; add --option membership=classic");
+        }
+        let newest = view.members().last().map_or(0, |node| node.0);
+        let newcomers = (1..=u32::from(limits.joins)).map(|n| NodeId(newest + n));
+        let ids = view.members().iter().copied().chain(newcomers).collect();
+        let delay = needs.delay_bound.map(|_| 1);
+        Ok(Self { view, ids, draws: P::draws(&options), options, needs, order, limits, delay })
+    }
+
+    /// All nodes, newcomers last.
+    pub fn ids(&self) -> &[NodeId] {
+        &self.ids
+    }
+
+    /// The position of a node.
+    pub fn position(&self, id: NodeId) -> Option<u8> {
+        self.ids.iter().position(|known| *known == id).map(|at| at as u8)
+    }
+
+    fn protocol(&self, at: usize, incarnation: u8) -> P {
+        // A slot is a T. A section may always be left later, so nobody gives up waiting for one, unless nodes or messages
+        // may be gone for good: then the earliest moment to ask after them is the hardest test.
+        let section_max = if self.limits.crashes + self.limits.losses > 0 { 0 } else { NEVER };
+        let bounds = Bounds { transit_max: u64::from(self.delay.unwrap_or(0)), section_max };
+        let incarnation = incarnation.into();
+        P::new(&Setup { me: self.ids[at], view: &self.view, seat: Seat::Nobody, incarnation, bounds, options: &self.options })
+    }
+
+    /// True if packets of a lane arrive in the order in which they were sent.
+    fn keeps_order(&self, lane: u8) -> bool {
+        self.order == Order::Fifo || lane == MEDIUM
+    }
+}
+
+impl<P: Protocol> Stage<P> {
+    /// The stage before the first step.
+    pub fn new(rig: &Rig<P>) -> Self {
+        let founders = rig.view.members().len();
+        let limits = &rig.limits;
+        Self {
+            actors: (0..rig.ids.len())
+                .map(|at| Actor {
+                    protocol: (at < founders).then(|| rig.protocol(at, 0)),
+                    phase: Phase::Idle,
+                    asks_left: limits.entries.unwrap_or(u8::MAX),
+                    timers: Vec::new(),
+                    incarnation: 0,
+                    member: at < founders,
+                    leaving: false,
+                })
+                .collect(),
+            packets: Vec::new(),
+            exclusion: Exclusion::default(),
+            fences: FenceOrder::default(),
+            left: Left {
+                cancels: limits.cancels.unwrap_or(u8::MAX),
+                crashes: limits.crashes,
+                restarts: limits.restarts,
+                losses: limits.losses,
+                duplicates: limits.duplicates,
+                joins: limits.joins,
+                leaves: limits.leaves,
+            },
+            overtaken: 0,
+        }
+    }
+
+    /// Appends every step that may come next.
+    pub fn steps(&self, rig: &Rig<P>, out: &mut Vec<Step>) {
+        for (at, actor) in self.actors.iter().enumerate() {
+            self.steps_of(rig, at as u8, actor, out);
+        }
+        for (at, packet) in self.packets.iter().enumerate() {
+            let before = at.checked_sub(1).map(|before| &self.packets[before]);
+            let blocked = before.is_some_and(|before| {
+                let same_lane = (before.to, before.lane) == (packet.to, packet.lane);
+                (same_lane && rig.keeps_order(packet.lane)) || before == packet
+            });
+            if !blocked {
+                out.push(Step::Deliver(at as u8));
+                if self.left.losses > 0 {
+                    out.push(Step::Lose(at as u8));
+                }
+                if self.left.duplicates > 0 {
+                    out.push(Step::Repeat(at as u8));
+                }
+            }
+        }
+        if rig.delay.is_some() && self.may_tick() {
+            out.push(Step::Tick);
+        }
+    }
+
+    fn steps_of(&self, rig: &Rig<P>, at: u8, actor: &Actor<P>, out: &mut Vec<Step>) {
+        if actor.protocol.is_none() {
+            if self.left.joins > 0 && usize::from(at) == rig.ids.len() - usize::from(self.left.joins) {
+                out.push(Step::Join(at));
+            } else if self.left.restarts > 0 && actor.incarnation == 0 && !actor.leaving {
+                out.push(Step::Restart(at));
+            }
+            return;
+        }
+        match actor.phase {
+            Phase::Idle if actor.asks_left > 0 && !actor.leaving => {
+                let modes: &[Mode] = if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
+                for mode in modes {
+                    out.extend((0..rig.draws.min(8) as u8).map(|draw| Step::Ask(at, *mode, draw)));
+                }
+            }
+            Phase::Idle => {}
+            Phase::Waiting(_) if self.left.cancels > 0 => out.push(Step::Cancel(at)),
+            Phase::Waiting(_) => {}
+            Phase::Inside(_) => out.push(Step::Exit(at)),
+        }
+        for (timer, (_, slots)) in actor.timers.iter().enumerate() {
+            if rig.delay.is_none() || *slots == 0 || *slots == ANY_TIME {
+                out.push(Step::Timeout(at, timer as u8));
+            }
+        }
+        if self.left.crashes > 0 {
+            out.push(Step::Crash(at));
+        }
+        if self.left.leaves > 0 && actor.member && !actor.leaving {
+            out.push(Step::Leave(at));
+        }
+    }
+
+    /// Time passes only once everything that is due has happened, and while something is under way.
+    fn may_tick(&self) -> bool {
+        let mut timers = self.actors.iter().flat_map(|actor| &actor.timers).filter(|(_, slots)| *slots != ANY_TIME).peekable();
+        let something = !self.packets.is_empty() || timers.peek().is_some();
+        something && self.packets.iter().all(|packet| packet.due > 0) && timers.all(|(_, slots)| *slots > 0)
+    }
+
+    /// Takes one step. Says what it violates, and writes what happened into the trace if there is one.
+    pub fn take(&mut self, rig: &Rig<P>, step: Step, scratch: &mut Scratch<P>, mut trace: Option<&mut Vec<Event>>) -> Option<Violation> {
+        let note = &mut trace;
+        match step {
+            Step::Ask(at, mode, draw) => {
+                self.note(rig, note, at, What::Request(mode));
+                let actor = &mut self.actors[usize::from(at)];
+                actor.phase = Phase::Waiting(mode);
+                if rig.limits.entries.is_some() {
+                    actor.asks_left -= 1;
+                }
+                self.handle(rig, at, Input::Acquire { mode, draw: draw.into() }, scratch, note)
+            }
+            Step::Cancel(at) => {
+                self.note(rig, note, at, What::Cancel);
+                if rig.limits.cancels.is_some() {
+                    self.left.cancels -= 1;
+                }
+                self.actors[usize::from(at)].phase = Phase::Idle;
+                self.handle(rig, at, Input::Cancel, scratch, note)
+            }
+            Step::Exit(at) => {
+                self.note(rig, note, at, What::Exit);
+                self.exit(at);
+                self.handle(rig, at, Input::Release, scratch, note)
+            }
+            Step::Deliver(index) => {
+                let packet = self.packets.remove(index.into());
+                self.deliver(rig, packet, scratch, note)
+            }
+            Step::Lose(index) => {
+                let packet = self.packets.remove(index.into());
+                self.left.losses -= 1;
+                self.note_arrival(rig, note, &packet, true);
+                None
+            }
+            Step::Repeat(index) => {
+                let packet = self.packets[usize::from(index)].clone();
+                self.left.duplicates -= 1;
+                self.packets.insert(usize::from(index), packet);
+                None
+            }
+            Step::Timeout(at, position) => {
+                let (timer, _) = self.actors[usize::from(at)].timers.remove(position.into());
+                self.note(rig, note, at, What::Timer(format!("{timer:?}")));
+                self.handle(rig, at, Input::Timeout(timer), scratch, note)
+            }
+            Step::Tick => {
+                self.packets.iter_mut().for_each(|packet| packet.due -= 1);
+                let timers = self.actors.iter_mut().flat_map(|actor| &mut actor.timers);
+                timers.filter(|(_, slots)| *slots != ANY_TIME).for_each(|(_, slots)| *slots -= 1);
+                self.packets_are_sorted(rig);
+                None
+            }
+            Step::Crash(at) => {
+                self.note(rig, note, at, What::Crash);
+                self.left.crashes -= 1;
+                self.switch_off(at);
+                None
+            }
+            Step::Restart(at) => {
+                self.left.restarts -= 1;
+                self.start(rig, at, scratch, note)
+            }
+            Step::Join(at) => {
+                self.left.joins -= 1;
+                self.note(rig, note, at, What::Join);
+                self.actors[usize::from(at)].protocol = Some(rig.protocol(at.into(), 0));
+                let sponsor = self.sponsor(rig, at);
+                self.handle(rig, at, Input::Join { sponsor }, scratch, note)
+            }
+            Step::Leave(at) => {
+                self.left.leaves -= 1;
+                self.note(rig, note, at, What::Leave);
+                self.actors[usize::from(at)].leaving = true;
+                self.handle(rig, at, Input::Leave, scratch, note)
+            }
+        }
+    }
+
+    /// If nothing can happen any more, says who waits for ever.
+    pub fn check_end(&self, rig: &Rig<P>) -> Option<Violation> {
+        let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
+        let waiting: Vec<NodeId> = (0..rig.ids.len()).filter(|at| waits(&self.actors[*at])).map(|at| rig.ids[at]).collect();
+        crate::oracle::Progress::new(0).on_end(&waiting)
+    }
+
+    /// How often the node at the last position has been overtaken since it asked.
+    pub fn overtaken(&self) -> u64 {
+        self.overtaken.into()
+    }
+
+    /// A node's part, while it is up.
+    pub fn protocol(&self, at: u8) -> Option<&P> {
+        self.actors[usize::from(at)].protocol.as_ref()
+    }
+
+    /// True if the node's caller is inside.
+    pub fn is_inside(&self, at: u8) -> bool {
+        matches!(self.actors[usize::from(at)].phase, Phase::Inside(_))
+    }
+
+    /// True if the node's caller waits.
+    pub fn is_waiting(&self, at: u8) -> bool {
+        matches!(self.actors[usize::from(at)].phase, Phase::Waiting(_))
+    }
+
+    /// Messages under way: their positions, senders, receivers and what they say.
+    pub fn packets(&self) -> impl Iterator<Item = (u8, u8, u8, &P::Message)> {
+        self.packets.iter().enumerate().map(|(at, packet)| (at as u8, packet.from, packet.to, &packet.message))
+    }
+
+    /// The timers a node has set, by position.
+    pub fn timers(&self, at: u8) -> impl Iterator<Item = P::Timer> + '_ {
+        self.actors[usize::from(at)].timers.iter().map(|(timer, _)| *timer)
+    }
+
+    fn handle(
+        &mut self,
+        rig: &Rig<P>,
+        at: u8,
+        input: Input<P::Message, P::Timer>,
+        scratch: &mut Scratch<P>,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
+        let protocol = self.actors[usize::from(at)].protocol.as_mut()?;
+        let mut effects = std::mem::take(&mut scratch.effects);
+        protocol.handle(input, &mut effects);
+        let (mut violation, mut restart) = (None, false);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send { to, message } => {
+                    if let Some(to) = rig.position(to) {
+                        self.post(rig, at, to, at, message, trace);
+                    }
+                }
+                Effect::Broadcast { message } => self.broadcast(rig, at, &message, trace),
+                Effect::Enter { fence } => violation = violation.or(self.enter(rig, at, fence, trace)),
+                Effect::SetTimer { after, .. } if (NEVER..u64::MAX).contains(&after.max) => {}
+                Effect::SetTimer { timer, after } => {
+                    let slots = if after.max == u64::MAX { ANY_TIME } else { after.max.min(u64::from(ANY_TIME) - 1) as u16 };
+                    let timers = &mut self.actors[usize::from(at)].timers;
+                    timers.retain(|(other, _)| *other != timer);
+                    timers.push((timer, if rig.delay.is_some() { slots } else { 0 }));
+                    timers.sort_unstable();
+                }
+                Effect::CancelTimer(timer) => self.actors[usize::from(at)].timers.retain(|(other, _)| *other != timer),
+                Effect::Joined => {
+                    self.actors[usize::from(at)].member = true;
+                    self.note(rig, trace, at, What::Joined);
+                }
+                Effect::Left => {
+                    self.note(rig, trace, at, What::Left);
+                    self.switch_off(at);
+                }
+                Effect::Restart => restart = true,
+            }
+        }
+        scratch.effects = effects;
+        if restart {
+            violation = violation.or(self.start(rig, at, scratch, trace));
+        }
+        violation
+    }
+
+    fn deliver(
+        &mut self,
+        rig: &Rig<P>,
+        packet: Packet<P::Message>,
+        scratch: &mut Scratch<P>,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
+        let down = self.actors[usize::from(packet.to)].protocol.is_none();
+        self.note_arrival(rig, trace, &packet, down);
+        if down {
+            return None;
+        }
+        let from = rig.ids[usize::from(packet.from)];
+        self.handle(rig, packet.to, Input::Deliver { from, message: packet.message }, scratch, trace)
+    }
+
+    fn broadcast(&mut self, rig: &Rig<P>, at: u8, message: &P::Message, trace: &mut Option<&mut Vec<Event>>) {
+        let sequenced = rig.needs.medium == Medium::Sequenced;
+        for to in (0..rig.ids.len() as u8).filter(|to| sequenced || *to != at) {
+            self.post(rig, at, to, if sequenced { MEDIUM } else { at }, message.clone(), trace);
+        }
+    }
+
+    fn post(&mut self, rig: &Rig<P>, from: u8, to: u8, lane: u8, message: P::Message, trace: &mut Option<&mut Vec<Event>>) {
+        if trace.is_some() && from != to {
+            let (to, kind, text) = (rig.ids[usize::from(to)], message.kind(), message.to_string());
+            self.note(rig, trace, from, What::Send { to, id: 0, kind, text });
+        }
+        let packet = Packet { to, lane, message, from, due: rig.delay.unwrap_or(0) };
+        let at = if rig.keeps_order(lane) {
+            self.packets.partition_point(|other| (other.to, other.lane) <= (to, lane))
+        } else {
+            self.packets.partition_point(|other| *other < packet)
+        };
+        self.packets.insert(at, packet);
+    }
+
+    /// Lanes without order are sorted by all that a packet is; time changes that for all packets alike, but for those due.
+    fn packets_are_sorted(&mut self, rig: &Rig<P>) {
+        if rig.order == Order::Any && rig.needs.medium != Medium::Sequenced {
+            self.packets.sort_unstable();
+        }
+    }
+
+    fn enter(
+        &mut self,
+        rig: &Rig<P>,
+        at: u8,
+        fence: hallpass_core::Fence,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
+        let id = rig.ids[usize::from(at)];
+        let Phase::Waiting(mode) = self.actors[usize::from(at)].phase else {
+            return Some(Violation { property: "protocol", text: format!("node {id} entered without having asked") });
+        };
+        self.actors[usize::from(at)].phase = Phase::Inside(mode);
+        self.note(rig, trace, at, What::Enter { mode, fence: fence.get() });
+        let last = self.actors.len() - 1;
+        if usize::from(at) == last {
+            self.overtaken = 0;
+        } else if matches!(self.actors[last].phase, Phase::Waiting(_)) {
+            self.overtaken += 1;
+        }
+        let exclusion = self.exclusion.on_enter(id, mode);
+        let fences = if rig.needs.fences { self.fences.on_enter(id, mode, fence) } else { None };
+        let violation = exclusion.or(fences);
+        if let Some(violation) = &violation {
+            self.note(rig, trace, at, What::Violation(violation.to_string()));
+        }
+        violation
+    }
+
+    fn exit(&mut self, at: u8) {
+        if let Phase::Inside(mode) = std::mem::replace(&mut self.actors[usize::from(at)].phase, Phase::Idle) {
+            self.exclusion.on_exit(mode);
+        }
+    }
+
+    fn switch_off(&mut self, at: u8) {
+        self.exit(at);
+        let actor = &mut self.actors[usize::from(at)];
+        actor.protocol = None;
+        actor.phase = Phase::Idle;
+        actor.member = false;
+        actor.timers.clear();
+    }
+
+    /// A new life; a caller that waits keeps waiting.
+    fn start(&mut self, rig: &Rig<P>, at: u8, scratch: &mut Scratch<P>, trace: &mut Option<&mut Vec<Event>>) -> Option<Violation> {
+        self.note(rig, trace, at, What::Restart);
+        let actor = &mut self.actors[usize::from(at)];
+        actor.incarnation += 1;
+        actor.member = false;
+        actor.timers.clear();
+        actor.protocol = Some(rig.protocol(at.into(), actor.incarnation));
+        let phase = actor.phase;
+        let sponsor = self.sponsor(rig, at);
+        let first = self.handle(rig, at, Input::Join { sponsor }, scratch, trace);
+        let Phase::Waiting(mode) = phase else { return first };
+        first.or(self.handle(rig, at, Input::Acquire { mode, draw: 0 }, scratch, trace))
+    }
+
+    /// The lowest member that is up, whoever asks.
+    fn sponsor(&self, rig: &Rig<P>, at: u8) -> NodeId {
+        let up = |other: &usize| self.actors[*other].member && self.actors[*other].protocol.is_some() && *other != usize::from(at);
+        rig.ids[(0..self.actors.len()).find(up).unwrap_or(0)]
+    }
+
+    fn note(&self, rig: &Rig<P>, trace: &mut Option<&mut Vec<Event>>, at: u8, what: What) {
+        if let Some(trace) = trace {
+            trace.push(Event { at: 0, node: rig.ids[usize::from(at)], what });
+        }
+    }
+
+    fn note_arrival(&self, rig: &Rig<P>, trace: &mut Option<&mut Vec<Event>>, packet: &Packet<P::Message>, lost: bool) {
+        if trace.is_some() {
+            let (from, kind, text) = (rig.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
+            let what = if lost { What::Lose { from, id: 0, kind, text } } else { What::Deliver { from, id: 0, kind, text } };
+            self.note(rig, trace, packet.to, what);
+        }
+    }
+}
+
+/// Buffers that a caller keeps between steps, so that a step allocates nothing it does not keep.
+#[derive(Debug)]
+pub struct Scratch<P: Protocol> {
+    effects: Effects<P::Message, P::Timer>,
+}
+
+impl<P: Protocol> Default for Scratch<P> {
+    fn default() -> Self {
+        Self { effects: Effects::new() }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl<P: Protocol> Rig<P> {
+    /// Plays steps from the beginning and keeps everything that happened. Stops at the first violation.
+    pub fn play(&self, steps: &[Step]) -> (Vec<Event>, Option<Violation>) {
+        let (mut stage, mut scratch, mut events) = (Stage::new(self), Scratch::default(), Vec::new());
+        let mut violation = None;
+        for (number, step) in steps.iter().enumerate() {
+            let before = events.len();
+            violation = stage.take(self, *step, &mut scratch, Some(&mut events));
+            events[before..].iter_mut().for_each(|event| event.at = number as u64 + 1);
+            if violation.is_some() {
+                break;
+            }
+        }
+        link(&mut events);
+        (events, violation)
+    }
+}
+
+/// Gives each message its own id. A stage knows its packets only by what they say: equal ones arrive in order of sending.
+pub(crate) fn link(events: &mut [Event]) {
+    let mut sent: Vec<(NodeId, NodeId, String, u64, bool)> = Vec::new();
+    let mut next = 0;
+    for event in events {
+        let node = event.node;
+        match &mut event.what {
+            What::Send { to, id, text, .. } => {
+                next += 1;
+                *id = next;
+                sent.push((node, *to, text.clone(), next, false));
+            }
+            What::Deliver { from, id, text, .. } | What::Lose { from, id, text, .. } => {
+                let same = |sending: &&mut (NodeId, NodeId, String, u64, bool)| {
+                    sending.0 == *from && sending.1 == node && sending.2 == *text
+                };
+                let fresh = sent.iter_mut().filter(same).find(|sending| !sending.4);
+                match fresh {
+                    Some(sending) => {
+                        sending.4 = true;
+                        *id = sending.3;
+                    }
+                    // Repeated by the network, or heard by its own sender on a medium.
+                    None => *id = sent.iter_mut().rfind(same).map_or(0, |sending| sending.3),
+                }
+            }
+            _ => {}
+        }
+    }
+}

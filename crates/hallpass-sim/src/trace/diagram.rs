@@ -1,0 +1,330 @@
+//! The body of the space-time diagram: lifelines, what lasts, messages, events, labels.
+//!
+//! Every element that stands for an event carries `data-i`, the event's index, and what spans two events also `data-j`,
+//! so that the page can step through the picture that is drawn here.
+
+use std::fmt::Write;
+
+use hallpass_core::Mode;
+
+use super::labels::{Board, Rect, text_width};
+use super::layout::{Arrow, Fate, Layout, Span, State};
+use super::svg::{colour, escape, px};
+use super::text::{describe, stamp};
+use super::{Trace, What};
+
+const LABEL_FONT_PX: f64 = 11.0;
+/// How many lines that are not its own a label may cross. Over more, nobody sees whose label it is.
+const CROSSINGS_MAX: usize = 1;
+/// Half the height of the bar that is the critical section.
+const BAR_PX: f64 = 8.0;
+/// Where the lowest row of notes about the whole group stands, above the first lane.
+const NOTE_Y: f64 = -34.0;
+/// The distance of two rows of notes.
+const NOTE_ROW_PX: f64 = 16.0;
+/// How far the diagram reaches below its lowest lane.
+pub(super) const FOOT_PX: f64 = 56.0;
+
+/// How far the diagram reaches above its first lane.
+pub(super) fn head_px(trace: &Trace) -> f64 {
+    let has_notes = trace.events.iter().any(|event| matches!(event.what, What::Network(_) | What::Violation(_)));
+    if has_notes { 14.0 + NOTE_ROW_PX - NOTE_Y } else { 30.0 }
+}
+
+/// The diagram with its first lane at y = 0.
+pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
+    let mut painter = Painter { trace, layout, board: Board::default(), out: String::new() };
+    painter.axis();
+    painter.lifelines();
+    for span in &layout.spans {
+        painter.span(span);
+    }
+    for arrow in &layout.arrows {
+        painter.arrow(arrow);
+    }
+    for index in 0..trace.events.len() {
+        painter.event(index);
+    }
+    painter.labels();
+    painter.names();
+    painter.out
+}
+
+struct Painter<'a> {
+    trace: &'a Trace,
+    layout: &'a Layout,
+    /// What labels must keep clear of.
+    board: Board,
+    out: String,
+}
+
+impl Painter<'_> {
+    fn put(&mut self, element: std::fmt::Arguments<'_>) {
+        self.out.write_fmt(element).expect("a String takes all");
+        self.out.push('\n');
+    }
+
+    fn axis(&mut self) {
+        let (top, bottom) = (px(-22.0), px(self.layout.bottom() + 24.0));
+        let text_y = px(self.layout.bottom() + 40.0);
+        for (x, label) in &self.layout.marks {
+            let x = px(*x);
+            self.put(format_args!("<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/>"));
+            self.put(format_args!("<text class=\"mark\" x=\"{x}\" y=\"{text_y}\">{label}</text>"));
+        }
+    }
+
+    fn lifelines(&mut self) {
+        for row in 0..self.layout.rows.len() {
+            let y = self.layout.y(row);
+            self.board.block(Rect { x0: self.layout.left, y0: y - 2.0, x1: self.layout.right, y1: y + 2.0 });
+            for (x0, x1) in self.layout.alive(row) {
+                self.put(format_args!("<path class=\"life\" d=\"M{} {}H{}\"/>", px(x0), px(y), px(x1)));
+            }
+        }
+    }
+
+    fn span(&mut self, span: &Span) {
+        let y = self.layout.y(span.row);
+        let (class, half) = match span.state {
+            State::Paused => ("paused", 12.0),
+            State::Waiting => ("waiting", 3.5),
+            State::Inside(Mode::Exclusive) => ("inside", BAR_PX),
+            State::Inside(Mode::Shared) => ("inside shared", BAR_PX),
+            State::Down => ("down", 12.0),
+            State::Away => ("away", 0.0),
+        };
+        // An entry without duration is still an entry, so it is never thinner than can be seen.
+        let (x0, x1) = (span.x0, span.x1.max(span.x0 + 2.0));
+        self.board.block(Rect { x0, y0: y - half, x1, y1: y + half });
+        let (indices, title) = (self.indices(span), escape(&self.span_title(span)));
+        if span.state == State::Away {
+            let d = format!("M{} {}H{}", px(x0), px(y), px(x1));
+            self.put(format_args!("<path class=\"{class}\"{indices} d=\"{d}\"><title>{title}</title></path>"));
+            return;
+        }
+        let fill = if span.state == State::Paused { " fill=\"url(#hallpass-hatch)\"" } else { "" };
+        self.put(format_args!(
+            "<rect class=\"{class}\"{indices}{fill} x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">\
+             <title>{title}</title></rect>",
+            px(x0),
+            px(y - half),
+            px(x1 - x0),
+            px(half * 2.0)
+        ));
+        self.span_label(span);
+    }
+
+    fn indices(&self, span: &Span) -> String {
+        let last = span.last.unwrap_or(self.trace.events.len());
+        span.first.map_or(String::new(), |first| format!(" data-i=\"{first}\" data-j=\"{last}\""))
+    }
+
+    fn span_title(&self, span: &Span) -> String {
+        let state = match span.state {
+            State::Paused => "stands still",
+            State::Waiting => "waits",
+            State::Inside(Mode::Exclusive) => "inside",
+            State::Inside(Mode::Shared) => "inside, shared",
+            State::Down => "down",
+            State::Away => "not a member",
+        };
+        let fence = self.fence(span).map_or(String::new(), |fence| format!(", fence {fence}"));
+        let time = |index: usize| stamp(self.trace.scale, self.trace.events[index].at);
+        let from = span.first.map_or("the start".into(), time);
+        let to = span.last.map_or("the end".into(), time);
+        format!("node {} {state}{fence}: {from} to {to}", self.layout.rows[span.row])
+    }
+
+    fn fence(&self, span: &Span) -> Option<u64> {
+        match self.trace.events[span.first?].what {
+            What::Enter { fence, .. } => Some(fence),
+            _ => None,
+        }
+    }
+
+    /// The fence stands in the bar if the bar is wide enough.
+    fn span_label(&mut self, span: &Span) {
+        let Some(fence) = self.fence(span) else { return };
+        let texts = [format!("fence {fence}"), fence.to_string()];
+        let room = span.x1 - span.x0 - 8.0;
+        let Some(text) = texts.into_iter().find(|text| text_width(text, LABEL_FONT_PX) <= room) else { return };
+        let (x, y) = (px((span.x0 + span.x1) / 2.0), px(self.layout.y(span.row) + 4.0));
+        let indices = self.indices(span);
+        self.put(format_args!(
+            "<text class=\"fence\"{indices} x=\"{x}\" y=\"{y}\" pointer-events=\"none\">{text}</text>"
+        ));
+    }
+
+    fn arrow(&mut self, arrow: &Arrow) {
+        let What::Send { to, kind, text, .. } = &self.trace.events[arrow.send].what else { return };
+        let time = |index: usize| stamp(self.trace.scale, self.trace.events[index].at);
+        let end = match (arrow.fate, arrow.end) {
+            (Fate::Arrived, Some(end)) => format!("arrives {}", time(end)),
+            (Fate::Lost, Some(end)) => format!("lost {}", time(end)),
+            _ => "still on its way at the end".into(),
+        };
+        let from = self.trace.events[arrow.send].node;
+        let title = escape(&format!("{text} from {from} to {to}: sent {}, {end}", time(arrow.send)));
+        let class = match arrow.fate {
+            Fate::Arrived => "message",
+            Fate::Lost => "message lost",
+            Fate::Flying => "message flying",
+        };
+        let path = line_path(arrow);
+        let indices = message_indices(arrow);
+        let tip = match arrow.fate {
+            Fate::Arrived => format!("<path class=\"head\" d=\"{}\"/>", head_path(arrow)),
+            Fate::Lost => format!("<path class=\"cross\" d=\"{}\"/>", cross_path(arrow.to, 5.0)),
+            Fate::Flying => String::new(),
+        };
+        self.board.line(arrow.from, arrow.to);
+        self.put(format_args!(
+            "<g class=\"{class} k{}\"{indices}><title>{title}</title><path class=\"hit\" d=\"{path}\"/>\
+             <path class=\"line\" d=\"{path}\"/>{tip}</g>",
+            colour(&self.layout.kinds, kind)
+        ));
+    }
+
+    fn event(&mut self, index: usize) {
+        let event = &self.trace.events[index];
+        let (x, y) = self.layout.places[index];
+        self.board.block(Rect::around((x, y), 8.0, 8.0));
+        let shape = match &event.what {
+            What::Request(_) => format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0)),
+            What::Crash => format!("<path class=\"crash\" d=\"{}\"/>", cross_path((x, y), 7.0)),
+            What::Cancel => format!("<path class=\"crash\" stroke-width=\"1.5\" d=\"{}\"/>", cross_path((x, y), 4.0)),
+            What::Restart | What::Join | What::Joined | What::Leave | What::Left | What::Pause | What::Resume => {
+                format!("<circle class=\"sign\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", px(x), px(y))
+            }
+            What::Timer(_) => format!("<path class=\"sign\" d=\"M{} {}l4 4l-4 4l-4 -4z\"/>", px(x), px(y - 4.0)),
+            What::Network(_) => self.vertical("network", x),
+            What::Violation(_) => {
+                let ring = format!("<circle class=\"violation-ring\" cx=\"{}\" cy=\"{}\" r=\"10\"/>", px(x), px(y));
+                let bang = format!("<text class=\"bang\" x=\"{}\" y=\"{}\">!</text>", px(x), px(y + 4.5));
+                self.vertical("violation-line", x) + &ring + &bang
+            }
+            What::Lose { .. } if y != self.layout.y(self.layout.row(event.node)) => {
+                // The arrow's cross is the picture; this is only something to point at.
+                format!("<circle class=\"dot\" fill-opacity=\"0\" cx=\"{}\" cy=\"{}\" r=\"5\"/>", px(x), px(y))
+            }
+            _ => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"2.4\"/>", px(x), px(y)),
+        };
+        let words = format!("{} node {} {}", stamp(self.trace.scale, event.at), event.node, describe(&event.what));
+        self.put(format_args!("<g class=\"event\" data-i=\"{index}\"><title>{}</title>{shape}</g>", escape(&words)));
+    }
+
+    fn vertical(&self, class: &str, x: f64) -> String {
+        format!("<path class=\"{class}\" d=\"M{} {}V{}\"/>", px(x), px(NOTE_Y + 4.0), px(self.layout.bottom() + 24.0))
+    }
+
+    /// Labels come last, when all that they must keep clear of is known. Rare events choose before messages do.
+    fn labels(&mut self) {
+        for index in 0..self.trace.events.len() {
+            self.event_label(index);
+        }
+        for arrow in &self.layout.arrows {
+            self.arrow_label(arrow);
+        }
+    }
+
+    fn event_label(&mut self, index: usize) {
+        let (x, y) = self.layout.places[index];
+        let (class, text, top) = match &self.trace.events[index].what {
+            What::Violation(text) => ("note violation-note", text.as_str(), true),
+            What::Network(text) => ("note", text.as_str(), true),
+            What::Timer(name) => ("label", name.as_str(), false),
+            What::Crash => ("label", "crash", false),
+            What::Restart => ("label", "restart", false),
+            What::Cancel => ("label", "gives up", false),
+            What::Join => ("label", "join", false),
+            What::Joined => ("label", "joined", false),
+            What::Leave => ("label", "leave", false),
+            What::Left => ("label", "left", false),
+            What::Pause => ("label", "pause", false),
+            What::Resume => ("label", "resume", false),
+            _ => return,
+        };
+        let width = text_width(text, LABEL_FONT_PX) + 6.0;
+        let place = |dx: f64, y: f64| Rect::around((x + dx, y), width, 13.0);
+        // A note begins at its line, or ends there if it has no room on the right.
+        let note = |dx: f64, row: f64| place(dx, NOTE_Y - 4.0 - row * NOTE_ROW_PX);
+        let half = width / 2.0;
+        let notes = [note(half, 0.0), note(half, 1.0), note(-half, 0.0), note(-half, 1.0)];
+        let beside =
+            [place(0.0, y + 20.0), place(0.0, y - 20.0), place(half - 8.0, y + 20.0), place(8.0 - half, y + 20.0)];
+        let places = if top { &notes[..] } else { &beside[..] };
+        let fits: Vec<Rect> = places.iter().filter(|place| place.x1 <= self.layout.right + 20.0).copied().collect();
+        if let Some(rect) = self.board.place(&fits, CROSSINGS_MAX) {
+            self.text(&format!("label {class}"), &format!(" data-i=\"{index}\""), rect, text);
+        }
+    }
+
+    fn arrow_label(&mut self, arrow: &Arrow) {
+        let What::Send { kind, text, .. } = &self.trace.events[arrow.send].what else { return };
+        let (width, height) = (text_width(text, LABEL_FONT_PX) + 4.0, 13.0);
+        let at = |part: f64| {
+            let (dx, dy) = (arrow.to.0 - arrow.from.0, arrow.to.1 - arrow.from.1);
+            Rect::around((arrow.from.0 + dx * part, arrow.from.1 + dy * part), width, height)
+        };
+        // Its own line always counts as one crossing.
+        let places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(at);
+        if let Some(rect) = self.board.place(&places, CROSSINGS_MAX + 1) {
+            let class = format!("label k{}", colour(&self.layout.kinds, kind));
+            self.text(&class, &message_indices(arrow), rect, text);
+        }
+    }
+
+    fn text(&mut self, class: &str, indices: &str, rect: Rect, text: &str) {
+        let (x, y) = (px((rect.x0 + rect.x1) / 2.0), px(rect.y1 - 3.0));
+        let text = escape(text);
+        self.put(format_args!(
+            "<text class=\"{class}\"{indices} x=\"{x}\" y=\"{y}\" pointer-events=\"none\">{text}</text>"
+        ));
+    }
+
+    /// The names form one group, which the page keeps at the left edge while the diagram moves below it.
+    fn names(&mut self) {
+        let top = head_px(self.trace);
+        let (width, height) = (px(self.layout.left - 8.0), px(top + self.layout.bottom() + FOOT_PX));
+        self.put(format_args!("<g class=\"names\">"));
+        self.put(format_args!(
+            "<rect class=\"ground\" x=\"0\" y=\"{}\" width=\"{width}\" height=\"{height}\"/>",
+            px(-top)
+        ));
+        for (row, node) in self.layout.rows.iter().enumerate() {
+            let y = px(self.layout.y(row) + 4.5);
+            self.put(format_args!("<text class=\"name\" x=\"16\" y=\"{y}\">{node}<title>node {node}</title></text>"));
+        }
+        self.put(format_args!("</g>"));
+    }
+}
+
+fn message_indices(arrow: &Arrow) -> String {
+    let end = arrow.end.map_or(String::new(), |end| format!(" data-j=\"{end}\""));
+    format!(" data-i=\"{}\"{end}", arrow.send)
+}
+
+/// A straight line, or a bow for a message that a node sends to itself.
+fn line_path(arrow: &Arrow) -> String {
+    let ((x0, y0), (x1, y1)) = (arrow.from, arrow.to);
+    if y0 == y1 {
+        let (middle, height) = ((x0 + x1) / 2.0, y0 - 30.0);
+        return format!("M{} {}Q{} {} {} {}", px(x0), px(y0), px(middle), px(height), px(x1), px(y1));
+    }
+    format!("M{} {}L{} {}", px(x0), px(y0), px(x1), px(y1))
+}
+
+/// The arrow's head as a triangle of its own: markers that take their line's colour are not drawn everywhere.
+fn head_path(arrow: &Arrow) -> String {
+    let ((x0, y0), (x, y)) = (arrow.from, arrow.to);
+    let angle = if y0 == y { 60_f64.to_radians() } else { (y - y0).atan2(x - x0) };
+    let corner = |turn: f64| (x - 9.0 * (angle + turn).cos(), y - 9.0 * (angle + turn).sin());
+    let ((ax, ay), (bx, by)) = (corner(0.36), corner(-0.36));
+    format!("M{} {}L{} {}L{} {}z", px(x), px(y), px(ax), px(ay), px(bx), px(by))
+}
+
+fn cross_path((x, y): (f64, f64), half: f64) -> String {
+    let (x0, x1, y0, y1) = (px(x - half), px(x + half), px(y - half), px(y + half));
+    format!("M{x0} {y0}L{x1} {y1}M{x0} {y1}L{x1} {y0}")
+}

@@ -1,0 +1,177 @@
+//! A trace as one JSON document, for programs.
+//!
+//! ```json
+//! {
+//! "title": "..",
+//! "nodes": [1,2],
+//! "scale": {"unit":"T","tick":1000000},
+//! "events": [
+//! {"at":0,"node":1,"event":"send","to":2,"id":7,"kind":"REQUEST","message":"REQUEST(1)"},
+//! ..
+//! ]
+//! }
+//! ```
+//!
+//! `at` counts virtual nanoseconds, `tick` of which make one T; under `{"unit":"step"}` it counts steps. `event` is
+//! one of `request`, `cancel`, `enter`, `exit`, `send`, `deliver`, `lose`, `timer`, `crash`, `restart`, `pause`,
+//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event stands on a line of its own, so that
+//! two traces can be compared line by line.
+
+use hallpass_core::Mode;
+use serde::Serialize;
+
+use super::{Event, Scale, Trace, What};
+
+/// The trace as a JSON document.
+pub fn render(trace: &Trace) -> String {
+    let nodes: Vec<u32> = trace.nodes.iter().map(|node| node.0).collect();
+    let events: Vec<String> = trace.events.iter().map(|event| json(&EventRecord::from(event))).collect();
+    format!(
+        "{{\n\"title\": {},\n\"nodes\": {},\n\"scale\": {},\n\"events\": [\n{}\n]\n}}\n",
+        json(&trace.title),
+        json(&nodes),
+        json(&ScaleRecord::from(trace.scale)),
+        events.join(",\n")
+    )
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("text and numbers are always JSON")
+}
+
+#[derive(Serialize)]
+#[serde(tag = "unit")]
+enum ScaleRecord {
+    T {
+        tick: u64,
+    },
+    #[serde(rename = "step")]
+    Step,
+}
+
+impl From<Scale> for ScaleRecord {
+    fn from(scale: Scale) -> Self {
+        match scale {
+            Scale::Time { tick } => ScaleRecord::T { tick },
+            Scale::Steps => ScaleRecord::Step,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct EventRecord<'a> {
+    at: u64,
+    node: u32,
+    #[serde(flatten)]
+    what: WhatRecord<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum WhatRecord<'a> {
+    Request { mode: &'static str },
+    Cancel,
+    Enter { mode: &'static str, fence: u64 },
+    Exit,
+    Send { to: u32, id: u64, kind: &'a str, message: &'a str },
+    Deliver { from: u32, id: u64, kind: &'a str, message: &'a str },
+    Lose { from: u32, id: u64, kind: &'a str, message: &'a str },
+    Timer { text: &'a str },
+    Crash,
+    Restart,
+    Pause,
+    Resume,
+    Join,
+    Leave,
+    Joined,
+    Left,
+    Network { text: &'a str },
+    Violation { text: &'a str },
+}
+
+impl<'a> From<&'a Event> for EventRecord<'a> {
+    fn from(event: &'a Event) -> Self {
+        EventRecord { at: event.at, node: event.node.0, what: WhatRecord::from(&event.what) }
+    }
+}
+
+impl<'a> From<&'a What> for WhatRecord<'a> {
+    fn from(what: &'a What) -> Self {
+        match what {
+            What::Request(mode) => WhatRecord::Request { mode: mode_name(*mode) },
+            What::Cancel => WhatRecord::Cancel,
+            What::Enter { mode, fence } => WhatRecord::Enter { mode: mode_name(*mode), fence: *fence },
+            What::Exit => WhatRecord::Exit,
+            What::Send { to, id, kind, text } => WhatRecord::Send { to: to.0, id: *id, kind, message: text },
+            What::Deliver { from, id, kind, text } => {
+                WhatRecord::Deliver { from: from.0, id: *id, kind, message: text }
+            }
+            What::Lose { from, id, kind, text } => WhatRecord::Lose { from: from.0, id: *id, kind, message: text },
+            What::Timer(text) => WhatRecord::Timer { text },
+            What::Crash => WhatRecord::Crash,
+            What::Restart => WhatRecord::Restart,
+            What::Pause => WhatRecord::Pause,
+            What::Resume => WhatRecord::Resume,
+            What::Join => WhatRecord::Join,
+            What::Leave => WhatRecord::Leave,
+            What::Joined => WhatRecord::Joined,
+            What::Left => WhatRecord::Left,
+            What::Network(text) => WhatRecord::Network { text },
+            What::Violation(text) => WhatRecord::Violation { text },
+        }
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::trace::sample;
+
+    fn parse(trace: &Trace) -> Value {
+        serde_json::from_str(&render(trace)).expect("the document is JSON")
+    }
+
+    #[test]
+    fn the_keys_are_as_documented() {
+        let document = parse(&sample::two_nodes());
+        assert_eq!(document["title"], "two nodes");
+        assert_eq!(document["nodes"], json!([1, 2]));
+        assert_eq!(document["scale"], json!({"unit": "T", "tick": 1000}));
+        let events = document["events"].as_array().unwrap();
+        assert_eq!(events.len(), sample::two_nodes().events.len());
+        assert_eq!(events[0], json!({"at": 0, "node": 1, "event": "request", "mode": "exclusive"}));
+        let send =
+            json!({"at": 0, "node": 1, "event": "send", "to": 2, "id": 1, "kind": "REQUEST", "message": "REQUEST(1)"});
+        assert_eq!(events[1], send);
+        assert_eq!(events[5], json!({"at": 2500, "node": 1, "event": "enter", "mode": "exclusive", "fence": 4}));
+        assert_eq!((&events[8]["event"], &events[8]["from"], &events[8]["id"]), (&json!("lose"), &json!(2), &json!(3)));
+        assert_eq!((&events[8]["kind"], &events[8]["message"]), (&json!("PROBE"), &json!("PROBE<&\">")));
+    }
+
+    #[test]
+    fn every_kind_of_event_has_its_own_name() {
+        let document = parse(&sample::everything());
+        let events = document["events"].as_array().unwrap();
+        let names: std::collections::BTreeSet<_> =
+            events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), 18);
+        assert_eq!(document["scale"], json!({"unit": "step"}));
+    }
+
+    #[test]
+    fn an_empty_trace_is_a_document_too() {
+        let trace = Trace { title: "\"\n</script>".into(), nodes: vec![], scale: Scale::Steps, events: vec![] };
+        let document = parse(&trace);
+        assert_eq!(document["title"], "\"\n</script>");
+        assert_eq!(document["events"], json!([]));
+    }
+}

@@ -1,0 +1,289 @@
+//! Where everything in the space-time diagram lies.
+//!
+//! One lane a node, from top to bottom, the first at y = 0; time runs to the right. Times that coincide lie on each
+//! other: the diagram spreads nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hallpass_core::{Mode, NodeId};
+
+use super::axis::Axis;
+use super::labels::text_width;
+use super::{Trace, What};
+
+/// The diagram's geometry, in pixels.
+pub(super) struct Layout {
+    /// The nodes, one a lane.
+    pub(super) rows: Vec<NodeId>,
+    /// The kinds of messages, in the order in which they are first sent.
+    pub(super) kinds: Vec<&'static str>,
+    /// The distance of two lanes.
+    pub(super) lane: f64,
+    /// Where the lifelines begin.
+    pub(super) left: f64,
+    /// Where the lifelines end.
+    pub(super) right: f64,
+    /// Each event's place. A lost message's is where its cross is.
+    pub(super) places: Vec<(f64, f64)>,
+    pub(super) arrows: Vec<Arrow>,
+    pub(super) spans: Vec<Span>,
+    /// The marks of the axis.
+    pub(super) marks: Vec<(f64, String)>,
+}
+
+/// A message on its way.
+pub(super) struct Arrow {
+    /// The index of its sending in the trace's events.
+    pub(super) send: usize,
+    /// The index of its arrival or loss.
+    pub(super) end: Option<usize>,
+    pub(super) fate: Fate,
+    pub(super) from: (f64, f64),
+    pub(super) to: (f64, f64),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Arrived,
+    Lost,
+    /// Nothing by the end of the trace.
+    Flying,
+}
+
+/// A node's state that lasts.
+pub(super) struct Span {
+    pub(super) row: usize,
+    pub(super) state: State,
+    pub(super) x0: f64,
+    pub(super) x1: f64,
+    /// The index of the event that began it; none for what was so from the start.
+    pub(super) first: Option<usize>,
+    /// The index of the event that ended it; none for what lasts to the end.
+    pub(super) last: Option<usize>,
+}
+
+/// The states that are drawn along a lifeline. A node can be in several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    Paused,
+    Waiting,
+    Inside(Mode),
+    Down,
+    /// Not a member of the group.
+    Away,
+}
+
+impl Layout {
+    pub(super) fn new(trace: &Trace) -> Self {
+        let rows = rows(trace);
+        let lane = match rows.len() {
+            0..=6 => 84.0,
+            7..=12 => 64.0,
+            _ => 48.0,
+        };
+        let names = rows.iter().map(|node| text_width(&node.to_string(), 13.0)).fold(0.0, f64::max);
+        let left = (names + 48.0).round();
+        let axis = Axis::new(trace, left);
+        let right = axis.right + 24.0;
+        let (kinds, marks) = (kinds(trace), axis.marks(trace));
+        let mut layout =
+            Layout { rows, kinds, lane, left, right, places: vec![], arrows: vec![], spans: vec![], marks };
+        layout.places = trace.events.iter().map(|event| (axis.x(event.at), layout.y(layout.row(event.node)))).collect();
+        layout.spans = layout.find_spans(trace);
+        layout.arrows = layout.find_arrows(trace);
+        for arrow in &layout.arrows {
+            if let (Fate::Lost, Some(end)) = (arrow.fate, arrow.end) {
+                layout.places[end] = arrow.to;
+            }
+        }
+        layout
+    }
+
+    /// A lane's height.
+    pub(super) fn y(&self, row: usize) -> f64 {
+        row as f64 * self.lane
+    }
+
+    /// A node's lane.
+    pub(super) fn row(&self, node: NodeId) -> usize {
+        self.rows.binary_search(&node).expect("every node of the trace has a row")
+    }
+
+    /// The lowest lane's height.
+    pub(super) fn bottom(&self) -> f64 {
+        self.y(self.rows.len().saturating_sub(1))
+    }
+
+    /// The parts of a lifeline in which the node is up and a member, from left to right.
+    pub(super) fn alive(&self, row: usize) -> Vec<(f64, f64)> {
+        let mut gaps: Vec<&Span> = self.spans.iter().filter(|span| span.row == row).collect();
+        gaps.retain(|span| matches!(span.state, State::Down | State::Away));
+        gaps.sort_by(|a, b| a.x0.total_cmp(&b.x0));
+        let mut pieces = vec![];
+        let mut x = self.left;
+        for gap in gaps {
+            if gap.x0 > x {
+                pieces.push((x, gap.x0));
+            }
+            x = x.max(gap.x1);
+        }
+        if x < self.right {
+            pieces.push((x, self.right));
+        }
+        pieces
+    }
+
+    fn find_arrows(&self, trace: &Trace) -> Vec<Arrow> {
+        // By receiver as well as id, so that it does not matter whether the copies of a broadcast share one id.
+        let mut sends: BTreeMap<(u64, NodeId), usize> = BTreeMap::new();
+        let mut ended: BTreeSet<usize> = BTreeSet::new();
+        let mut arrows = vec![];
+        for (index, event) in trace.events.iter().enumerate() {
+            let (id, fate) = match &event.what {
+                What::Send { to, id, .. } => {
+                    sends.insert((*id, *to), index);
+                    continue;
+                }
+                What::Deliver { id, .. } => (*id, Fate::Arrived),
+                What::Lose { id, .. } => (*id, Fate::Lost),
+                _ => continue,
+            };
+            let Some(&send) = sends.get(&(id, event.node)) else { continue };
+            ended.insert(send);
+            let (from, mut to) = (self.places[send], self.places[index]);
+            if fate == Fate::Lost && !self.is_gone(event.node, index) {
+                // The network lost it, so the cross stands between the lifelines. A dead node's stands on its lifeline.
+                // A message that was lost at once still slants, to be told from what its sender does at the time.
+                let dx = (to.0 - from.0).max(30.0);
+                to = (from.0 + dx * 0.6, from.1 + (to.1 - from.1) * 0.6);
+            }
+            arrows.push(Arrow { send, end: Some(index), fate, from, to });
+        }
+        for (send, event) in trace.events.iter().enumerate() {
+            if let What::Send { to, .. } = &event.what
+                && !ended.contains(&send)
+            {
+                let from = self.places[send];
+                let down = (self.y(self.row(*to)) - from.1).signum();
+                let to = (from.0 + 18.0, from.1 + down * self.lane * 0.3);
+                arrows.push(Arrow { send, end: None, fate: Fate::Flying, from, to });
+            }
+        }
+        arrows
+    }
+
+    /// True if the node is down or no member when this event happens.
+    fn is_gone(&self, node: NodeId, index: usize) -> bool {
+        let row = self.row(node);
+        self.spans.iter().any(|span| {
+            span.row == row
+                && matches!(span.state, State::Down | State::Away)
+                && span.first.is_none_or(|first| first < index)
+                && span.last.is_none_or(|last| index < last)
+        })
+    }
+
+    fn find_spans(&self, trace: &Trace) -> Vec<Span> {
+        let mut spans = SpanFinder { layout: self, open: BTreeMap::new(), spans: vec![] };
+        for row in 0..self.rows.len() {
+            if joins_later(trace, self.rows[row]) {
+                spans.open.insert((row, State::Away), None);
+            }
+        }
+        for (index, event) in trace.events.iter().enumerate() {
+            let row = self.row(event.node);
+            for state in ended_by(&event.what) {
+                spans.close(row, *state, Some(index));
+            }
+            if let Some(state) = begun_by(&event.what) {
+                spans.open.entry((row, state)).or_insert(Some(index));
+            }
+        }
+        for (row, state) in spans.open.keys().copied().collect::<Vec<_>>() {
+            spans.close(row, state, None);
+        }
+        // In the order in which they are drawn: a thin bar must not hide behind a thick one.
+        spans.spans.sort_by_key(|span| (span.state, span.first));
+        spans.spans
+    }
+}
+
+struct SpanFinder<'a> {
+    layout: &'a Layout,
+    open: BTreeMap<(usize, State), Option<usize>>,
+    spans: Vec<Span>,
+}
+
+impl SpanFinder<'_> {
+    fn close(&mut self, row: usize, state: State, last: Option<usize>) {
+        if let Some(first) = self.open.remove(&(row, state)) {
+            let x0 = first.map_or(self.layout.left, |index| self.layout.places[index].0);
+            let x1 = last.map_or(self.layout.right, |index| self.layout.places[index].0);
+            self.spans.push(Span { row, state, x0, x1, first, last });
+        }
+    }
+}
+
+const INSIDE: [State; 2] = [State::Inside(Mode::Exclusive), State::Inside(Mode::Shared)];
+const ENTER: [State; 3] = [State::Waiting, INSIDE[0], INSIDE[1]];
+const CRASH: [State; 4] = [State::Waiting, INSIDE[0], INSIDE[1], State::Paused];
+
+fn ended_by(what: &What) -> &'static [State] {
+    match what {
+        What::Cancel => &[State::Waiting],
+        What::Enter { .. } => &ENTER,
+        What::Exit => &INSIDE,
+        What::Crash => &CRASH,
+        What::Restart => &[State::Down],
+        What::Resume => &[State::Paused],
+        What::Joined => &[State::Away],
+        _ => &[],
+    }
+}
+
+fn begun_by(what: &What) -> Option<State> {
+    match what {
+        What::Request(_) => Some(State::Waiting),
+        What::Enter { mode, .. } => Some(State::Inside(*mode)),
+        What::Crash => Some(State::Down),
+        What::Pause => Some(State::Paused),
+        What::Left => Some(State::Away),
+        _ => None,
+    }
+}
+
+/// True if the first that is heard of the node's membership is that it becomes a member.
+fn joins_later(trace: &Trace, node: NodeId) -> bool {
+    let mut events = trace.events.iter().filter(|event| event.node == node).map(|event| &event.what);
+    let first = events.find(|what| matches!(what, What::Join | What::Joined | What::Leave | What::Left));
+    matches!(first, Some(What::Join | What::Joined))
+}
+
+/// All nodes that are listed or mentioned, in rising order.
+fn rows(trace: &Trace) -> Vec<NodeId> {
+    let mut rows: BTreeSet<NodeId> = trace.nodes.iter().copied().collect();
+    for event in &trace.events {
+        rows.insert(event.node);
+        if let What::Send { to, .. } = &event.what {
+            rows.insert(*to);
+        }
+    }
+    rows.into_iter().collect()
+}
+
+fn kinds(trace: &Trace) -> Vec<&'static str> {
+    let mut kinds = vec![];
+    for event in &trace.events {
+        if let What::Send { kind, .. } = event.what
+            && !kinds.contains(&kind)
+        {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+//! Small traces made by hand, for the tests of the formats.
+
+use hallpass_core::{Mode, NodeId};
+
+use super::{Event, Scale, Trace, What};
+
+pub(super) fn event(at: u64, node: u32, what: What) -> Event {
+    Event { at, node: NodeId(node), what }
+}
+
+pub(super) fn send(to: u32, id: u64, kind: &'static str, text: &str) -> What {
+    What::Send { to: NodeId(to), id, kind, text: text.into() }
+}
+
+pub(super) fn deliver(from: u32, id: u64, kind: &'static str, text: &str) -> What {
+    What::Deliver { from: NodeId(from), id, kind, text: text.into() }
+}
+
+pub(super) fn lose(from: u32, id: u64, kind: &'static str, text: &str) -> What {
+    What::Lose { from: NodeId(from), id, kind, text: text.into() }
+}
+
+fn steps(title: &str, nodes: u32, events: Vec<Event>) -> Trace {
+    Trace { title: title.into(), nodes: (1..=nodes).map(NodeId).collect(), scale: Scale::Steps, events }
+}
+
+/// One entry of node 1, and a message that is lost and whose name needs escaping.
+pub(super) fn two_nodes() -> Trace {
+    let events = vec![
+        event(0, 1, What::Request(Mode::Exclusive)),
+        event(0, 1, send(2, 1, "REQUEST", "REQUEST(1)")),
+        event(1000, 2, deliver(1, 1, "REQUEST", "REQUEST(1)")),
+        event(1000, 2, send(1, 2, "REPLY", "REPLY(1)")),
+        event(2500, 1, deliver(2, 2, "REPLY", "REPLY(1)")),
+        event(2500, 1, What::Enter { mode: Mode::Exclusive, fence: 4 }),
+        event(3500, 1, What::Exit),
+        event(4000, 2, send(1, 3, "PROBE", "PROBE<&\">")),
+        event(4500, 1, lose(2, 3, "PROBE", "PROBE<&\">")),
+    ];
+    Trace { scale: Scale::Time { tick: 1000 }, ..steps("two nodes", 2, events) }
+}
+
+/// The second message arrives before the first.
+pub(super) fn overtaking() -> Trace {
+    let events = vec![
+        event(0, 1, send(2, 1, "REPLY", "REPLY(1)")),
+        event(1, 1, send(2, 2, "REQUEST", "REQUEST(2)")),
+        event(2, 2, deliver(1, 2, "REQUEST", "REQUEST(2)")),
+        event(3, 2, deliver(1, 1, "REPLY", "REPLY(1)")),
+    ];
+    steps("overtaking", 2, events)
+}
+
+/// Two copies of one message under the same id.
+pub(super) fn broadcast() -> Trace {
+    let events = vec![
+        event(0, 1, send(2, 1, "REQUEST", "REQUEST(1)")),
+        event(0, 1, send(3, 1, "REQUEST", "REQUEST(1)")),
+        event(1, 2, deliver(1, 1, "REQUEST", "REQUEST(1)")),
+        event(1, 3, deliver(1, 1, "REQUEST", "REQUEST(1)")),
+    ];
+    steps("broadcast", 3, events)
+}
+
+/// Each kind of event at least once.
+pub(super) fn everything() -> Trace {
+    let events = vec![
+        event(0, 1, What::Request(Mode::Shared)),
+        event(1, 1, What::Cancel),
+        event(2, 1, What::Request(Mode::Exclusive)),
+        event(3, 1, send(2, 1, "REQUEST", "REQUEST(1)")),
+        event(4, 2, deliver(1, 1, "REQUEST", "REQUEST(1)")),
+        event(5, 2, send(1, 2, "REPLY", "REPLY(1)")),
+        event(6, 1, lose(2, 2, "REPLY", "REPLY(1)")),
+        event(7, 1, What::Enter { mode: Mode::Exclusive, fence: 1 }),
+        event(8, 2, What::Enter { mode: Mode::Shared, fence: 1 }),
+        event(8, 2, What::Violation("nodes 1 & 2 are inside".into())),
+        event(9, 1, What::Exit),
+        event(10, 2, What::Exit),
+        event(11, 1, What::Timer("retry".into())),
+        event(12, 1, What::Pause),
+        event(13, 1, What::Resume),
+        event(14, 1, What::Crash),
+        event(15, 1, What::Restart),
+        event(16, 3, What::Join),
+        event(17, 3, What::Joined),
+        event(18, 1, What::Network("cut 1 | 2, 3".into())),
+        event(19, 3, What::Leave),
+        event(20, 3, What::Left),
+    ];
+    steps("everything", 3, events)
+}

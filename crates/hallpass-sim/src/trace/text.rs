@@ -1,0 +1,129 @@
+//! A trace as lines: the time, the node, and what happened in plain words.
+
+use std::fmt::Write;
+
+use hallpass_core::Mode;
+
+use super::{Scale, Trace, What};
+
+/// The trace as text, a title line and then one line an event.
+///
+/// ```text
+/// Ricart-Agrawala, Figure 1
+///    0.000 T  1  asks
+///    0.000 T  1  sends REQUEST(1) to 2
+///    1.000 T  2  receives REQUEST(1) from 1
+/// ```
+pub fn render(trace: &Trace) -> String {
+    let times: Vec<String> = trace.events.iter().map(|event| stamp(trace.scale, event.at)).collect();
+    // Never narrower than `12.500 T` with room to the left, so that short traces of one kind line up with each other.
+    let width_min = if trace.scale == Scale::Steps { 4 } else { 10 };
+    let width_time = times.iter().map(String::len).max().unwrap_or(0).max(width_min);
+    let width_node = trace.events.iter().map(|event| event.node.to_string().len()).max().unwrap_or(0);
+
+    let mut out = one_line(&trace.title);
+    out.push('\n');
+    for (event, time) in trace.events.iter().zip(&times) {
+        let node = event.node.to_string();
+        writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.what))
+            .expect("a String takes all");
+    }
+    out
+}
+
+/// When something happened, as people read it: `12.500 T`, or the step's number.
+pub(super) fn stamp(scale: Scale, at: u64) -> String {
+    match scale {
+        Scale::Steps => at.to_string(),
+        Scale::Time { tick } => {
+            // Whole numbers, because the same trace must give the same text everywhere.
+            let tick = u128::from(tick.max(1));
+            let thousandths = (u128::from(at) * 1000 + tick / 2) / tick;
+            format!("{}.{:03} T", thousandths / 1000, thousandths % 1000)
+        }
+    }
+}
+
+/// What happened, in one line of plain words that follow the node's name.
+pub(super) fn describe(what: &What) -> String {
+    let words = match what {
+        What::Request(Mode::Exclusive) => "asks".into(),
+        What::Request(Mode::Shared) => "asks, shared".into(),
+        What::Cancel => "gives up".into(),
+        What::Enter { mode: Mode::Exclusive, fence } => format!("enters, fence {fence}"),
+        What::Enter { mode: Mode::Shared, fence } => format!("enters, shared, fence {fence}"),
+        What::Exit => "leaves".into(),
+        What::Send { to, text, .. } => format!("sends {text} to {to}"),
+        What::Deliver { from, text, .. } => format!("receives {text} from {from}"),
+        What::Lose { from, text, .. } => format!("loses {text} from {from}"),
+        What::Timer(name) => format!("timer {name} fires"),
+        What::Crash => "crashes".into(),
+        What::Restart => "restarts".into(),
+        What::Pause => "pauses".into(),
+        What::Resume => "resumes".into(),
+        What::Join => "asks to join the group".into(),
+        What::Leave => "asks to leave the group".into(),
+        What::Joined => "is a member".into(),
+        What::Left => "has left the group".into(),
+        What::Network(text) => format!("network: {text}"),
+        What::Violation(text) => format!("VIOLATION: {text}"),
+    };
+    one_line(&words)
+}
+
+/// The text without line breaks and other control characters, for formats in which a line is a record.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hallpass_core::NodeId;
+
+    use super::*;
+    use crate::trace::{Event, sample};
+
+    #[test]
+    fn one_aligned_line_an_event_after_the_title() {
+        let text = render(&sample::two_nodes());
+        let expected = "\
+two nodes
+   0.000 T  1  asks
+   0.000 T  1  sends REQUEST(1) to 2
+   1.000 T  2  receives REQUEST(1) from 1
+   1.000 T  2  sends REPLY(1) to 1
+   2.500 T  1  receives REPLY(1) from 2
+   2.500 T  1  enters, fence 4
+   3.500 T  1  leaves
+   4.000 T  2  sends PROBE<&\"> to 1
+   4.500 T  1  loses PROBE<&\"> from 2
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn columns_grow_with_their_contents() {
+        let event = |at, node| Event { at, node: NodeId(node), what: What::Exit };
+        let trace = Trace {
+            title: "t".into(),
+            nodes: vec![NodeId(7), NodeId(10)],
+            scale: Scale::Steps,
+            events: vec![event(1, 7), event(123_456, 10)],
+        };
+        assert_eq!(render(&trace), "t\n     1   7  leaves\n123456  10  leaves\n");
+    }
+
+    #[test]
+    fn times_are_rounded_to_thousandths() {
+        let scale = Scale::Time { tick: 3 };
+        assert_eq!(stamp(scale, 1), "0.333 T");
+        assert_eq!(stamp(scale, 2), "0.667 T");
+        assert_eq!(stamp(Scale::Time { tick: 1 }, u64::MAX), format!("{}.000 T", u64::MAX));
+        assert_eq!(stamp(Scale::Steps, 17), "17");
+    }
+
+    #[test]
+    fn a_line_break_in_a_text_breaks_no_line() {
+        assert_eq!(describe(&What::Network("cut\n1 | 2".into())), "network: cut 1 | 2");
+    }
+}
