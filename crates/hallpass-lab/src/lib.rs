@@ -1,1 +1,81 @@
-//! x
+//! The laboratory: what the command line asks for, as functions.
+//!
+//! A protocol is chosen by name at run time; [`simulate`] runs it in a simulated world, [`check`] explores every order
+//! of events, [`scenario`]s play one order that a text file names, and [`claims`] measures what the papers say.
+//!
+//! ```
+//! let spec = hallpass_lab::RunSpec { nodes: 4, entries: 100, ..hallpass_lab::RunSpec::of("ricart-agrawala") };
+//! let report = hallpass_lab::simulate(&spec).unwrap();
+//! assert_eq!(report.messages_per_entry, 6.0);
+//! ```
+
+pub mod claims;
+mod check;
+mod run;
+pub mod scenario;
+
+use std::fmt;
+
+use hallpass_core::NodeId;
+use hallpass_core::protocol::{Kind, OptionError, Options};
+use hallpass_sim::ConfigError;
+
+pub use check::{CheckReport, CheckSpec, Found, check};
+pub use run::{RunSpec, simulate};
+
+/// Input that cannot be taken: one clear line. Nothing has been run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabError(pub String);
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LabError {}
+
+impl From<OptionError> for LabError {
+    fn from(error: OptionError) -> Self {
+        Self(error.0)
+    }
+}
+
+impl From<ConfigError> for LabError {
+    fn from(error: ConfigError) -> Self {
+        Self(error.0)
+    }
+}
+
+/// The most nodes a run takes: messages grow with the square of it.
+const NODES_MAX: u32 = 5000;
+
+/// Finds the protocol, the nodes' ids and the options that are left for the protocol.
+fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(Kind, Vec<NodeId>, Options), LabError> {
+    if !(1..=NODES_MAX).contains(&nodes) {
+        return Err(LabError(format!("a group has 1 to {NODES_MAX} nodes, not {nodes}")));
+    }
+    let mut options = Options::from_words(words.iter().map(String::as_str))?;
+    let kind = Kind::select(protocol, &mut options)?;
+    let ids = match options.take("names") {
+        None => (1..=nodes).map(NodeId).collect(),
+        Some(names) => parse_names(&names, nodes)?,
+    };
+    options.nodes.clone_from(&ids);
+    Ok((kind, ids, options))
+}
+
+fn parse_names(names: &str, nodes: u32) -> Result<Vec<NodeId>, LabError> {
+    let ids: Option<Vec<NodeId>> = names.split(',').map(|name| name.trim().parse().ok().map(NodeId)).collect();
+    let ids = ids.ok_or_else(|| LabError(format!("option names={names} is not a list of whole numbers such as 5,17,3")))?;
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() != ids.len() {
+        return Err(LabError(format!("option names={names} names a node twice")));
+    }
+    if ids.len() != nodes as usize {
+        return Err(LabError(format!("option names has {} numbers for {nodes} nodes; give one for each", ids.len())));
+    }
+    Ok(ids)
+}

@@ -20,6 +20,7 @@ pub struct Rig<P: Protocol> {
     limits: Limits,
     /// How many slots a message may be under way, where the protocol counts on a bound; else time does not exist.
     delay: Option<u8>,
+    drops_moot: bool,
 }
 
 /// How much may happen.
@@ -27,6 +28,8 @@ pub struct Rig<P: Protocol> {
 pub struct Limits {
     /// Requests a node; `None` for ever.
     pub entries: Option<u8>,
+    /// Requests of the node with the highest id, if it makes another number of them.
+    pub last_entries: Option<u8>,
     /// Cancellations in all; `None` for as many as there are requests.
     pub cancels: Option<u8>,
     /// Requests may be shared.
@@ -165,7 +168,12 @@ impl<P: Protocol> Rig<P> {
         let newcomers = (1..=u32::from(limits.joins)).map(|n| NodeId(newest + n));
         let ids = view.members().iter().copied().chain(newcomers).collect();
         let delay = needs.delay_bound.map(|_| 1);
-        Ok(Self { view, ids, draws: P::draws(&options), options, needs, order, limits, delay })
+        Ok(Self { view, ids, draws: P::draws(&options), options, needs, order, limits, delay, drops_moot: true })
+    }
+
+    /// Messages that would change nothing stay until they are delivered: for those who watch every one of them.
+    pub fn keeping_moot(self) -> Self {
+        Self { drops_moot: false, ..self }
     }
 
     /// All nodes, newcomers last.
@@ -203,7 +211,7 @@ impl<P: Protocol> Stage<P> {
                 .map(|at| Actor {
                     protocol: (at < founders).then(|| rig.protocol(at, 0)),
                     phase: Phase::Idle,
-                    asks_left: limits.entries.unwrap_or(u8::MAX),
+                    asks_left: limits.last_entries.filter(|_| at + 1 == rig.ids.len()).or(limits.entries).unwrap_or(u8::MAX),
                     timers: Vec::new(),
                     incarnation: 0,
                     member: at < founders,
@@ -281,7 +289,9 @@ impl<P: Protocol> Stage<P> {
         if self.left.crashes > 0 {
             out.push(Step::Crash(at));
         }
-        if self.left.leaves > 0 && actor.member && !actor.leaving {
+        // Whoever newcomers ask stays: a newcomer whose sponsor is gone asks another, which takes time, not a new order.
+        let needed = at == 0 && rig.limits.joins > 0;
+        if self.left.leaves > 0 && actor.member && !actor.leaving && !needed {
             out.push(Step::Leave(at));
         }
     }
@@ -455,7 +465,17 @@ impl<P: Protocol> Stage<P> {
         if restart {
             violation = violation.or(self.start(rig, at, scratch, trace));
         }
+        if rig.drops_moot {
+            self.drop_moot(rig, at);
+        }
         violation
+    }
+
+    /// Drops what would change nothing whenever it arrived: fewer states, the same behaviours.
+    fn drop_moot(&mut self, rig: &Rig<P>, at: u8) {
+        if let Some(protocol) = &self.actors[usize::from(at)].protocol {
+            self.packets.retain(|packet| packet.to != at || !protocol.is_moot(rig.ids[usize::from(packet.from)], &packet.message));
+        }
     }
 
     fn deliver(
@@ -485,6 +505,10 @@ impl<P: Protocol> Stage<P> {
         if trace.is_some() && from != to {
             let (to, kind, text) = (rig.ids[usize::from(to)], message.kind(), message.to_string());
             self.note(rig, trace, from, What::Send { to, id: 0, kind, text });
+        }
+        let receiver = self.actors[usize::from(to)].protocol.as_ref();
+        if rig.drops_moot && receiver.is_some_and(|receiver| receiver.is_moot(rig.ids[usize::from(from)], &message)) {
+            return;
         }
         let packet = Packet { to, lane, message, from, due: rig.delay.unwrap_or(0) };
         let at = if rig.keeps_order(lane) {
@@ -612,38 +636,7 @@ impl<P: Protocol> Rig<P> {
                 break;
             }
         }
-        link(&mut events);
+        crate::trace::link(&mut events);
         (events, violation)
-    }
-}
-
-/// Gives each message its own id. A stage knows its packets only by what they say: equal ones arrive in order of sending.
-pub(crate) fn link(events: &mut [Event]) {
-    let mut sent: Vec<(NodeId, NodeId, String, u64, bool)> = Vec::new();
-    let mut next = 0;
-    for event in events {
-        let node = event.node;
-        match &mut event.what {
-            What::Send { to, id, text, .. } => {
-                next += 1;
-                *id = next;
-                sent.push((node, *to, text.clone(), next, false));
-            }
-            What::Deliver { from, id, text, .. } | What::Lose { from, id, text, .. } => {
-                let same = |sending: &&mut (NodeId, NodeId, String, u64, bool)| {
-                    sending.0 == *from && sending.1 == node && sending.2 == *text
-                };
-                let fresh = sent.iter_mut().filter(same).find(|sending| !sending.4);
-                match fresh {
-                    Some(sending) => {
-                        sending.4 = true;
-                        *id = sending.3;
-                    }
-                    // Repeated by the network, or heard by its own sender on a medium.
-                    None => *id = sent.iter_mut().rfind(same).map_or(0, |sending| sending.3),
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -236,6 +236,10 @@ pub trait Protocol: Clone + Eq + Hash + Debug {
     fn handle(&mut self, input: Input<Self::Message, Self::Timer>, out: &mut Effects<Self::Message, Self::Timer>);
     /// True if nothing needs to be remembered: the instance may be dropped.
     fn is_idle(&self) -> bool;
+    /// True if delivering this message changes nothing, now or whenever it comes. Explorers may then drop it at once.
+    fn is_moot(&self, _from: NodeId, _message: &Self::Message) -> bool {
+        false
+    }
     /// The number by which a waiting or entered request is ordered, for those who watch.
     fn request_number(&self) -> Option<u64> {
         None

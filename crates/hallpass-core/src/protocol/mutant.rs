@@ -86,6 +86,10 @@ impl<P: Protocol> Protocol for Mutant<P> {
         self.inner.is_idle()
     }
 
+    fn is_moot(&self, from: crate::NodeId, message: &P::Message) -> bool {
+        self.mutation.is_none() && self.inner.is_moot(from, message)
+    }
+
     fn request_number(&self) -> Option<u64> {
         self.inner.request_number()
     }

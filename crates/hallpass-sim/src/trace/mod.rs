@@ -6,6 +6,7 @@ mod html;
 mod json;
 mod labels;
 mod layout;
+mod link;
 #[cfg(test)]
 mod sample;
 mod shiviz;
@@ -16,6 +17,7 @@ use hallpass_core::{Mode, NodeId};
 
 pub use html::render as to_html;
 pub use json::render as to_json;
+pub use link::link;
 pub use shiviz::render as to_shiviz;
 pub use svg::render as to_svg;
 pub use text::render as to_text;

@@ -1,10 +1,10 @@
 //! A trace as lines: the time, the node, and what happened in plain words.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use hallpass_core::Mode;
 
-use super::{Scale, Trace, What};
+use super::{Event, Scale, Trace, What};
 
 /// The trace as text, a title line and then one line an event.
 ///
@@ -41,6 +41,13 @@ pub(super) fn stamp(scale: Scale, at: u64) -> String {
             let thousandths = (u128::from(at) * 1000 + tick / 2) / tick;
             format!("{}.{:03} T", thousandths / 1000, thousandths % 1000)
         }
+    }
+}
+
+impl fmt::Display for Event {
+    /// The event without its time, such as `1 sends REQUEST(1) to 2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.node, describe(&self.what))
     }
 }
 

@@ -40,8 +40,8 @@ pub struct Classic {
     errands: Vec<Errand>,
     /// Something that every node must answer, and who has not yet.
     task: Option<Task>,
-    /// Who has answered the probes of this round; `None` while none are out.
-    confirmed: Option<Vec<NodeId>>,
+    /// The round of probes that is under way.
+    probing: Option<Probing>,
     /// Told to restart while the caller was inside: it comes after the release.
     must_restart: bool,
 }
@@ -52,6 +52,8 @@ pub struct ClassicRules {
     base: Rules,
     way: Way,
     by_broadcast: bool,
+    /// How often a silent node is asked before it counts as failed.
+    probes: u8,
     transit_max: Option<Ticks>,
     section_max: Option<Ticks>,
     printed: Printed,
@@ -108,6 +110,14 @@ enum User {
 enum Errand {
     Sponsor { node: NodeId, incarnation: u32 },
     Leave,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Probing {
+    /// How many times silence may still be answered by another probe.
+    again: u8,
+    /// Who has shown that it lives.
+    alive: Vec<NodeId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -177,6 +187,11 @@ impl Protocol for Classic {
             ],
         )?;
         let by_broadcast = parsed.choice("insert", &[("sponsor", false), ("broadcast", true)])?;
+        let probes = match parsed.number("probes")? {
+            None => 2,
+            Some(count @ 1..=9) => count as u8,
+            Some(count) => return refuse(format!("probes={count}: a silent node is asked 1 to 9 times; the paper asks once")),
+        };
         let transit_max = parsed.duration("transit-max")?;
         let section_max = parsed.duration("section-max")?;
         let printed = Printed::read(&mut parsed, &["T5", "T8", "T9"])?;
@@ -191,7 +206,7 @@ impl Protocol for Classic {
         }
         parsed.finish()?;
         let base = Rules { fence: FenceRule::Ticket, ..Rules::parse(&below)? };
-        Ok(ClassicRules { base, way, by_broadcast, transit_max, section_max, printed })
+        Ok(ClassicRules { base, way, by_broadcast, probes, transit_max, section_max, printed })
     }
 
     fn needs(rules: &ClassicRules) -> Needs {
@@ -240,7 +255,7 @@ impl Protocol for Classic {
             user,
             errands: Vec::new(),
             task: None,
-            confirmed: None,
+            probing: None,
             must_restart: false,
         }
     }
@@ -286,6 +301,10 @@ impl Classic {
         if self.must_restart {
             return out.push(Effect::Restart);
         }
+        if self.rules.0.printed.has(9) && self.errands.first() == Some(&Errand::Leave) {
+            self.errands.remove(0); // As printed: leave without mutual exclusion, at the same time as somebody joins.
+            return self.begin(Goal::Leave, Body::Leave, out);
+        }
         let input = if !self.errands.is_empty() {
             self.user = Some(User::Errand);
             Input::Acquire { mode: Mode::Exclusive, draw: 0 }
@@ -316,7 +335,7 @@ impl Classic {
                 Effect::Enter { fence } => {
                     out.push(Effect::CancelTimer(ClassicTimer::Overdue));
                     out.push(Effect::CancelTimer(ClassicTimer::Unanswered));
-                    self.confirmed = None;
+                    self.probing = None;
                     match self.user {
                         Some(User::Errand) => self.run_errand(out),
                         _ => out.push(Effect::Enter { fence }),
@@ -330,7 +349,7 @@ impl Classic {
 
     fn on_release(&mut self, out: &mut Out) {
         self.user = None;
-        self.confirmed = None;
+        self.probing = None;
         out.push(Effect::CancelTimer(ClassicTimer::Overdue));
         out.push(Effect::CancelTimer(ClassicTimer::Unanswered));
         self.below(Input::Release, out);
@@ -409,7 +428,7 @@ impl Classic {
     fn on_reply(&mut self, from: NodeId, reply: RaMessage, out: &mut Out) {
         self.below(Input::Deliver { from, message: reply }, out);
         self.confirm(from);
-        if self.base.waiting().is_some() && self.confirmed.is_none() {
+        if self.base.waiting().is_some() && self.probing.is_none() {
             self.set(ClassicTimer::Overdue, self.overdue(), out); // 'The timer should be restarted when a REPLY is received.'
         }
     }
@@ -418,9 +437,13 @@ impl Classic {
 /// 7.4: finding out who has failed.
 impl Classic {
     fn on_overdue_timeout(&mut self, out: &mut Out) {
+        self.probing = Some(Probing { again: self.rules.0.probes - 1, alive: Vec::new() });
+        self.probe(self.base.awaited(), out);
+    }
+
+    fn probe(&mut self, suspects: Vec<NodeId>, out: &mut Out) {
         let Some((number, mode)) = self.base.waiting() else { return };
-        self.confirmed = Some(Vec::new());
-        for node in self.base.awaited() {
+        for node in suspects {
             self.send(node, Body::AreYouThere { number, mode }, out);
         }
         self.set(ClassicTimer::Unanswered, self.round_trip(), out);
@@ -443,12 +466,19 @@ impl Classic {
         self.below(Input::Deliver { from, message: RaMessage::Request { number, mode } }, out);
     }
 
+    /// 'If no answer is received during a second timeout period, the suspect node has failed.' One lost probe is not yet
+    /// a failure: it is sent `probes` times.
     fn on_unanswered_timeout(&mut self, out: &mut Out) {
-        let Some(confirmed) = self.confirmed.take() else { return };
-        for node in self.base.awaited() {
-            if !confirmed.contains(&node) {
-                self.declare_failed(node, out);
-            }
+        let Some(probing) = &mut self.probing else { return };
+        let mut silent = self.base.awaited();
+        silent.retain(|node| !probing.alive.contains(node));
+        if probing.again > 0 && !silent.is_empty() {
+            probing.again -= 1;
+            return self.probe(silent, out);
+        }
+        self.probing = None;
+        for node in silent {
+            self.declare_failed(node, out);
         }
         if self.base.waiting().is_some() {
             // 'All nodes will respond with YES_I_AM_HERE messages and a new timeout period may begin.'
@@ -463,10 +493,10 @@ impl Classic {
     }
 
     fn confirm(&mut self, node: NodeId) {
-        if let Some(confirmed) = &mut self.confirmed
-            && let Err(at) = confirmed.binary_search(&node)
+        if let Some(Probing { alive, .. }) = &mut self.probing
+            && let Err(at) = alive.binary_search(&node)
         {
-            confirmed.insert(at, node);
+            alive.insert(at, node);
         }
     }
 
@@ -534,7 +564,6 @@ impl Classic {
 
     fn on_leave(&mut self, out: &mut Out) {
         match self.standing {
-            Standing::Member if self.rules.0.printed.has(9) => self.begin(Goal::Leave, Body::Leave, out),
             Standing::Member => {
                 self.errands.push(Errand::Leave);
                 self.go_on(out);

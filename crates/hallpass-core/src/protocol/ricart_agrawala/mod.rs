@@ -139,6 +139,14 @@ impl Protocol for RicartAgrawala {
         self.request.is_none() && self.deferred.is_empty() && self.held_back.is_empty()
     }
 
+    /// A REPLY to a request that is over, with nothing new in it. Numbers and fences only rise, so that stays so.
+    fn is_moot(&self, _: NodeId, message: &RaMessage) -> bool {
+        let plain = self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_none();
+        let RaMessage::Reply { answers, highest, fence } = message else { return false };
+        let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
+        plain && over && *highest <= self.highest && *fence <= self.fence
+    }
+
     fn request_number(&self) -> Option<u64> {
         self.request.as_ref().map(|request| request.number)
     }

@@ -71,6 +71,10 @@ impl Printed {
         Ok(Self(traps.iter().fold(0, |bits, trap| bits | 1 << trap[1..].parse::<u32>().expect("a trap is T and a number"))))
     }
 
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
     pub(super) fn has(self, trap: u32) -> bool {
         self.0 >> trap & 1 == 1
     }

@@ -1,0 +1,234 @@
+//! Fencing tokens and the seat that a view change hands over, in every machine that counts its entries.
+
+use super::*;
+
+const COUNTING: [(&str, &str); 5] =
+    [("plain", ""), ("plain", "release=broadcast"), ("ring", "ring=echo"), ("ring", "ring=annotate"), ("sequenced", "")];
+
+/// A check that is generic over the machine, for each machine that counts.
+macro_rules! for_each_machine {
+    ($check:ident) => {
+        for (machine, words) in COUNTING {
+            match machine {
+                "plain" => $check::<RicartAgrawala>(words),
+                "ring" => $check::<Ring>(words),
+                _ => $check::<Sequenced>(words),
+            }
+        }
+    };
+}
+
+fn three() -> View {
+    View::new([1, 2, 3].map(NodeId))
+}
+
+#[test]
+fn they_count_the_entries_of_all_nodes() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = Net::<P>::new([1, 2, 3], words);
+        for node in [1, 2, 1, 3, 3, 2, 1] {
+            net.pass_through(node, Mode::Exclusive);
+        }
+        assert_eq!(net.fences, [1, 2, 3, 4, 5, 6, 7], "{words}");
+    }
+    for_each_machine!(check);
+    check::<RicartAgrawala>("clock=lamport");
+    check::<RicartAgrawala>("numbers=modulo:5");
+}
+
+#[test]
+fn they_count_under_contention_too() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = Net::<P>::new([1, 2, 3], words);
+        for _ in 0..3 {
+            for node in [3, 1, 2] {
+                net.acquire(node);
+            }
+            for _ in 0..3 {
+                net.settle();
+                let inside = net.inside();
+                assert_eq!(inside.len(), 1, "{words}");
+                net.release(inside[0]);
+            }
+        }
+        assert_eq!(net.fences, (1..=9).collect::<Vec<_>>(), "{words}");
+    }
+    for_each_machine!(check);
+}
+
+#[test]
+fn tickets_rise_from_entry_to_entry() {
+    fn check<P: Protocol>(words: &str, turn: impl Fn(&mut Net<P>, u32)) {
+        let mut net = Net::<P>::new([1, 2, 3], words);
+        for node in [3, 1, 2, 2, 3, 1] {
+            turn(&mut net, node);
+        }
+        assert_eq!(net.fences.len(), 6);
+        assert!(net.fences.is_sorted_by(|a, b| a < b), "{words}: {:?}", net.fences);
+    }
+    check::<Classic>("", |net, node| net.pass_through(node, Mode::Exclusive));
+    check::<RicartAgrawala>("reply=implicit", |net, node| {
+        net.acquire(node);
+        net.settle();
+        net.fire(node, super::super::RaTimer::RoundTrip);
+        net.release(node);
+    });
+}
+
+#[test]
+fn a_shared_entry_carries_the_last_exclusive_one_plus_one() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = Net::<P>::new([1, 2, 3], words);
+        net.pass_through(1, Mode::Exclusive);
+        for reader in [2, 3] {
+            net.acquire_as(reader, Mode::Shared);
+            net.settle();
+        }
+        assert_eq!(net.inside(), [2, 3], "{words}");
+        net.release(2);
+        net.release(3);
+        net.settle();
+        net.pass_through(1, Mode::Exclusive);
+        net.pass_through(2, Mode::Shared);
+        assert_eq!(net.fences, [1, 2, 2, 2, 3], "{words}");
+    }
+    for_each_machine!(check);
+}
+
+#[test]
+fn the_epoch_goes_in_front() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = Net::<P>::with_seat(three().with_epoch(5), words, |_| Seat::Nobody);
+        net.pass_through(2, Mode::Exclusive);
+        net.pass_through(3, Mode::Exclusive);
+        let fences = [1, 2].map(|count| Fence::compose(5, count).unwrap().get());
+        assert_eq!(net.fences, fences, "{words}");
+        assert!(net.fences[0] > Fence::compose(4, Fence::COUNT_MAX).unwrap().get());
+    }
+    for_each_machine!(check);
+}
+
+#[test]
+fn past_the_last_one_nobody_enters_and_nothing_panics() {
+    fn check<P: Protocol>(words: &str) {
+        let almost = Fence::compose(1, Fence::COUNT_MAX - 1).unwrap();
+        let mut net = Net::<P>::with_seat(three().with_epoch(1), words, |_| Seat::Others(Mode::Exclusive, almost));
+        net.pass_through(2, Mode::Exclusive);
+        assert_eq!(net.fences, [Fence::compose(1, Fence::COUNT_MAX).unwrap().get()], "{words}");
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            for node in [1, 2] {
+                net.acquire_as(node, mode);
+                net.settle();
+                assert_eq!((net.inside(), net.fences.len()), (vec![], 1), "{words}");
+                net.cancel(node);
+                net.settle();
+                assert!(net.nodes[&node].is_idle(), "{words}");
+            }
+        }
+    }
+    for_each_machine!(check);
+}
+
+#[test]
+fn alone_past_the_last_one_nobody_enters_either() {
+    fn check<P: Protocol>(words: &str) {
+        let last = Fence::compose(0, Fence::COUNT_MAX).unwrap();
+        let mut net = Net::<P>::with_seat(View::new([NodeId(1)]), words, |_| Seat::Others(Mode::Exclusive, last));
+        assert_eq!(net.acquire(1), NOTHING, "{words}");
+        assert_eq!(net.cancel(1), NOTHING, "{words}");
+    }
+    for_each_machine!(check);
+}
+
+#[test]
+fn a_ticket_past_the_last_one_does_not_enter() {
+    let mut net = Net::<Classic>::new([1, 2], "");
+    net.acquire(1);
+    net.lose(1, 2);
+    let request = super::super::RaMessage::Request { number: (1 << 31) - 2, mode: Mode::Exclusive };
+    let body = super::super::Body::Base(request);
+    net.receive(2, 1, super::super::ClassicMessage { from: 0, to: 0, body });
+    net.flying.clear();
+    net.cancel(1);
+    net.pass_through(1, Mode::Exclusive);
+    assert_eq!(net.fences, [((1 << 31) - 1) << 32 | 1]);
+    net.acquire(1);
+    net.settle();
+    assert_eq!(net.inside(), [0; 0]);
+}
+
+/// A node that sits inside from the start, as a view change reported it.
+fn seated<P: Protocol>(words: &str, mode: Mode) -> Net<P> {
+    let fence = Fence::compose(3, 41).unwrap();
+    let seat = |node| if node == 3 { Seat::Mine(mode, fence) } else { Seat::Others(mode, fence) };
+    Net::with_seat(three().with_epoch(4), words, seat)
+}
+
+#[test]
+fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = seated::<P>(words, Mode::Exclusive);
+        assert!(!net.nodes[&3].is_idle());
+        net.acquire(1);
+        net.acquire(2);
+        net.settle();
+        assert_eq!(net.inside(), [3], "{words}");
+        net.release(3);
+        net.settle();
+        assert_eq!(net.inside(), [1], "{words}");
+        net.release(1);
+        net.settle();
+        assert_eq!(net.inside(), [2], "{words}");
+        // The counts of the seat are taken over.
+        assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
+    }
+    for words in ["", "release=broadcast", "clock=lamport", "clock=lamport clocks=9,5,7", "increment=random:4"] {
+        check::<RicartAgrawala>(words);
+    }
+    check::<Ring>("ring=echo");
+    check::<Ring>("ring=annotate");
+}
+
+#[test]
+fn release_of_the_seat_answers_each_request_by_its_number() {
+    let mut net = seated::<RicartAgrawala>("", Mode::Exclusive);
+    net.acquire(1);
+    net.deliver(1, 2);
+    net.acquire(2);
+    assert_eq!(net.deliver(1, 3), NOTHING);
+    assert_eq!(net.deliver(2, 3), NOTHING);
+    assert_eq!(net.release(3), ["REPLY(1) to 1", "REPLY(2) to 2"]);
+}
+
+#[test]
+fn a_shared_seat_lets_readers_in_and_keeps_writers_out() {
+    fn check<P: Protocol>(words: &str) {
+        let mut net = seated::<P>(words, Mode::Shared);
+        net.acquire_as(1, Mode::Shared);
+        net.settle();
+        assert_eq!(net.inside(), [1, 3], "{words}");
+        net.release(1);
+        net.acquire(2);
+        net.settle();
+        assert_eq!(net.inside(), [3], "{words}");
+        net.release(3);
+        net.settle();
+        assert_eq!(net.inside(), [2], "{words}");
+    }
+    check::<RicartAgrawala>("");
+    check::<Ring>("ring=echo");
+    check::<Ring>("ring=annotate");
+}
+
+#[test]
+fn whose_seat_is_another_ones_takes_the_fence_over() {
+    fn check<P: Protocol>(words: &str) {
+        let fence = Fence::compose(3, 41).unwrap();
+        let seat = |node| if node == 2 { Seat::Others(Mode::Exclusive, fence) } else { Seat::Nobody };
+        let mut net = Net::<P>::with_seat(three().with_epoch(4), words, seat);
+        net.pass_through(2, Mode::Exclusive);
+        net.pass_through(1, Mode::Exclusive);
+        assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
+    }
+    for_each_machine!(check);
+}

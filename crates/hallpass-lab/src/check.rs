@@ -1,0 +1,176 @@
+use hallpass_check::{Effort, SoFar, explore};
+use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
+use hallpass_core::{NodeId, Protocol};
+use hallpass_sim::trace::{Scale, Trace};
+use hallpass_sim::{Limits, Order, Rig};
+use serde::Serialize;
+
+use crate::{LabError, select};
+
+/// An exploration as a user asks for it: `lab check`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckSpec {
+    /// The protocol's name.
+    pub protocol: String,
+    /// How many nodes.
+    pub nodes: u32,
+    /// Requests a node; `None` without end, for protocols whose states are finite.
+    pub entries: Option<u8>,
+    /// Requests of the node with the highest id, if it makes another number of them.
+    pub last_entries: Option<u8>,
+    /// Whether messages may overtake each other.
+    pub order: Order,
+    /// Cancellations in all; `None` for any number.
+    pub cancels: Option<u8>,
+    /// Requests may be shared.
+    pub readers: bool,
+    /// Counts of faults: `crash:1,restart:1,loss:1,dup:1,join:1,leave:1`.
+    pub faults: String,
+    /// `key=value` words.
+    pub options: Vec<String>,
+    /// Stop, incomplete, at so many states.
+    pub states_max: usize,
+    /// A bug to plant, for tests of the checks themselves.
+    pub mutation: Option<Mutation>,
+}
+
+/// What an exploration found, with the JSON keys of the contract.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckReport {
+    /// The protocol's name.
+    pub protocol: String,
+    /// How many nodes.
+    pub nodes: u32,
+    /// Requests a node.
+    pub entries: Option<u8>,
+    /// Different states.
+    pub states: usize,
+    /// States generated.
+    pub generated: u64,
+    /// The longest of the shortest ways to a state.
+    pub depth: usize,
+    /// Every reachable state was seen.
+    pub complete: bool,
+    /// What must not happen and can.
+    pub violations: Vec<Found>,
+    /// How long it took.
+    pub seconds: f64,
+    /// The most that the node with the highest id was overtaken, with a way to it.
+    #[serde(skip)]
+    pub overtaken: (u64, Trace),
+}
+
+/// A violation and a shortest way to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// What was violated, such as `exclusion`.
+    pub property: &'static str,
+    /// The way, a line an event.
+    #[serde(rename = "trace")]
+    pub lines: Vec<String>,
+    /// The violation in words.
+    pub text: String,
+    /// The same way, to draw.
+    #[serde(skip)]
+    pub trace: Trace,
+    /// How many steps it takes.
+    #[serde(skip)]
+    pub steps: usize,
+}
+
+impl CheckSpec {
+    /// The defaults of the command line.
+    pub fn of(protocol: &str) -> Self {
+        Self {
+            protocol: protocol.to_owned(),
+            nodes: 3,
+            entries: Some(2),
+            last_entries: None,
+            order: Order::Any,
+            cancels: Some(0),
+            readers: false,
+            faults: String::new(),
+            options: Vec::new(),
+            states_max: Effort::default().states_max,
+            mutation: None,
+        }
+    }
+
+    /// Adds `key=value` words.
+    pub fn with(mut self, words: &str) -> Self {
+        self.options.extend(words.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    fn limits(&self) -> Result<Limits, LabError> {
+        let mut counts = [0u8; 6];
+        let names = ["crash", "restart", "loss", "dup", "join", "leave"];
+        for word in self.faults.split(',').filter(|word| !word.is_empty()) {
+            let (name, count) = word.split_once(':').unwrap_or((word, ""));
+            let at = names.iter().position(|known| *known == name);
+            let count = count.parse().ok().filter(|count| (0..=9).contains(count));
+            let (Some(at), Some(count)) = (at, count) else {
+                return Err(LabError(format!("fault '{word}' is not known here; exploration takes {} with a count up to 9", names.join(", "))));
+            };
+            counts[at] = count;
+        }
+        let [crashes, restarts, losses, duplicates, joins, leaves] = counts;
+        Ok(Limits { entries: self.entries, last_entries: self.last_entries, cancels: self.cancels, readers: self.readers, crashes, restarts, losses, duplicates, joins, leaves })
+    }
+}
+
+/// Explores every order of events; `watch` hears how far it is.
+pub fn check(spec: &CheckSpec, watch: impl FnMut(SoFar)) -> Result<CheckReport, LabError> {
+    let (kind, ids, mut options) = select(&spec.protocol, spec.nodes, &spec.options)?;
+    options.tick = 1;
+    let limits = spec.limits()?;
+    let mut report = kind.visit(Check { spec, ids: &ids, options: &options, limits, watch })?;
+    report.protocol = kind.name().to_owned();
+    Ok(report)
+}
+
+struct Check<'a, W> {
+    spec: &'a CheckSpec,
+    ids: &'a [NodeId],
+    options: &'a Options,
+    limits: Limits,
+    watch: W,
+}
+
+impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
+    type Output = Result<CheckReport, LabError>;
+
+    fn visit<P: Protocol + 'static>(self) -> Self::Output {
+        let options = P::parse(self.options)?;
+        let fences = P::needs(&options).fences;
+        if self.limits.entries.is_none() && fences {
+            return Err(LabError("an exploration without end needs --option fence=off: fences grow for ever".to_owned()));
+        }
+        let rig = Rig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
+        let found = explore(&rig, &Effort { states_max: self.spec.states_max }, self.watch);
+        let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
+            title,
+            nodes: rig.ids().to_vec(),
+            scale: Scale::Steps,
+            events: rig.play(steps).0,
+        };
+        let violations = found.violation.iter().map(|(violation, steps)| {
+            let trace = draw(steps, violation.to_string());
+            let text = hallpass_sim::trace::to_text(&trace);
+            let lines = text.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect();
+            Found { property: violation.property, lines, text: violation.to_string(), trace, steps: steps.len() }
+        });
+        Ok(CheckReport {
+            protocol: String::new(),
+            nodes: self.spec.nodes,
+            entries: self.spec.entries,
+            states: found.states,
+            generated: found.generated,
+            depth: found.depth,
+            complete: found.complete,
+            violations: violations.collect(),
+            seconds: found.took.as_secs_f64(),
+            overtaken: (found.overtaken_max, draw(&found.overtaken_steps, "the most overtaken".to_owned())),
+        })
+    }
+}

@@ -1,0 +1,150 @@
+use hallpass_core::Protocol;
+use hallpass_core::protocol::{Mutant, Mutation, Visitor};
+use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World, parse_duration};
+
+use crate::{LabError, select};
+
+/// A simulated run as a user asks for it: `lab run`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSpec {
+    /// The protocol's name.
+    pub protocol: String,
+    /// How many nodes.
+    pub nodes: u32,
+    /// How many requests in all.
+    pub entries: u64,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// `saturated`, `light`, a rate or `hotspot:F`.
+    pub load: String,
+    /// The section's length; T if nothing is said.
+    pub hold: Option<String>,
+    /// How long messages take.
+    pub latency: String,
+    /// Whether messages may overtake each other.
+    pub order: Order,
+    /// The share of shared requests.
+    pub readers: f64,
+    /// What goes wrong.
+    pub faults: String,
+    /// `key=value` words.
+    pub options: Vec<String>,
+    /// Keep every event, to draw it.
+    pub keep_trace: bool,
+    /// No request may be overtaken more often.
+    pub overtakes_max: Option<u64>,
+    /// Measure the spread of outstanding numbers.
+    pub watch_numbers: bool,
+    /// A bug to plant, for tests of the checks themselves.
+    pub mutation: Option<Mutation>,
+}
+
+impl RunSpec {
+    /// The defaults of the command line.
+    pub fn of(protocol: &str) -> Self {
+        Self {
+            protocol: protocol.to_owned(),
+            nodes: 3,
+            entries: 1000,
+            seed: 1,
+            load: "saturated".to_owned(),
+            hold: None,
+            latency: "1ms".to_owned(),
+            order: Order::Any,
+            readers: 0.0,
+            faults: String::new(),
+            options: Vec::new(),
+            keep_trace: false,
+            overtakes_max: None,
+            watch_numbers: false,
+            mutation: None,
+        }
+    }
+
+    /// Adds `key=value` words.
+    pub fn with(mut self, words: &str) -> Self {
+        self.options.extend(words.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// The command that does the same run.
+    pub fn command(&self) -> String {
+        let plain = Self::of(&self.protocol);
+        let mut words = format!("hallpass lab run --protocol {} --nodes {}", self.protocol, self.nodes);
+        let mut add = |differs: bool, flag: &str, value: String| {
+            if differs {
+                words.push_str(&format!(" --{flag} {value}"));
+            }
+        };
+        add(true, "entries", self.entries.to_string());
+        add(true, "seed", self.seed.to_string());
+        add(self.load != plain.load, "load", self.load.clone());
+        add(self.hold.is_some(), "hold", self.hold.clone().unwrap_or_default());
+        add(self.latency != plain.latency, "latency", self.latency.clone());
+        add(self.order == Order::Fifo, "order", "fifo".to_owned());
+        add(self.readers > 0.0, "readers", self.readers.to_string());
+        add(!self.faults.is_empty(), "faults", self.faults.clone());
+        for option in &self.options {
+            add(true, "option", option.clone());
+        }
+        words
+    }
+
+    fn config(&self, nodes: Vec<hallpass_core::NodeId>) -> Result<Config, LabError> {
+        let latency = Latency::parse(&self.latency)?;
+        let hold = match &self.hold {
+            None => latency.mean(),
+            Some(text) => parse_duration(text).ok_or_else(|| LabError(format!("hold '{text}' is not a duration such as 250ms, 10s or 2m")))?,
+        };
+        if !(0.0..=1.0).contains(&self.readers) {
+            return Err(LabError(format!("readers '{}' is not a share from 0 to 1", self.readers)));
+        }
+        if self.entries == 0 || self.entries > 1 << 32 {
+            return Err(LabError("entries must be at least 1 and at most 4294967296".to_owned()));
+        }
+        Ok(Config {
+            nodes,
+            entries: self.entries,
+            seed: self.seed,
+            load: Load::parse(&self.load)?,
+            hold,
+            latency,
+            order: self.order,
+            readers: self.readers,
+            faults: Faults::parse(&self.faults)?,
+            overtakes_max: self.overtakes_max,
+            keep_trace: self.keep_trace,
+        })
+    }
+}
+
+/// Runs a protocol in a simulated world.
+pub fn simulate(spec: &RunSpec) -> Result<Report, LabError> {
+    let (kind, ids, options) = select(&spec.protocol, spec.nodes, &spec.options)?;
+    let config = spec.config(ids)?;
+    let options = config.prepare(options);
+    let mut report = kind.visit(Simulation { spec, config: &config, options: &options })?;
+    report.protocol = kind.name().to_owned();
+    if let Some(trace) = &mut report.trace {
+        trace.title = spec.command();
+    }
+    Ok(report)
+}
+
+struct Simulation<'a> {
+    spec: &'a RunSpec,
+    config: &'a Config,
+    options: &'a hallpass_core::protocol::Options,
+}
+
+impl Visitor for Simulation<'_> {
+    type Output = Result<Report, LabError>;
+
+    fn visit<P: Protocol + 'static>(self) -> Self::Output {
+        let options = P::parse(self.options)?;
+        self.config.check(&P::needs(&options))?;
+        let options = (options, self.spec.mutation);
+        let world = World::<Mutant<P>>::new(self.config, &options);
+        Ok(if self.spec.watch_numbers { world.watching_numbers() } else { world }.run())
+    }
+}

@@ -1,0 +1,119 @@
+use crate::LabError;
+
+/// A scenario as it stands in its file.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) title: String,
+    pub(super) protocol: String,
+    pub(super) options: Vec<String>,
+    pub(super) nodes: Vec<u32>,
+    pub(super) fifo: bool,
+    /// Everything up to the first command, word for word.
+    pub(super) head: String,
+    pub(super) commands: Vec<Command>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub(super) line: usize,
+    pub(super) text: String,
+    /// Comments and empty lines before it, word for word.
+    pub(super) before: String,
+    pub(super) expected: Vec<String>,
+}
+
+impl Command {
+    pub(super) fn fail<T>(&self, why: impl std::fmt::Display) -> Result<T, LabError> {
+        Err(LabError(format!("scenario line {}: '{}': {why}", self.line, self.text)))
+    }
+}
+
+impl Script {
+    pub(super) fn parse(text: &str) -> Result<Self, LabError> {
+        let mut script = Self {
+            title: String::new(),
+            protocol: String::new(),
+            options: Vec::new(),
+            nodes: Vec::new(),
+            fifo: false,
+            head: String::new(),
+            commands: Vec::new(),
+        };
+        let mut lines = text.lines().enumerate().peekable();
+        let mut before = String::new();
+        while let Some((index, line)) = lines.next() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                before.push_str(line);
+                before.push('\n');
+                continue;
+            }
+            if script.commands.is_empty() && script.parse_heading(index + 1, line)? {
+                script.head.push_str(&before);
+                script.head.push_str(line);
+                script.head.push('\n');
+                before.clear();
+                continue;
+            }
+            let mut command = Command { line: index + 1, text: line.trim().to_owned(), before: std::mem::take(&mut before), expected: Vec::new() };
+            if lines.next_if(|(_, line)| line.starts_with("----")).is_none() {
+                return command.fail("a line of dashes and the outcome must follow");
+            }
+            while let Some((_, line)) = lines.next_if(|(_, line)| !line.trim().is_empty()) {
+                command.expected.push(line.trim_end().to_owned());
+            }
+            script.commands.push(command);
+        }
+        script.check()?;
+        Ok(script)
+    }
+
+    /// True if the line sets something up rather than doing something.
+    fn parse_heading(&mut self, number: usize, line: &str) -> Result<bool, LabError> {
+        let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        let fail = |why: &str| Err(LabError(format!("scenario line {number}: {why}")));
+        match word {
+            "title" => self.title = rest.to_owned(),
+            "protocol" => {
+                let mut words = rest.split_whitespace().map(str::to_owned);
+                self.protocol = words.next().unwrap_or_default();
+                self.options = words.collect();
+            }
+            "nodes" => match rest.split_whitespace().map(|id| id.parse().ok()).collect::<Option<Vec<u32>>>() {
+                Some(nodes) if !nodes.is_empty() => self.nodes = nodes,
+                _ => return fail(&format!("nodes '{rest}' is not a list of numbers such as 1 2 3")),
+            },
+            "order" => match rest {
+                "any" => self.fifo = false,
+                "fifo" => self.fifo = true,
+                _ => return fail(&format!("order '{rest}' is not known; it takes any, fifo")),
+            },
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        if self.protocol.is_empty() {
+            return Err(LabError("scenario: a line 'protocol NAME' is missing".to_owned()));
+        }
+        if self.nodes.is_empty() {
+            return Err(LabError("scenario: a line 'nodes 1 2 3' is missing".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The file again, with other outcomes.
+    pub(super) fn rewrite(&self, outcomes: &[Vec<String>]) -> String {
+        let mut text = self.head.clone();
+        for (command, outcome) in self.commands.iter().zip(outcomes) {
+            text.push_str(&command.before);
+            text.push_str(&command.text);
+            text.push_str("\n----\n");
+            for line in outcome {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,268 @@
+use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
+use hallpass_core::{Message, Mode, NodeId, Protocol};
+use hallpass_sim::trace::{Event, Scale, Trace, What};
+use hallpass_sim::{Limits, Order, Rig, Scratch, Stage, Step};
+
+use super::parse::{Command, Script};
+use super::{Outcome, Played};
+use crate::{CheckSpec, LabError, RunSpec, check, select, simulate};
+
+pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Played, LabError> {
+    let mut words = script.options.clone();
+    let names: Vec<String> = script.nodes.iter().map(u32::to_string).collect();
+    words.push(format!("names={}", names.join(",")));
+    let (kind, ids, mut options) = select(&script.protocol, script.nodes.len() as u32, &words)?;
+    options.tick = 1;
+    kind.visit(Player { script, mutation, ids, options })
+}
+
+struct Player<'a> {
+    script: &'a Script,
+    mutation: Option<Mutation>,
+    ids: Vec<NodeId>,
+    options: Options,
+}
+
+impl Visitor for Player<'_> {
+    type Output = Result<Played, LabError>;
+
+    fn visit<P: Protocol + 'static>(self) -> Self::Output {
+        let script = self.script;
+        let order = if script.fifo { Order::Fifo } else { Order::Any };
+        let options = P::parse(&self.options)?;
+        let needs = P::needs(&options);
+        let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
+        let some = if needs.membership { 99 } else { 0 };
+        let limits = Limits {
+            entries: Some(200),
+            last_entries: None,
+            cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
+            readers: needs.no_shared.is_none(),
+            crashes: some,
+            restarts: some,
+            losses: if needs.no_loss.is_some() { 0 } else { 99 },
+            duplicates: if needs.no_loss.is_some() { 0 } else { 99 },
+            joins,
+            leaves: some,
+        };
+        let rig = Rig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
+        let mut table = Table { stage: Stage::new(&rig), rig, scratch: Scratch::default(), events: Vec::new(), time: 0, script, mutation: self.mutation };
+        let mut steps = Vec::new();
+        for command in &script.commands {
+            let actual = table.run(command)?;
+            steps.push(Outcome { line: command.line, command: command.text.clone(), expected: command.expected.clone(), actual });
+        }
+        let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
+        hallpass_sim::trace::link(&mut table.events);
+        let trace = Trace { title: script.title.clone(), nodes: table.rig.ids().to_vec(), scale: Scale::Steps, events: table.events };
+        Ok(Played { steps, trace, rewritten: script.rewrite(&outcomes) })
+    }
+}
+
+/// A stage on which the script's commands are carried out.
+struct Table<'a, P: Protocol> {
+    rig: Rig<P>,
+    stage: Stage<P>,
+    scratch: Scratch<P>,
+    events: Vec<Event>,
+    time: u64,
+    script: &'a Script,
+    mutation: Option<Mutation>,
+}
+
+impl<P: Protocol> Table<'_, P> {
+    fn run(&mut self, command: &Command) -> Result<Vec<String>, LabError> {
+        let words: Vec<&str> = command.text.split_whitespace().collect();
+        match words.as_slice() {
+            ["ask", node] => self.step(command, Step::Ask(self.node(command, node)?, Mode::Exclusive, 0)),
+            ["ask", node, "shared"] => self.step(command, Step::Ask(self.node(command, node)?, Mode::Shared, 0)),
+            ["cancel", node] => self.step(command, Step::Cancel(self.node(command, node)?)),
+            ["exit", node] => self.step(command, Step::Exit(self.node(command, node)?)),
+            ["crash", node] => self.step(command, Step::Crash(self.node(command, node)?)),
+            ["restart", node] => self.step(command, Step::Restart(self.node(command, node)?)),
+            ["join", node] => self.step(command, Step::Join(self.node(command, node)?)),
+            ["leave", node] => self.step(command, Step::Leave(self.node(command, node)?)),
+            ["deliver", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Deliver),
+            ["lose", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Lose),
+            ["repeat", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Repeat),
+            ["deliver", "all"] => self.deliver_all(),
+            ["tick"] => self.step(command, Step::Tick),
+            ["tick", count] => match count.parse::<u32>() {
+                Ok(count @ 1..=1000) => (0..count).try_fold(Vec::new(), |_, _| self.step(command, Step::Tick)),
+                _ => command.fail("tick takes a number from 1 to 1000"),
+            },
+            ["timeout", node, name] => self.timeout(command, node, name),
+            ["network"] => Ok(self.network()),
+            ["explore", words @ ..] => self.explore(command, words),
+            ["simulate", words @ ..] => self.simulate(command, words),
+            _ => command.fail(
+                "not a command; there are ask, exit, cancel, deliver, lose, repeat, tick, timeout, crash, restart, join, \
+                 leave, network, explore, simulate",
+            ),
+        }
+    }
+
+    fn node(&self, command: &Command, text: &str) -> Result<u8, LabError> {
+        match text.parse().ok().and_then(|id| self.rig.position(NodeId(id))) {
+            Some(at) => Ok(at),
+            None => command.fail(format!("there is no node {text}")),
+        }
+    }
+
+    /// Takes a step that must be possible now.
+    fn step(&mut self, command: &Command, step: Step) -> Result<Vec<String>, LabError> {
+        let mut possible = Vec::new();
+        self.stage.steps(&self.rig, &mut possible);
+        if !possible.contains(&step) {
+            return command.fail("this cannot happen now");
+        }
+        Ok(self.take(step))
+    }
+
+    fn take(&mut self, step: Step) -> Vec<String> {
+        self.time += 1;
+        let before = self.events.len();
+        let violation = self.stage.take(&self.rig, step, &mut self.scratch, Some(&mut self.events));
+        self.events[before..].iter_mut().for_each(|event| event.at = self.time);
+        let mut lines: Vec<String> = describe(&self.events[before..]);
+        let told = self.events[before..].iter().any(|event| matches!(event.what, What::Violation(_)));
+        lines.extend(violation.filter(|_| !told).map(|violation| format!("VIOLATION: {violation}")));
+        if lines.is_empty() {
+            lines.push("nothing".to_owned());
+        }
+        lines
+    }
+
+    fn packet(&mut self, command: &Command, kind: &str, from: &str, to: &str, step: fn(u8) -> Step) -> Result<Vec<String>, LabError> {
+        let (from, to) = (self.node(command, from)?, self.node(command, to)?);
+        let mut possible = Vec::new();
+        self.stage.steps(&self.rig, &mut possible);
+        let found = self.stage.packets().find(|(at, sender, receiver, message)| {
+            (*sender, *receiver, message.kind()) == (from, to, kind) && possible.contains(&step(*at))
+        });
+        let Some((at, ..)) = found else {
+            return command.fail(format!("no such {kind} is under way; {}", self.network().join("; ")));
+        };
+        Ok(self.take(step(at)))
+    }
+
+    /// Delivers whatever is under way, and what comes of it, lowest receiver and sender first.
+    fn deliver_all(&mut self) -> Result<Vec<String>, LabError> {
+        let mut lines = Vec::new();
+        for _ in 0..10_000 {
+            let mut possible = Vec::new();
+            self.stage.steps(&self.rig, &mut possible);
+            let Some(step) = possible.into_iter().find(|step| matches!(step, Step::Deliver(_))) else { break };
+            lines.extend(self.take(step));
+        }
+        Ok(lines)
+    }
+
+    fn timeout(&mut self, command: &Command, node: &str, name: &str) -> Result<Vec<String>, LabError> {
+        let at = self.node(command, node)?;
+        let position = self.stage.timers(at).position(|timer| format!("{timer:?}").starts_with(name));
+        match position {
+            Some(position) => self.step(command, Step::Timeout(at, position as u8)),
+            None => {
+                let set: Vec<String> = self.stage.timers(at).map(|timer| format!("{timer:?}")).collect();
+                command.fail(format!("node {node} has no such timer set; it has {}", if set.is_empty() { "none".to_owned() } else { set.join(", ") }))
+            }
+        }
+    }
+
+    fn network(&self) -> Vec<String> {
+        let ids = self.rig.ids();
+        let mut lines: Vec<String> =
+            self.stage.packets().map(|(_, from, to, message)| format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)])).collect();
+        lines.sort();
+        if lines.is_empty() {
+            lines.push("nothing is under way".to_owned());
+        }
+        lines
+    }
+
+    fn explore(&self, command: &Command, words: &[&str]) -> Result<Vec<String>, LabError> {
+        let mut spec = CheckSpec::of(&self.script.protocol);
+        spec.nodes = self.script.nodes.len() as u32;
+        spec.options.clone_from(&self.script.options);
+        spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
+        spec.mutation = self.mutation;
+        for word in words {
+            let Some((key, value)) = word.split_once('=') else { return command.fail(format!("'{word}' is not key=value")) };
+            let number = || value.parse::<u8>();
+            match key {
+                "nodes" => spec.nodes = number().map_or(0, u32::from),
+                "entries" if value == "endless" => spec.entries = None,
+                "entries" => spec.entries = number().ok(),
+                "cancels" if value == "any" => spec.cancels = None,
+                "cancels" => spec.cancels = number().ok(),
+                "readers" => spec.readers = value == "true",
+                "faults" => spec.faults = value.to_owned(),
+                "order" => spec.order = if value == "fifo" { Order::Fifo } else { Order::Any },
+                "last" => spec.last_entries = number().ok(),
+                _ => replace_option(&mut spec.options, key, word),
+            }
+        }
+        match check(&spec, |_| {}) {
+            Err(error) => Ok(vec![format!("refused: {error}")]),
+            Ok(report) => Ok(match report.violations.first() {
+                None if report.complete => {
+                    vec![format!("holds in all {} states, the last node overtaken at most {} times", report.states, report.overtaken.0)]
+                }
+                None => vec![format!("incomplete after {} states", report.states)],
+                Some(found) => {
+                    let story = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
+                    [format!("violation after {} steps", found.steps)].into_iter().chain(story).chain(ends(found)).collect()
+                }
+            }),
+        }
+    }
+
+    fn simulate(&self, command: &Command, words: &[&str]) -> Result<Vec<String>, LabError> {
+        let mut spec = RunSpec::of(&self.script.protocol);
+        spec.nodes = self.script.nodes.len() as u32;
+        spec.options.clone_from(&self.script.options);
+        spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
+        spec.mutation = self.mutation;
+        for word in words {
+            let Some((key, value)) = word.split_once('=') else { return command.fail(format!("'{word}' is not key=value")) };
+            match key {
+                "nodes" => spec.nodes = value.parse().unwrap_or(0),
+                "entries" => spec.entries = value.parse().unwrap_or(0),
+                "seed" => spec.seed = value.parse().unwrap_or(0),
+                "load" => spec.load = value.to_owned(),
+                "hold" => spec.hold = Some(value.to_owned()),
+                "latency" => spec.latency = value.to_owned(),
+                "faults" => spec.faults = value.to_owned(),
+                "readers" => spec.readers = value.parse().unwrap_or(-1.0),
+                _ => replace_option(&mut spec.options, key, word),
+            }
+        }
+        Ok(match simulate(&spec) {
+            Err(error) => vec![format!("refused: {error}")],
+            Ok(report) => {
+                let summary = format!("{} entries, {} messages, overtaken at most {}", report.entries, report.messages, report.max_overtakes);
+                let by_node: Vec<String> = report.entries_by_node.iter().map(|(node, count)| format!("{node}: {count}")).collect();
+                let violations = report.violations.iter().take(1).map(|violation| format!("VIOLATION: {violation}"));
+                [summary, format!("entries by node {}", by_node.join(", "))].into_iter().chain(violations).collect()
+            }
+        })
+    }
+}
+
+/// A command's own option takes the place of the script's.
+fn replace_option(options: &mut Vec<String>, key: &str, word: &str) {
+    options.retain(|option| option.split_once('=').is_none_or(|(other, _)| other != key));
+    options.push(word.to_owned());
+}
+
+/// A violation at the end of all steps is in no event.
+fn ends(found: &crate::Found) -> Option<String> {
+    let told = found.trace.events.iter().any(|event| matches!(event.what, What::Violation(_)));
+    (!told).then(|| format!("  VIOLATION: {}", found.text))
+}
+
+/// One line an event, without its time.
+fn describe(events: &[Event]) -> Vec<String> {
+    events.iter().map(Event::to_string).collect()
+}
