@@ -26,15 +26,23 @@ use hallpass_sim::oracle::Violation;
 use hallpass_sim::{Rig, Scratch, Stage, Step};
 
 /// How far to go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Effort {
     /// Stop, incomplete, once so many different states are known. The bound keeps memory bounded.
     pub states_max: usize,
+    /// Look for violations of this property only; steps that violate another are not followed.
+    pub property: Option<String>,
+}
+
+impl Effort {
+    fn looks_for(&self, violation: &Violation) -> bool {
+        self.property.as_ref().is_none_or(|property| property == violation.property)
+    }
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { states_max: 60_000_000 }
+        Self { states_max: 60_000_000, property: None }
     }
 }
 
@@ -124,7 +132,7 @@ impl<P: Protocol> Search<P> {
         let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
         loop {
             for at in 0..self.frontier.len() {
-                self.expand(rig, at, &mut steps, &mut scratch);
+                self.expand(rig, at, effort, &mut steps, &mut scratch);
                 if self.violation.is_some() || self.parents.len() >= effort.states_max {
                     return false;
                 }
@@ -142,12 +150,13 @@ impl<P: Protocol> Search<P> {
         }
     }
 
-    fn expand(&mut self, rig: &Rig<P>, at: usize, steps: &mut Vec<Step>, scratch: &mut Scratch<P>) {
+    fn expand(&mut self, rig: &Rig<P>, at: usize, effort: &Effort, steps: &mut Vec<Step>, scratch: &mut Scratch<P>) {
         let (stage, index) = &self.frontier[at];
         steps.clear();
         stage.steps(rig, steps);
         if steps.is_empty()
             && let Some(violation) = stage.check_end(rig)
+            && effort.looks_for(&violation)
         {
             self.violation = Some((violation, self.way_to(*index)));
             return;
@@ -157,6 +166,9 @@ impl<P: Protocol> Search<P> {
             let violation = next.take(rig, *step, scratch, None);
             self.generated += 1;
             if let Some(violation) = violation {
+                if !effort.looks_for(&violation) {
+                    continue;
+                }
                 let mut way = self.way_to(*index);
                 way.push(*step);
                 self.violation = Some((violation, way));

@@ -1,2 +1,26 @@
-//! x
-fn main(){}
+//! The `hallpass` command: arguments in, text or JSON and an exit code out.
+
+mod cli;
+mod exit;
+mod lab;
+mod terminal;
+mod usage;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    exit::on_panic_say_one_line();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let result = match Cli::try_parse_from(&args) {
+        Ok(cli) => match cli.command {
+            Command::Lab { command } => lab::run(&command),
+        },
+        Err(error) => usage::answer(&error),
+    };
+    exit::code(result, &args)
+}

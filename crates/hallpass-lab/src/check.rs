@@ -28,6 +28,8 @@ pub struct CheckSpec {
     pub faults: String,
     /// `key=value` words.
     pub options: Vec<String>,
+    /// Look for violations of this property only, such as `exclusion`.
+    pub property: Option<String>,
     /// Stop, incomplete, at so many states.
     pub states_max: usize,
     /// A bug to plant, for tests of the checks themselves.
@@ -91,6 +93,7 @@ impl CheckSpec {
             readers: false,
             faults: String::new(),
             options: Vec::new(),
+            property: None,
             states_max: Effort::default().states_max,
             mutation: None,
         }
@@ -147,7 +150,7 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
             return Err(LabError("an exploration without end needs --option fence=off: fences grow for ever".to_owned()));
         }
         let rig = Rig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
-        let found = explore(&rig, &Effort { states_max: self.spec.states_max }, self.watch);
+        let found = explore(&rig, &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() }, self.watch);
         let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
             title,
             nodes: rig.ids().to_vec(),

@@ -285,14 +285,6 @@ impl Message for RingMessage {
             _ => return Err(DecodeError::Unknown),
         })
     }
-
-    fn made_urgent(self) -> Self {
-        match self {
-            // Its number stays: back home it must be recognised. A reader among readers passes everywhere.
-            Self::Request(travelling) => Self::Request(Travelling { mode: Mode::Shared, ..travelling }),
-            reply => reply,
-        }
-    }
 }
 
 impl fmt::Display for RingMessage {

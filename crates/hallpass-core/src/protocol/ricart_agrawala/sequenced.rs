@@ -177,13 +177,6 @@ impl Message for SequencedMessage {
             _ => return Err(DecodeError::Unknown),
         })
     }
-
-    fn made_urgent(self) -> Self {
-        match self {
-            Self::Request { id, .. } => Self::Request { id, mode: Mode::Shared },
-            reply => reply,
-        }
-    }
 }
 
 impl fmt::Display for SequencedMessage {

@@ -2,6 +2,7 @@
 
 mod classic_failure;
 mod classic_join;
+mod classic_leave;
 mod classic_ways;
 mod fences;
 mod moot;
@@ -14,8 +15,8 @@ mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Classic, Protocol, RicartAgrawala, Ring, Sequenced};
-use crate::protocol::{Bounds, Effect, Effects, Input, Medium, Message, Mode, Options};
+use super::{Body, Classic, ClassicMessage, ClassicTimer, RaMessage, RaTimer, RicartAgrawala, Ring, Sequenced};
+use crate::protocol::{Bounds, Effect, Effects, Input, Medium, Message, Mode, Options, Protocol};
 use crate::{Fence, NodeId, Seat, Setup, Ticks, View};
 
 /// Round trip 21, overdue after 121.

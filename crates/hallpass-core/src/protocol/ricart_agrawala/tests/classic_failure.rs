@@ -1,7 +1,6 @@
 //! Section 7.4: nodes that fail, or seem to.
 
-use super::super::ClassicTimer::{Overdue, Unanswered};
-use super::super::{Body, ClassicMessage, RaMessage};
+use super::ClassicTimer::{Overdue, Unanswered};
 use super::*;
 
 type Group = Net<Classic>;
@@ -55,6 +54,18 @@ fn giving_up_cancels_the_timers() {
 }
 
 #[test]
+fn a_request_given_up_while_others_are_probed_leaves_the_next_one_its_timer() {
+    let mut net = Group::new([1, 2, 3], "");
+    net.acquire(1);
+    net.fire(1, Overdue);
+    net.cancel(1);
+    net.flying.clear();
+    net.acquire(1);
+    net.deliver(1, 2);
+    assert_eq!(net.deliver(2, 1), ["set Overdue 121"]);
+}
+
+#[test]
 fn the_wait_is_a_round_trip_and_a_section() {
     let mut net = Group::new([1, 2], "transit-max=1T section-max=5T");
     assert_eq!(net.acquire(1), ["REQUEST(1) to 2", "set Overdue 7001"]);
@@ -82,10 +93,12 @@ fn a_yes_to_an_older_request_does_not_count() {
     net.fire(1, Overdue);
     net.deliver(1, 3);
     net.cancel(1);
-    net.acquire(1);
-    net.fire(1, Overdue);
+    assert_eq!(net.acquire(1), ["REQUEST(3) to 2", "REQUEST(3) to 3", "set Overdue 121"]);
+    net.deliver(1, 2);
+    net.deliver(2, 1);
+    assert_eq!(net.fire(1, Overdue), ["ARE_YOU_THERE(3) to 3", "set Unanswered 21"]);
     assert_eq!(net.deliver_kind("YES_I_AM_HERE", 3, 1), NOTHING);
-    assert!(net.fire(1, Unanswered).contains(&"FAILED(3) to 2".to_owned()));
+    assert_eq!(net.fire(1, Unanswered)[..2], ["FAILED(3) to 2", "FAILED(3) to 3"]);
 }
 
 #[test]
@@ -98,7 +111,11 @@ fn who_stays_silent_for_all_probes_has_failed_and_all_are_told() {
             assert_eq!(net.fire(1, Unanswered), ["ARE_YOU_THERE(2) to 3", "set Unanswered 21"], "{words}");
         }
         let effects = net.fire(1, Unanswered);
-        assert_eq!(effects, ["FAILED(3) to 2", "FAILED(3) to 3", "cancel Overdue", "cancel Unanswered", "enter"], "{words}");
+        assert_eq!(
+            effects,
+            ["FAILED(3) to 2", "FAILED(3) to 3", "cancel Overdue", "cancel Unanswered", "enter"],
+            "{words}"
+        );
         assert_eq!(net.timers, BTreeMap::new());
         net.release(1);
         assert_eq!(net.acquire(1), ["REQUEST(3) to 2", "set Overdue 121"]);
@@ -146,6 +163,15 @@ fn whoever_hears_of_a_failure_pretends_the_reply() {
     let failed = ClassicMessage { from: 0, to: 0, body };
     assert_eq!(net.receive(1, 2, failed.clone()), ["cancel Overdue", "cancel Unanswered", "enter"]);
     assert_eq!(net.receive(1, 2, failed), NOTHING);
+}
+
+#[test]
+fn a_node_that_fails_while_it_is_deferred_is_not_answered() {
+    let mut net = three_is_inside("");
+    net.deliver(1, 3);
+    let body = Body::Failed { node: NodeId(1), incarnation: 0 };
+    net.receive(2, 3, ClassicMessage { from: 0, to: 0, body });
+    assert_eq!(net.release(3), ["cancel Overdue", "cancel Unanswered"]);
 }
 
 #[test]
@@ -244,7 +270,7 @@ fn a_node_that_restarts_gets_back_in() {
     net.acquire(3);
     net.act(3, Input::Join { sponsor: NodeId(1) });
     net.settle();
-    net.fire(3, super::super::ClassicTimer::Forgotten);
+    net.fire(3, ClassicTimer::Forgotten);
     net.settle();
     assert_eq!(net.inside(), [3]);
     net.release(3);

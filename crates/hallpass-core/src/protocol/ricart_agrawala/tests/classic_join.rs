@@ -1,7 +1,6 @@
-//! Sections 7.2.1, 7.2.2 and 7.3: joining, coming back, leaving.
+//! Sections 7.2.1 and 7.2.2: joining and coming back.
 
-use super::super::ClassicTimer::{Forgotten, NoWelcome, Task};
-use super::super::{Body, ClassicMessage, RaMessage};
+use super::ClassicTimer::{Forgotten, NoWelcome, Task};
 use super::*;
 
 type Group = Net<Classic>;
@@ -169,7 +168,10 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     net.start(3, 1, Seat::Nobody);
     assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set Forgotten 21"]);
     let failed = Body::Failed { node: NodeId(3), incarnation: 0 };
-    assert!(net.flying.iter().all(|(_, _, message)| message.body == failed && message.from == 1), "its old life is over");
+    assert!(
+        net.flying.iter().all(|(_, _, message)| message.body == failed && message.from == 1),
+        "its old life is over"
+    );
     assert_eq!(net.deliver(3, 1), ["cancel Overdue", "cancel Unanswered", "enter"], "node 1 pretends the REPLY");
     assert_eq!(net.deliver(3, 2), NOTHING);
     net.release(1);
@@ -272,67 +274,6 @@ fn adding_and_removing_commute() {
             assert_eq!(end(&backwards), forwards);
         }
     }
-}
-
-#[test]
-fn leaving_waits_for_acknowledgements_and_keeps_replying() {
-    let mut net = Group::new([1, 2, 3], "");
-    assert_eq!(net.act(3, Input::Leave), ["REQUEST(1) to 1", "REQUEST(1) to 2", "set Overdue 121"], "T9: as a join does");
-    net.deliver(3, 1);
-    net.deliver(3, 2);
-    net.deliver(1, 3);
-    assert_eq!(
-        net.deliver(2, 3),
-        ["cancel Overdue", "cancel Unanswered", "LEAVE to 1", "LEAVE to 2", "set Task 21"]
-    );
-    assert_eq!(net.acquire(3), NOTHING, "who leaves may not ask");
-    assert_eq!(net.deliver(3, 1), ["LEAVE_ACK to 3"]);
-    assert_eq!(net.acquire(1), ["REQUEST(2) to 2", "set Overdue 121"], "node 3 is off the list");
-    // Node 2 has not heard of it yet and asks node 3 too.
-    assert_eq!(net.acquire(2), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
-    net.deliver_kind("REQUEST", 2, 3);
-    assert_eq!(net.deliver(1, 3), NOTHING, "one acknowledgement is missing");
-    net.deliver(1, 2);
-    net.deliver(2, 1);
-    assert_eq!(net.deliver(2, 1), ["cancel Overdue", "cancel Unanswered", "enter"]);
-    assert_eq!(net.deliver(3, 2), ["LEAVE_ACK to 3"]);
-    let left = net.deliver(2, 3);
-    assert_eq!(left, ["cancel Task", "cancel Overdue", "cancel Unanswered", "REPLY(2) to 2", "left"]);
-    assert_eq!(net.deliver(3, 2), NOTHING, "node 2 has forgotten it");
-    // A REQUEST that was on its way to it is still answered.
-    let request = Body::Base(RaMessage::Request { number: 9, mode: Mode::Exclusive });
-    assert_eq!(net.receive(1, 3, ClassicMessage { from: 0, to: 0, body: request }), ["REPLY(9) to 1"]);
-    assert_eq!(net.act(3, Input::Leave), NOTHING);
-}
-
-#[test]
-fn whoever_awaits_a_reply_from_a_node_that_leaves_pretends_it() {
-    let mut net = Group::new([1, 2, 3], "");
-    net.act(3, Input::Leave);
-    net.deliver(3, 1);
-    net.deliver(3, 2);
-    net.deliver(1, 3);
-    net.deliver(2, 3);
-    net.acquire(1);
-    assert_eq!(net.deliver(1, 3), NOTHING, "node 3 is inside: it defers");
-    net.deliver(1, 2);
-    net.deliver(2, 1);
-    assert_eq!(net.inside(), [0; 0]);
-    assert_eq!(net.deliver(3, 1), ["cancel Overdue", "cancel Unanswered", "enter", "LEAVE_ACK to 3"]);
-}
-
-#[test]
-fn t6_a_leave_that_overtakes_its_senders_reply_counts_once() {
-    let mut net = Group::new([1, 2, 3], "as-printed=T9");
-    net.acquire(1);
-    net.deliver(1, 3);
-    assert_eq!(net.act(3, Input::Leave), ["LEAVE to 1", "LEAVE to 2", "set Task 21"], "without mutual exclusion");
-    assert_eq!(net.deliver_kind("LEAVE", 3, 1), ["LEAVE_ACK to 3"]);
-    assert_eq!(net.deliver_kind("REPLY", 3, 1), NOTHING, "node 2 has not replied");
-    assert_eq!(net.inside(), [0; 0]);
-    net.deliver(1, 2);
-    net.deliver(2, 1);
-    assert_eq!(net.inside(), [1]);
 }
 
 #[test]

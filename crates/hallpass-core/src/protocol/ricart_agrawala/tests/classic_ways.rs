@@ -1,6 +1,6 @@
 //! Section 7.2.3: the five ways to learn the highest sequence number.
 
-use super::super::ClassicTimer::{Quiet, Task};
+use super::ClassicTimer::{Quiet, Task};
 use super::*;
 
 type Group = Net<Classic>;

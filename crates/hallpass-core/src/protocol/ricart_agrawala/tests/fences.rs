@@ -2,8 +2,13 @@
 
 use super::*;
 
-const COUNTING: [(&str, &str); 5] =
-    [("plain", ""), ("plain", "release=broadcast"), ("ring", "ring=echo"), ("ring", "ring=annotate"), ("sequenced", "")];
+const COUNTING: [(&str, &str); 5] = [
+    ("plain", ""),
+    ("plain", "release=broadcast"),
+    ("ring", "ring=echo"),
+    ("ring", "ring=annotate"),
+    ("sequenced", ""),
+];
 
 /// A check that is generic over the machine, for each machine that counts.
 macro_rules! for_each_machine {
@@ -70,7 +75,7 @@ fn tickets_rise_from_entry_to_entry() {
     check::<RicartAgrawala>("reply=implicit", |net, node| {
         net.acquire(node);
         net.settle();
-        net.fire(node, super::super::RaTimer::RoundTrip);
+        net.fire(node, RaTimer::RoundTrip);
         net.release(node);
     });
 }
@@ -145,9 +150,9 @@ fn a_ticket_past_the_last_one_does_not_enter() {
     let mut net = Net::<Classic>::new([1, 2], "");
     net.acquire(1);
     net.lose(1, 2);
-    let request = super::super::RaMessage::Request { number: (1 << 31) - 2, mode: Mode::Exclusive };
-    let body = super::super::Body::Base(request);
-    net.receive(2, 1, super::super::ClassicMessage { from: 0, to: 0, body });
+    let request = RaMessage::Request { number: (1 << 31) - 2, mode: Mode::Exclusive };
+    let body = Body::Base(request);
+    net.receive(2, 1, ClassicMessage { from: 0, to: 0, body });
     net.flying.clear();
     net.cancel(1);
     net.pass_through(1, Mode::Exclusive);
@@ -182,7 +187,7 @@ fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
         // The counts of the seat are taken over.
         assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
     }
-    for words in ["", "release=broadcast", "clock=lamport", "clock=lamport clocks=9,5,7", "increment=random:4"] {
+    for words in ["", "release=broadcast", "clock=lamport", "clock=lamport clocks=5,9,7", "increment=random:4"] {
         check::<RicartAgrawala>(words);
     }
     check::<Ring>("ring=echo");

@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::super::RaMessage;
 use super::*;
 
 type Plain = Net<RicartAgrawala>;

@@ -72,6 +72,18 @@ fn giving_up_lets_the_next_one_in_and_an_old_request_does_not_stand_for_a_new_on
 }
 
 #[test]
+fn a_reply_ends_the_request_that_it_names_and_no_other() {
+    let mut net = Medium::new([1, 2], "");
+    net.acquire(1);
+    net.cancel(1);
+    net.acquire(1);
+    net.flying[2..].rotate_left(2); // The medium takes node 1's second REQUEST before the REPLY that ends its first.
+    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(hear(&mut net), [1], "the second one is still in the queue");
+}
+
+#[test]
 fn readers_enter_together_and_a_writer_between_them_parts_them() {
     let mut net = Medium::new([1, 2, 3, 4], "");
     net.acquire_as(1, Mode::Shared);

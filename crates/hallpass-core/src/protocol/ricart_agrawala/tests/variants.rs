@@ -1,6 +1,6 @@
 //! Sections 6.1 and 6.2: implicit reply and broadcast.
 
-use super::super::RaTimer::RoundTrip;
+use super::RaTimer::RoundTrip;
 use super::*;
 
 type Plain = Net<RicartAgrawala>;
@@ -43,7 +43,8 @@ fn implicit_a_reply_that_comes_in_time_does_not_open_alone() {
     net.deliver(2, 1);
     net.deliver(1, 2);
     net.cancel(1);
-    assert_eq!(net.deliver(1, 2), NOTHING, "node 3 may still say DEFERRED");
+    assert_eq!(net.deliver(1, 2), NOTHING, "DEFERRED");
+    assert_eq!(net.deliver(1, 2), NOTHING, "a REPLY, but node 3 may still say DEFERRED");
     assert_eq!(net.fire(2, RoundTrip), ["cancel RoundTrip", "enter"]);
 }
 
@@ -158,11 +159,11 @@ fn footnote_2_without_the_list_two_are_inside() {
 
 #[test]
 fn t2_a_deferral_noted_too_late_is_lost() {
-    use super::super::RaTimer::NoteDeferral;
+    use super::RaTimer::NoteDeferral;
     let mut one = Plain::new([1, 2], "as-printed=T2").nodes.remove(&1).unwrap();
     let mut out = Effects::new();
     one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);
-    let message = super::super::RaMessage::Request { number: 1, mode: Mode::Exclusive };
+    let message = RaMessage::Request { number: 1, mode: Mode::Exclusive };
     one.handle(Input::Deliver { from: NodeId(2), message }, &mut out);
     out.clear();
     one.handle(Input::Cancel, &mut out);
@@ -173,10 +174,10 @@ fn t2_a_deferral_noted_too_late_is_lost() {
 
 #[test]
 fn t3_a_number_noted_too_late_is_chosen_again() {
-    use super::super::RaTimer::NoteNumber;
+    use super::RaTimer::NoteNumber;
     let mut one = Plain::new([1, 2], "as-printed=T3").nodes.remove(&1).unwrap();
     let mut out = Effects::new();
-    let message = super::super::RaMessage::Request { number: 8, mode: Mode::Exclusive };
+    let message = RaMessage::Request { number: 8, mode: Mode::Exclusive };
     one.handle(Input::Deliver { from: NodeId(2), message }, &mut out);
     assert_eq!(one.highest_number(), 0);
     one.handle(Input::Timeout(NoteNumber(8)), &mut out);

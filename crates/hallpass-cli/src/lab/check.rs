@@ -1,0 +1,152 @@
+//! `hallpass lab check`: an exploration, with a spinner while it goes on.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use hallpass_lab::{CheckReport, CheckSpec, Found, check};
+use hallpass_sim::trace;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::warnings;
+use crate::cli::CheckArgs;
+use crate::exit::{Fault, Outcome};
+use crate::terminal::{self, Facts, Paint, count, grouped, rate};
+
+pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
+    let draw = args.draw.as_deref().map(Drawing::of).transpose()?;
+    let spec = spec(args);
+    let report = explore(&spec)?;
+    if args.json {
+        terminal::print_json(serde_json::to_string_pretty(&report))?;
+    } else {
+        terminal::print(&summary(&spec, &report))?;
+    }
+    // After the report, which would be lost if the file cannot be written.
+    if let Some(draw) = draw {
+        draw.write(&report)?;
+    }
+    Ok(match (report.violations.is_empty(), report.complete) {
+        (false, _) => Outcome::Violated,
+        (true, false) => Outcome::Incomplete,
+        (true, true) => Outcome::Fine,
+    })
+}
+
+fn spec(args: &CheckArgs) -> CheckSpec {
+    CheckSpec {
+        nodes: args.nodes,
+        entries: args.entries.0,
+        last_entries: args.last_entries,
+        order: args.order.into(),
+        cancels: args.cancels.0,
+        readers: args.readers,
+        faults: args.faults.clone(),
+        options: args.options.clone(),
+        states_max: args.states_max as usize,
+        ..CheckSpec::of(&args.protocol)
+    }
+}
+
+/// Explores. Warnings and the spinner begin with the first sign of life: whoever is refused sees the refusal only.
+fn explore(spec: &CheckSpec) -> Result<CheckReport, Fault> {
+    let began = Instant::now();
+    let mut spinner = None;
+    let report = check(spec, |so_far| {
+        let spinner = spinner.get_or_insert_with(|| {
+            warnings::warn(&spec.options, spec.nodes);
+            new_spinner()
+        });
+        let (states, seconds) = (so_far.states as u64, began.elapsed().as_secs_f64());
+        spinner.set_message(format!(
+            "{} states, {} generated, depth {}, {} states/s",
+            grouped(states),
+            grouped(so_far.generated),
+            so_far.depth,
+            rate(states, seconds)
+        ));
+    });
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    Ok(report?)
+}
+
+/// How much there is to explore is known at the end only, so there is no bar.
+fn new_spinner() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let spinner = ProgressBar::new_spinner();
+    spinner.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is well formed"));
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}
+
+fn summary(spec: &CheckSpec, report: &CheckReport) -> String {
+    let paint = Paint::stdout();
+    let entries = match report.entries {
+        Some(entries) => count(entries.into(), "entry a node", "entries a node"),
+        None => "entries without end".to_owned(),
+    };
+    let title = format!("{}, {}, {entries}", report.protocol, count(report.nodes.into(), "node", "nodes"));
+    let mut facts = Facts::new();
+    facts.add("states", grouped(report.states as u64));
+    facts.add("generated", grouped(report.generated));
+    facts.add("depth", grouped(report.depth as u64));
+    facts.add("overtaken", format!("the last node at most {}", count(report.overtaken.0, "time", "times")));
+    facts.add(
+        "took",
+        format!("{} ({} states a second)", took(report.seconds), rate(report.states as u64, report.seconds)),
+    );
+    format!("{}\n\n{}\n{}", paint.bold(&title), facts.render(), verdict(&paint, spec, report))
+}
+
+fn took(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
+}
+
+fn verdict(paint: &Paint, spec: &CheckSpec, report: &CheckReport) -> String {
+    if !report.violations.is_empty() {
+        return report.violations.iter().map(|found| story(paint, found)).collect();
+    }
+    if report.complete {
+        return paint.green("complete: no violation in any state") + "\n";
+    }
+    let stopped = format!("not complete: stopped at {} states without a violation", grouped(spec.states_max as u64));
+    format!("{}; --states-max N goes further\n", paint.yellow(&stopped))
+}
+
+/// A violation and the shortest way to it.
+fn story(paint: &Paint, found: &Found) -> String {
+    let text = trace::to_text(&found.trace);
+    // The first line is the title, which says the violation again.
+    let way: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let steps = count(found.steps as u64, "step", "steps");
+    format!("{}\n\nthe shortest way there, {steps}:\n{way}", paint.red(&format!("violation of {}", found.text)))
+}
+
+/// Where to draw a violation, and how.
+struct Drawing<'a> {
+    path: &'a str,
+    render: fn(&trace::Trace) -> String,
+}
+
+impl<'a> Drawing<'a> {
+    fn of(path: &'a str) -> Result<Self, Fault> {
+        match path.rsplit_once('.') {
+            Some((_, "svg")) => Ok(Self { path, render: trace::to_svg }),
+            Some((_, "html")) => Ok(Self { path, render: trace::to_html }),
+            _ => Err(Fault::Usage(format!("--draw '{path}' is neither a .svg nor a .html file"))),
+        }
+    }
+
+    fn write(&self, report: &CheckReport) -> Result<(), Fault> {
+        match report.violations.first() {
+            Some(found) => terminal::write(Some(self.path), &(self.render)(&found.trace)),
+            None => {
+                terminal::warn(&format!("there is no violation to draw: {} is not written", self.path));
+                Ok(())
+            }
+        }
+    }
+}

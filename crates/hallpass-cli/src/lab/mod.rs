@@ -1,0 +1,19 @@
+//! `hallpass lab`: what the laboratory's functions return, for people and for programs.
+
+mod check;
+mod claims;
+mod run;
+mod trace;
+mod warnings;
+
+use crate::cli::LabCommand;
+use crate::exit::{Fault, Outcome};
+
+pub(crate) fn run(command: &LabCommand) -> Result<Outcome, Fault> {
+    match command {
+        LabCommand::Run(args) => run::run(args),
+        LabCommand::Claims(args) => claims::run(args),
+        LabCommand::Check(args) => check::run(args),
+        LabCommand::Trace(args) => trace::run(args),
+    }
+}

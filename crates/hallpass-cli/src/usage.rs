@@ -1,0 +1,69 @@
+//! What the argument parser has to say: help on stdout, errors as one line.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use crate::cli::Cli;
+use crate::exit::{Fault, Outcome};
+use crate::terminal;
+
+/// Answers what the parser did not take for a command: `--help`, `--version` or an error.
+pub(crate) fn answer(error: &clap::Error) -> Result<Outcome, Fault> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            terminal::print(&error.render().to_string())?;
+            Ok(Outcome::Fine)
+        }
+        _ => Err(Fault::Usage(one_line(&error.render().to_string()))),
+    }
+}
+
+/// The command that the arguments name as far as they name one, such as `hallpass lab run`.
+pub(crate) fn command_of(args: &[OsString]) -> String {
+    let mut command = &Cli::command();
+    let mut path = command.get_name().to_owned();
+    for word in args.iter().skip(1).map_while(|arg| arg.to_str()) {
+        let Some(sub) = command.find_subcommand(word) else { break };
+        path = format!("{path} {word}");
+        command = sub;
+    }
+    path
+}
+
+/// The parser's message and its tips; its usage text and its pointer to `--help` are left out, as ours follows.
+fn one_line(message: &str) -> String {
+    let paragraphs = message
+        .trim()
+        .split("\n\n")
+        .filter(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"));
+    let lines: Vec<String> = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let line = lines.join("; ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_pointer_goes_as_deep_as_the_arguments() {
+        let of = |line: &str| command_of(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of("hallpass"), "hallpass");
+        assert_eq!(of("/usr/bin/hallpass lab run --nodes 0"), "hallpass lab run");
+        assert_eq!(of("hallpass lab bogus"), "hallpass lab");
+        assert_eq!(of("hallpass --bogus lab run"), "hallpass");
+    }
+
+    #[test]
+    fn a_message_of_several_lines_becomes_one() {
+        let message = "error: unexpected argument '--ordr' found\n\n  tip: a similar argument exists: '--order'\n\nUsage: hallpass\n\nFor more information, try '--help'.\n";
+        assert_eq!(one_line(message), "unexpected argument '--ordr' found; tip: a similar argument exists: '--order'");
+    }
+}

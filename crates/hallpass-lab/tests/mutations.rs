@@ -1,0 +1,50 @@
+//! Every claim can fail: a bug planted for each id turns at least one of its rows to not ok.
+
+use hallpass_core::protocol::Mutation;
+use hallpass_lab::claims::{ClaimsSpec, Row, run};
+
+const PLANTED: &[(&str, Mutation)] = &[
+    ("RA-1", Mutation::SendTwice),
+    ("RA-2", Mutation::NeverDefer),
+    ("RA-3", Mutation::NeverDefer),
+    ("RA-4", Mutation::NeverDefer),
+    ("RA-5", Mutation::StuckFence),
+    ("RA-6", Mutation::SendTwice),
+    ("RA-7", Mutation::HalfDone),
+    ("RA-8", Mutation::Impatient),
+    ("RA-9", Mutation::SendTwice),
+    ("RA-10", Mutation::SendTwice),
+    ("RA-11", Mutation::Swallow("REPLY")),
+    ("RA-12", Mutation::SendTwice),
+    ("RA-13", Mutation::SendTwice),
+    ("RA-14", Mutation::NeverDefer),
+    ("RA-15", Mutation::LoadedDice),
+    ("RA-16", Mutation::Impatient),
+    ("RA-17", Mutation::WritersOnly),
+    ("RA-18", Mutation::NeverDefer),
+    ("RA-19", Mutation::Swallow("FAILED")),
+    ("RA-20", Mutation::Swallow("ADD")),
+    ("RA-21", Mutation::Deaf("TELL_HSN")),
+    ("RA-22", Mutation::Swallow("LEAVE_ACK")),
+    ("RA-23", Mutation::Deaf("YES_I_AM_HERE")),
+    ("RA-24", Mutation::NeverDefer),
+];
+
+#[test]
+fn a_planted_bug_turns_each_claim() {
+    for (id, mutation) in PLANTED {
+        let spec = ClaimsSpec { only: Some((*id).to_owned()), mutation: Some(*mutation), ..ClaimsSpec::default() };
+        let rows = run(&spec, |_| {});
+        assert!(!rows.is_empty(), "{id} has no rows");
+        // An exploration that ended early has noticed nothing.
+        let noticed = |row: &Row| !row.ok && !row.measured.starts_with("incomplete");
+        assert!(rows.iter().any(noticed), "{id} does not notice {mutation:?}: {rows:#?}");
+    }
+}
+
+#[test]
+fn every_id_has_a_planted_bug() {
+    let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
+    let expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    assert_eq!(ids, expected);
+}
