@@ -1,6 +1,6 @@
+use hallpass_core::NodeId;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
-use hallpass_core::NodeId;
 use hallpass_sim::{Limits, Order, Rig};
 
 use super::*;
@@ -113,7 +113,9 @@ fn what_a_protocol_cannot_do_is_refused() {
     let ids = [NodeId(1), NodeId(2)];
     let refused = |words: &str, limits: Limits| {
         let options = Options::default().with(words).unwrap();
-        Rig::<RicartAgrawala>::new(&ids, RicartAgrawala::parse(&options).unwrap(), Order::Any, limits).unwrap_err().to_string()
+        Rig::<RicartAgrawala>::new(&ids, RicartAgrawala::parse(&options).unwrap(), Order::Any, limits)
+            .unwrap_err()
+            .to_string()
     };
     assert!(refused("numbers=modulo:3", Limits { readers: true, ..WRITERS }).contains("T4"));
     assert!(refused("numbers=modulo:3", Limits { cancels: Some(1), ..WRITERS }).contains("T4"));

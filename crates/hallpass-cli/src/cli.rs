@@ -133,7 +133,7 @@ pub(crate) struct WorldArgs {
     /// Decides everything that is left to chance
     #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
     pub(crate) seed: u64,
-    /// saturated, light, RATE (requests a T) or hotspot:F
+    /// saturated, light, RATE or hotspot:F, see below
     #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
     pub(crate) load: String,
     /// How long a node stays inside, such as 250us [default: T]
@@ -194,7 +194,7 @@ pub(crate) struct CheckArgs {
     /// An option of the protocol; may be repeated
     #[arg(long = "option", value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
-    /// How often what may go wrong: crash:1,restart:1,loss:2,dup:1,join:1,leave:1
+    /// Counts, as crash:1,restart:1; also loss, dup, join, leave
     #[arg(long, value_name = "SPEC", default_value_t = check_defaults().faults, hide_default_value = true)]
     pub(crate) faults: String,
     /// Stop, incomplete, at so many states
@@ -337,5 +337,14 @@ fn check_defaults() -> CheckSpec {
 fn protocols() -> String {
     let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     names.dedup();
-    format!("The protocol: {}", names.join(", "))
+    let mut help = "The protocol:".to_owned();
+    let mut width = help.len();
+    for (at, name) in names.iter().enumerate() {
+        let comma = if at + 1 < names.len() { "," } else { "" };
+        // The parser does not break lines, and the list will grow.
+        let space = if width + name.len() > 60 { "\n" } else { " " };
+        width = if space == " " { width + name.len() + 2 } else { name.len() };
+        help += &format!("{space}{name}{comma}");
+    }
+    help
 }

@@ -65,7 +65,9 @@ pub(crate) fn code(result: Result<Outcome, Fault>, args: &[OsString]) -> ExitCod
 pub(crate) fn on_panic_say_one_line() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |location| format!(" at {location}"));
-        let why = panic.payload_as_str().unwrap_or("a panic");
+        let payload = panic.payload();
+        let owned = payload.downcast_ref::<String>().map(String::as_str);
+        let why = payload.downcast_ref::<&str>().copied().or(owned).unwrap_or("a panic");
         terminal::complain(&format!("internal error{place}: {why}; this is a bug of hallpass, please report it"));
         std::process::exit(SOFTWARE);
     }));

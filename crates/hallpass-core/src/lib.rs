@@ -10,7 +10,7 @@
 //!
 //! let view = View::new([NodeId(1), NodeId(2)]);
 //! let rules = Rules::default();
-//! let setup = |me| Setup { me, view: &view, seat: Seat::Nobody, incarnation: 0, bounds: Bounds::NONE, options: &rules };
+//! let setup = |me| Setup { me, view: &view, seat: Seat::NOBODY, incarnation: 0, bounds: Bounds::NONE, options: &rules };
 //! let mut one = RicartAgrawala::new(&setup(NodeId(1)));
 //! let mut two = RicartAgrawala::new(&setup(NodeId(2)));
 //!

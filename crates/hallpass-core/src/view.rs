@@ -43,13 +43,23 @@ impl View {
 
 /// Who holds a lock when an instance of its protocol starts, as a view change reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Seat {
-    /// Nobody holds the lock.
-    Nobody,
-    /// This node holds it; in shared mode others may too.
-    Mine(Mode, Fence),
-    /// One or more other nodes hold it.
-    Others(Mode, Fence),
+pub struct Seat<'a> {
+    /// Nobody, one node, or several in shared mode.
+    pub holders: &'a [NodeId],
+    /// How they hold it.
+    pub mode: Mode,
+    /// The largest fence given so far.
+    pub fence: Fence,
+}
+
+impl Seat<'_> {
+    /// A lock that nobody holds or has held.
+    pub const NOBODY: Self = Self { holders: &[], mode: Mode::Exclusive, fence: Fence::new(0) };
+
+    /// How this node holds it, if it does.
+    pub fn held_by(&self, node: NodeId) -> Option<Mode> {
+        self.holders.contains(&node).then_some(self.mode)
+    }
 }
 
 /// What a protocol instance is made from.
@@ -60,7 +70,7 @@ pub struct Setup<'a, O> {
     /// The members, this node among them unless it has yet to join.
     pub view: &'a View,
     /// Who holds the lock at the start.
-    pub seat: Seat,
+    pub seat: Seat<'a>,
     /// How often this node has been started before.
     pub incarnation: u32,
     /// What the driver promises about time.

@@ -113,12 +113,26 @@ impl CheckSpec {
             let at = names.iter().position(|known| *known == name);
             let count = count.parse().ok().filter(|count| (0..=9).contains(count));
             let (Some(at), Some(count)) = (at, count) else {
-                return Err(LabError(format!("fault '{word}' is not known here; exploration takes {} with a count up to 9", names.join(", "))));
+                return Err(LabError(format!(
+                    "fault '{word}' is not known here; exploration takes {} with a count up to 9",
+                    names.join(", ")
+                )));
             };
             counts[at] = count;
         }
         let [crashes, restarts, losses, duplicates, joins, leaves] = counts;
-        Ok(Limits { entries: self.entries, last_entries: self.last_entries, cancels: self.cancels, readers: self.readers, crashes, restarts, losses, duplicates, joins, leaves })
+        Ok(Limits {
+            entries: self.entries,
+            last_entries: self.last_entries,
+            cancels: self.cancels,
+            readers: self.readers,
+            crashes,
+            restarts,
+            losses,
+            duplicates,
+            joins,
+            leaves,
+        })
     }
 }
 
@@ -147,10 +161,16 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
         let options = P::parse(self.options)?;
         let fences = P::needs(&options).fences;
         if self.limits.entries.is_none() && fences {
-            return Err(LabError("an exploration without end needs --option fence=off: fences grow for ever".to_owned()));
+            return Err(LabError(
+                "an exploration without end needs --option fence=off: fences grow for ever".to_owned(),
+            ));
         }
         let rig = Rig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
-        let found = explore(&rig, &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() }, self.watch);
+        let found = explore(
+            &rig,
+            &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() },
+            self.watch,
+        );
         let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
             title,
             nodes: rig.ids().to_vec(),
@@ -160,7 +180,8 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
         let violations = found.violation.iter().map(|(violation, steps)| {
             let trace = draw(steps, violation.to_string());
             let text = hallpass_sim::trace::to_text(&trace);
-            let lines = text.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect();
+            let lines =
+                text.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect();
             Found { property: violation.property, lines, text: violation.to_string(), trace, steps: steps.len() }
         });
         Ok(CheckReport {

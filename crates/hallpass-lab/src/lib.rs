@@ -9,8 +9,8 @@
 //! assert_eq!(report.messages_per_entry, 6.0);
 //! ```
 
-pub mod claims;
 mod check;
+pub mod claims;
 mod run;
 pub mod scenario;
 
@@ -67,7 +67,8 @@ fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(Kind, Vec<Nod
 
 fn parse_names(names: &str, nodes: u32) -> Result<Vec<NodeId>, LabError> {
     let ids: Option<Vec<NodeId>> = names.split(',').map(|name| name.trim().parse().ok().map(NodeId)).collect();
-    let ids = ids.ok_or_else(|| LabError(format!("option names={names} is not a list of whole numbers such as 5,17,3")))?;
+    let ids =
+        ids.ok_or_else(|| LabError(format!("option names={names} is not a list of whole numbers such as 5,17,3")))?;
     let mut sorted = ids.clone();
     sorted.sort_unstable();
     sorted.dedup();

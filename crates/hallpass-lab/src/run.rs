@@ -94,7 +94,8 @@ impl RunSpec {
         let latency = Latency::parse(&self.latency)?;
         let hold = match &self.hold {
             None => latency.mean(),
-            Some(text) => parse_duration(text).ok_or_else(|| LabError(format!("hold '{text}' is not a duration such as 250ms, 10s or 2m")))?,
+            Some(text) => parse_duration(text)
+                .ok_or_else(|| LabError(format!("hold '{text}' is not a duration such as 250ms, 10s or 2m")))?,
         };
         if !(0.0..=1.0).contains(&self.readers) {
             return Err(LabError(format!("readers '{}' is not a share from 0 to 1", self.readers)));

@@ -27,7 +27,8 @@ fn scenarios_come_out_as_they_say() {
             fs::write(&path, &played.rewritten).unwrap();
         } else if let Some(step) = played.first_difference() {
             let (expected, came) = (step.expected.join("\n"), step.actual.join("\n"));
-            failures.push(format!("{name} line {}: '{}'\nexpected:\n{expected}\ncame:\n{came}", step.line, step.command));
+            failures
+                .push(format!("{name} line {}: '{}'\nexpected:\n{expected}\ncame:\n{came}", step.line, step.command));
         } else if played.rewritten != text {
             failures.push(format!("{name}: rewriting a scenario that holds must change nothing"));
         }

@@ -67,6 +67,8 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+const HOUR: Ticks = 3_600_000_000_000;
+
 /// One T where nothing else is said: a millisecond.
 pub(crate) const TICK: Ticks = 1_000_000;
 
@@ -108,8 +110,15 @@ impl Config {
     /// Refuses a run that does not give the protocol what it needs.
     pub fn check(&self, needs: &Needs) -> Result<(), ConfigError> {
         let refuse = |why: String| Err(ConfigError(why));
+        // Far beyond anything real, and short enough that no sum of them overflows.
+        if self.tick() > HOUR || self.hold > HOUR || self.latency.max().is_some_and(|max| max > 2 * HOUR) {
+            return refuse("latency and hold are at most 60m".to_owned());
+        }
         if let (Some(option), None) = (needs.delay_bound, self.latency.max()) {
-            return refuse(format!("{option} needs a bound on message delay (T10); --latency {} has none", self.latency));
+            return refuse(format!(
+                "{option} needs a bound on message delay (T10); --latency {} has none",
+                self.latency
+            ));
         }
         if let (Some(option), Order::Any) = (needs.fifo, self.order) {
             return refuse(format!("{option} needs links that keep order; add --order fifo"));
@@ -136,11 +145,13 @@ impl Load {
             "light" => Some(Self::Light),
             _ => match text.strip_prefix("hotspot:") {
                 Some(rest) => share(rest).map(Self::Hotspot),
-                None => text.parse().ok().filter(|rate: &f64| *rate > 0.0 && rate.is_finite()).map(Self::Rate),
+                None => text.parse().ok().filter(|rate: &f64| (1e-6..=1e6).contains(rate)).map(Self::Rate),
             },
         };
         parsed.ok_or_else(|| {
-            ConfigError(format!("load '{text}' is not known; it takes saturated, light, a rate such as 0.5 requests a T, or hotspot:0.9"))
+            ConfigError(format!(
+                "load '{text}' is not known; it takes saturated, light, a rate such as 0.5 requests a T, or hotspot:0.9"
+            ))
         })
     }
 }

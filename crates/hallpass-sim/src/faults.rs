@@ -115,14 +115,18 @@ impl Faults {
     /// True if messages are lost or repeated.
     pub fn touches_messages(&self) -> bool {
         let cuts = self.planned.iter().any(|(_, deed)| matches!(deed, Deed::Cut(_)));
-        self.loss > 0.0 || self.duplication > 0.0 || cuts || self.counts.iter().any(|(kind, _)| *kind == Kind::Partition)
+        self.loss > 0.0
+            || self.duplication > 0.0
+            || cuts
+            || self.counts.iter().any(|(kind, _)| *kind == Kind::Partition)
     }
 
     /// The first fault that only makes sense where members come and go, in words.
     pub fn membership_deed(&self) -> Option<&'static str> {
         let planned = |deed: &Deed| matches!(deed, Deed::Join(_) | Deed::Leave(_) | Deed::Restart(_));
         let counted = |kind: Kind| matches!(kind, Kind::Join | Kind::Leave | Kind::Restart);
-        let any = self.planned.iter().any(|(_, deed)| planned(deed)) || self.counts.iter().any(|(kind, _)| counted(*kind));
+        let any =
+            self.planned.iter().any(|(_, deed)| planned(deed)) || self.counts.iter().any(|(kind, _)| counted(*kind));
         any.then_some("join, leave or restart")
     }
 
@@ -135,7 +139,8 @@ impl Faults {
     /// All deeds of a run in order, those left to the seed included: each about 50 T after the one before.
     pub(crate) fn schedule(&self, nodes: &[NodeId], tick: Ticks, rng: &mut Rng) -> Vec<(Ticks, Deed)> {
         let mut deeds = self.planned.clone();
-        let count = |kind| self.counts.iter().filter(|(counted, _)| *counted == kind).map(|(_, count)| *count).sum::<u64>();
+        let count =
+            |kind| self.counts.iter().filter(|(counted, _)| *counted == kind).map(|(_, count)| *count).sum::<u64>();
         let mut restarts = count(Kind::Restart);
         let mut newest = nodes.iter().max().map_or(0, |node| node.0);
         let mut now = 0;
@@ -158,7 +163,9 @@ impl Faults {
                             now = later;
                         }
                     }
-                    Kind::Leave => deeds.push((now, Deed::Leave(victims.remove(rng.below(victims.len() as u64) as usize)))),
+                    Kind::Leave => {
+                        deeds.push((now, Deed::Leave(victims.remove(rng.below(victims.len() as u64) as usize))))
+                    }
                     Kind::Pause => deeds.extend([(now, Deed::Pause(node)), (later, Deed::Resume(node))]),
                     Kind::Partition => {
                         let side = nodes.iter().copied().filter(|_| rng.chance(0.5)).collect();

@@ -24,7 +24,10 @@ impl Latency {
         } else if let Some(links) = text.strip_prefix("links:") {
             parse_links(links)
         } else if let Some((low, high)) = text.split_once("..") {
-            parse_duration(low).zip(parse_duration(high)).filter(|(low, high)| low <= high).map(|(low, high)| Self::Uniform(low, high))
+            parse_duration(low)
+                .zip(parse_duration(high))
+                .filter(|(low, high)| low <= high)
+                .map(|(low, high)| Self::Uniform(low, high))
         } else {
             parse_duration(text).map(Self::Constant)
         };

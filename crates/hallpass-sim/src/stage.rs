@@ -162,7 +162,9 @@ impl<P: Protocol> Rig<P> {
             return refuse(why);
         }
         if limits.restarts + limits.joins + limits.leaves > 0 && !needs.membership {
-            return refuse("restart, join and leave need a protocol whose members change; add --option membership=classic");
+            return refuse(
+                "restart, join and leave need a protocol whose members change; add --option membership=classic",
+            );
         }
         let newest = view.members().last().map_or(0, |node| node.0);
         let newcomers = (1..=u32::from(limits.joins)).map(|n| NodeId(newest + n));
@@ -192,7 +194,14 @@ impl<P: Protocol> Rig<P> {
         let section_max = if self.limits.crashes + self.limits.losses > 0 { 0 } else { NEVER };
         let bounds = Bounds { transit_max: u64::from(self.delay.unwrap_or(0)), section_max };
         let incarnation = incarnation.into();
-        P::new(&Setup { me: self.ids[at], view: &self.view, seat: Seat::Nobody, incarnation, bounds, options: &self.options })
+        P::new(&Setup {
+            me: self.ids[at],
+            view: &self.view,
+            seat: Seat::NOBODY,
+            incarnation,
+            bounds,
+            options: &self.options,
+        })
     }
 
     /// True if packets of a lane arrive in the order in which they were sent.
@@ -211,7 +220,11 @@ impl<P: Protocol> Stage<P> {
                 .map(|at| Actor {
                     protocol: (at < founders).then(|| rig.protocol(at, 0)),
                     phase: Phase::Idle,
-                    asks_left: limits.last_entries.filter(|_| at + 1 == rig.ids.len()).or(limits.entries).unwrap_or(u8::MAX),
+                    asks_left: limits
+                        .last_entries
+                        .filter(|_| at + 1 == rig.ids.len())
+                        .or(limits.entries)
+                        .unwrap_or(u8::MAX),
                     timers: Vec::new(),
                     incarnation: 0,
                     member: at < founders,
@@ -271,7 +284,8 @@ impl<P: Protocol> Stage<P> {
         }
         match actor.phase {
             Phase::Idle if actor.asks_left > 0 && !actor.leaving => {
-                let modes: &[Mode] = if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
+                let modes: &[Mode] =
+                    if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
                 for mode in modes {
                     out.extend((0..rig.draws.min(8) as u8).map(|draw| Step::Ask(at, *mode, draw)));
                 }
@@ -298,13 +312,20 @@ impl<P: Protocol> Stage<P> {
 
     /// Time passes only once everything that is due has happened, and while something is under way.
     fn may_tick(&self) -> bool {
-        let mut timers = self.actors.iter().flat_map(|actor| &actor.timers).filter(|(_, slots)| *slots != ANY_TIME).peekable();
+        let mut timers =
+            self.actors.iter().flat_map(|actor| &actor.timers).filter(|(_, slots)| *slots != ANY_TIME).peekable();
         let something = !self.packets.is_empty() || timers.peek().is_some();
         something && self.packets.iter().all(|packet| packet.due > 0) && timers.all(|(_, slots)| *slots > 0)
     }
 
     /// Takes one step. Says what it violates, and writes what happened into the trace if there is one.
-    pub fn take(&mut self, rig: &Rig<P>, step: Step, scratch: &mut Scratch<P>, mut trace: Option<&mut Vec<Event>>) -> Option<Violation> {
+    pub fn take(
+        &mut self,
+        rig: &Rig<P>,
+        step: Step,
+        scratch: &mut Scratch<P>,
+        mut trace: Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
         let note = &mut trace;
         match step {
             Step::Ask(at, mode, draw) => {
@@ -326,7 +347,7 @@ impl<P: Protocol> Stage<P> {
             }
             Step::Exit(at) => {
                 self.note(rig, note, at, What::Exit);
-                self.exit(at);
+                self.exit(rig, at);
                 self.handle(rig, at, Input::Release, scratch, note)
             }
             Step::Deliver(index) => {
@@ -360,7 +381,7 @@ impl<P: Protocol> Stage<P> {
             Step::Crash(at) => {
                 self.note(rig, note, at, What::Crash);
                 self.left.crashes -= 1;
-                self.switch_off(at);
+                self.switch_off(rig, at);
                 None
             }
             Step::Restart(at) => {
@@ -386,7 +407,8 @@ impl<P: Protocol> Stage<P> {
     /// If nothing can happen any more, says who waits for ever.
     pub fn check_end(&self, rig: &Rig<P>) -> Option<Violation> {
         let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
-        let waiting: Vec<NodeId> = (0..rig.ids.len()).filter(|at| waits(&self.actors[*at])).map(|at| rig.ids[at]).collect();
+        let waiting: Vec<NodeId> =
+            (0..rig.ids.len()).filter(|at| waits(&self.actors[*at])).map(|at| rig.ids[at]).collect();
         crate::oracle::Progress::new(0).on_end(&waiting)
     }
 
@@ -443,7 +465,8 @@ impl<P: Protocol> Stage<P> {
                 Effect::Enter { fence } => violation = violation.or(self.enter(rig, at, fence, trace)),
                 Effect::SetTimer { after, .. } if (NEVER..u64::MAX).contains(&after.max) => {}
                 Effect::SetTimer { timer, after } => {
-                    let slots = if after.max == u64::MAX { ANY_TIME } else { after.max.min(u64::from(ANY_TIME) - 1) as u16 };
+                    let slots =
+                        if after.max == u64::MAX { ANY_TIME } else { after.max.min(u64::from(ANY_TIME) - 1) as u16 };
                     let timers = &mut self.actors[usize::from(at)].timers;
                     timers.retain(|(other, _)| *other != timer);
                     timers.push((timer, if rig.delay.is_some() { slots } else { 0 }));
@@ -456,7 +479,7 @@ impl<P: Protocol> Stage<P> {
                 }
                 Effect::Left => {
                     self.note(rig, trace, at, What::Left);
-                    self.switch_off(at);
+                    self.switch_off(rig, at);
                 }
                 Effect::Restart => restart = true,
             }
@@ -474,7 +497,9 @@ impl<P: Protocol> Stage<P> {
     /// Drops what would change nothing whenever it arrived: fewer states, the same behaviours.
     fn drop_moot(&mut self, rig: &Rig<P>, at: u8) {
         if let Some(protocol) = &self.actors[usize::from(at)].protocol {
-            self.packets.retain(|packet| packet.to != at || !protocol.is_moot(rig.ids[usize::from(packet.from)], &packet.message));
+            self.packets.retain(|packet| {
+                packet.to != at || !protocol.is_moot(rig.ids[usize::from(packet.from)], &packet.message)
+            });
         }
     }
 
@@ -501,7 +526,15 @@ impl<P: Protocol> Stage<P> {
         }
     }
 
-    fn post(&mut self, rig: &Rig<P>, from: u8, to: u8, lane: u8, message: P::Message, trace: &mut Option<&mut Vec<Event>>) {
+    fn post(
+        &mut self,
+        rig: &Rig<P>,
+        from: u8,
+        to: u8,
+        lane: u8,
+        message: P::Message,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) {
         if trace.is_some() && from != to {
             let (to, kind, text) = (rig.ids[usize::from(to)], message.kind(), message.to_string());
             self.note(rig, trace, from, What::Send { to, id: 0, kind, text });
@@ -554,14 +587,14 @@ impl<P: Protocol> Stage<P> {
         violation
     }
 
-    fn exit(&mut self, at: u8) {
+    fn exit(&mut self, rig: &Rig<P>, at: u8) {
         if let Phase::Inside(mode) = std::mem::replace(&mut self.actors[usize::from(at)].phase, Phase::Idle) {
-            self.exclusion.on_exit(mode);
+            self.exclusion.on_exit(rig.ids[usize::from(at)], mode);
         }
     }
 
-    fn switch_off(&mut self, at: u8) {
-        self.exit(at);
+    fn switch_off(&mut self, rig: &Rig<P>, at: u8) {
+        self.exit(rig, at);
         let actor = &mut self.actors[usize::from(at)];
         actor.protocol = None;
         actor.phase = Phase::Idle;
@@ -570,7 +603,13 @@ impl<P: Protocol> Stage<P> {
     }
 
     /// A new life; a caller that waits keeps waiting.
-    fn start(&mut self, rig: &Rig<P>, at: u8, scratch: &mut Scratch<P>, trace: &mut Option<&mut Vec<Event>>) -> Option<Violation> {
+    fn start(
+        &mut self,
+        rig: &Rig<P>,
+        at: u8,
+        scratch: &mut Scratch<P>,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
         self.note(rig, trace, at, What::Restart);
         let actor = &mut self.actors[usize::from(at)];
         actor.incarnation += 1;
@@ -586,7 +625,9 @@ impl<P: Protocol> Stage<P> {
 
     /// The lowest member that is up, whoever asks.
     fn sponsor(&self, rig: &Rig<P>, at: u8) -> NodeId {
-        let up = |other: &usize| self.actors[*other].member && self.actors[*other].protocol.is_some() && *other != usize::from(at);
+        let up = |other: &usize| {
+            self.actors[*other].member && self.actors[*other].protocol.is_some() && *other != usize::from(at)
+        };
         rig.ids[(0..self.actors.len()).find(up).unwrap_or(0)]
     }
 
@@ -598,8 +639,10 @@ impl<P: Protocol> Stage<P> {
 
     fn note_arrival(&self, rig: &Rig<P>, trace: &mut Option<&mut Vec<Event>>, packet: &Packet<P::Message>, lost: bool) {
         if trace.is_some() {
-            let (from, kind, text) = (rig.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
-            let what = if lost { What::Lose { from, id: 0, kind, text } } else { What::Deliver { from, id: 0, kind, text } };
+            let (from, kind, text) =
+                (rig.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
+            let what =
+                if lost { What::Lose { from, id: 0, kind, text } } else { What::Deliver { from, id: 0, kind, text } };
             self.note(rig, trace, packet.to, what);
         }
     }

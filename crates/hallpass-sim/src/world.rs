@@ -52,6 +52,8 @@ pub struct World<'a, P: Protocol> {
     spread: Spread,
     watch_numbers: bool,
     events: u64,
+    /// A run that goes on for longer goes in circles.
+    events_max: u64,
     sent: u64,
     trace: Option<Vec<Event>>,
 }
@@ -134,6 +136,7 @@ impl<'a, P: Protocol> World<'a, P> {
             spread: Spread::default(),
             watch_numbers: false,
             events: 0,
+            events_max: (config.entries + 1000).saturating_mul(count as u64 + 4).saturating_mul(200),
             sent: 0,
             trace: config.keep_trace.then(Vec::new),
         };
@@ -158,7 +161,8 @@ impl<'a, P: Protocol> World<'a, P> {
             if self.is_over() {
                 break;
             }
-            if self.progress.is_stuck(at) && self.outstanding > 0 && self.deeds.is_empty() {
+            let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.deeds.is_empty();
+            if stuck || self.events > self.events_max {
                 break;
             }
             self.happen(happening);
@@ -185,7 +189,7 @@ impl<'a, P: Protocol> World<'a, P> {
 
     fn new_protocol(&self, me: NodeId, incarnation: u32) -> P {
         let bounds = self.config.bounds();
-        P::new(&Setup { me, view: &self.view, seat: Seat::Nobody, incarnation, bounds, options: self.options })
+        P::new(&Setup { me, view: &self.view, seat: Seat::NOBODY, incarnation, bounds, options: self.options })
     }
 
     /// All requests are served and nothing is under way: every message has been counted.
@@ -251,7 +255,8 @@ impl<'a, P: Protocol> World<'a, P> {
                 Effect::Broadcast { message } => self.broadcast(at, message),
                 Effect::Enter { fence } => self.enter(at, fence),
                 Effect::SetTimer { timer, after } => {
-                    let wait = after.min + self.rng.below(after.max.saturating_sub(after.min).min(self.config.tick()) + 1);
+                    let wait =
+                        after.min + self.rng.below(after.max.saturating_sub(after.min).min(self.config.tick()) + 1);
                     self.set_timer(at, timer, wait);
                 }
                 Effect::CancelTimer(timer) => self.nodes[at].timers.retain(|(other, _)| *other != timer),
@@ -336,7 +341,8 @@ impl<'a, P: Protocol> World<'a, P> {
     }
 
     fn join(&mut self, at: usize) {
-        let sponsors: Vec<NodeId> = self.nodes.iter().filter(|node| node.member && node.protocol.is_some()).map(|node| node.id).collect();
+        let sponsors: Vec<NodeId> =
+            self.nodes.iter().filter(|node| node.member && node.protocol.is_some()).map(|node| node.id).collect();
         if !sponsors.is_empty() {
             let sponsor = sponsors[self.rng.below(sponsors.len() as u64) as usize];
             self.handle(at, Input::Join { sponsor });
@@ -354,7 +360,7 @@ impl<'a, P: Protocol> World<'a, P> {
         self.outstanding -= lost;
         self.abandoned += lost;
         if let Phase::Inside { mode, .. } = std::mem::replace(&mut node.phase, Phase::Idle) {
-            self.exclusion.on_exit(mode);
+            self.exclusion.on_exit(node.id, mode);
             self.outstanding -= 1;
         }
     }
@@ -384,6 +390,10 @@ impl<'a, P: Protocol> World<'a, P> {
         if let Some(violation) = self.progress.on_end(&waiting) {
             self.violate(self.index(waiting[0]).unwrap_or(0), violation);
         }
+        if self.events > self.events_max {
+            let text = format!("the run does not end: {} events", self.events);
+            self.violate(0, Violation { property: "progress", text });
+        }
         let tick = self.config.tick() as f64;
         let entries: u64 = self.nodes.iter().map(|node| node.entries).sum();
         Report {
@@ -394,7 +404,10 @@ impl<'a, P: Protocol> World<'a, P> {
             messages: self.messages.total(),
             messages_per_entry: self.messages.total() as f64 / entries.max(1) as f64,
             messages_by_kind: self.messages.by_kind().to_vec(),
-            sync_delay: Delays { mean: self.sync_sum / self.sync_count.max(1) as f64 / tick, max: self.sync_max as f64 / tick },
+            sync_delay: Delays {
+                mean: self.sync_sum / self.sync_count.max(1) as f64 / tick,
+                max: self.sync_max as f64 / tick,
+            },
             response_time: Response::of(&mut self.response_times, tick),
             entries_by_node: self.nodes.iter().map(|node| (node.id.0, node.entries)).collect(),
             max_overtakes: self.overtaking.worst(),
@@ -658,7 +671,7 @@ impl<P: Protocol> World<'_, P> {
         }
         self.nodes[at].phase = Phase::Idle;
         self.outstanding -= 1;
-        self.exclusion.on_exit(mode);
+        self.exclusion.on_exit(self.nodes[at].id, mode);
         let somebody_waits = self.nodes.iter().any(|node| matches!(node.phase, Phase::Waiting { .. }));
         self.left_at = (self.exclusion.is_free() && somebody_waits).then_some(self.now);
         self.note(at, What::Exit);

@@ -17,7 +17,9 @@ pub(super) fn run(args: &ClaimsArgs) -> Result<Outcome, Fault> {
     let rows = claims::run(&spec, |progress| show(&bar, &progress));
     bar.finish_and_clear();
     if let (Some(only), true) = (&args.only, rows.is_empty()) {
-        return Err(Fault::Usage(format!("there is no claim '{only}' (within two minutes, unless --full); ids look like RA-14 or RA-14/safe-3")));
+        return Err(Fault::Usage(format!(
+            "there is no claim '{only}' (within two minutes, unless --full); ids look like RA-14 or RA-14/safe-3"
+        )));
     }
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&rows))?;

@@ -12,6 +12,8 @@ use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
 /// More nodes than this are summed up, not listed.
 const NODES_LISTED_MAX: usize = 8;
+/// So many kinds of messages stand on one line of a terminal.
+const KINDS_A_LINE: usize = 4;
 /// More violations than this are counted, not listed.
 const VIOLATIONS_LISTED_MAX: usize = 10;
 
@@ -66,7 +68,9 @@ fn facts(spec: &RunSpec, report: &Report, seconds: f64) -> Facts {
     facts.add("messages an entry", figure(report.messages_per_entry));
     let kinds: Vec<String> =
         report.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect();
-    facts.add("by kind", if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") });
+    for (at, line) in kinds.chunks(KINDS_A_LINE).enumerate() {
+        facts.add(if at == 0 { "by kind" } else { "" }, line.join(", "));
+    }
     let (sync, response) = (&report.sync_delay, &report.response_time);
     facts.add("sync delay", format!("mean {} T, max {} T", figure(sync.mean), figure(sync.max)));
     let quantiles = [("mean", response.mean), ("p50", response.p50), ("p99", response.p99), ("max", response.max)];

@@ -102,7 +102,9 @@ impl<P: Protocol> Protocol for Mutant<P> {
 fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
     Some(match (mutation, input) {
         (Mutation::Deaf(kind), Input::Deliver { message, .. }) if message.kind() == kind => return None,
-        (Mutation::NeverDefer, Input::Deliver { from, message }) => Input::Deliver { from, message: message.made_urgent() },
+        (Mutation::NeverDefer, Input::Deliver { from, message }) => {
+            Input::Deliver { from, message: message.made_urgent() }
+        }
         (Mutation::WritersOnly, Input::Acquire { draw, .. }) => Input::Acquire { mode: super::Mode::Exclusive, draw },
         (Mutation::LoadedDice, Input::Acquire { mode, .. }) => Input::Acquire { mode, draw: 0 },
         (_, input) => input,
@@ -118,7 +120,8 @@ fn mutate_effects<M: Message, T: Copy>(mutation: Mutation, start: usize, out: &m
             (Mutation::SendTwice, effect @ (Effect::Send { .. } | Effect::Broadcast { .. })) => {
                 out.extend([effect.clone(), effect]);
             }
-            (Mutation::Swallow(kind), Effect::Send { message, .. } | Effect::Broadcast { message }) if message.kind() == kind => {}
+            (Mutation::Swallow(kind), Effect::Send { message, .. } | Effect::Broadcast { message })
+                if message.kind() == kind => {}
             (Mutation::Impatient, Effect::SetTimer { timer, .. }) => {
                 out.push(Effect::SetTimer { timer, after: Span::exactly(0) });
             }

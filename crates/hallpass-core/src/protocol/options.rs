@@ -125,11 +125,10 @@ impl<'a> Parsed<'a> {
     /// A list of whole numbers, one for each node.
     pub fn number_each_node(&mut self, key: &'static str) -> Result<Option<Vec<u64>>, OptionError> {
         let Some(text) = self.text(key) else { return Ok(None) };
-        let numbers: Vec<u64> = text
-            .split(',')
-            .map(|word| word.trim().parse())
-            .collect::<Result<_, _>>()
-            .map_err(|_| OptionError(format!("option {key}={text} is not a list of whole numbers such as 1,2,2")))?;
+        let numbers: Vec<u64> =
+            text.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
+                OptionError(format!("option {key}={text} is not a list of whole numbers such as 1,2,2"))
+            })?;
         let nodes = self.options.nodes.len();
         if numbers.len() != nodes {
             return Err(OptionError(format!(
@@ -143,9 +142,9 @@ impl<'a> Parsed<'a> {
     /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`.
     pub fn duration(&mut self, key: &'static str) -> Result<Option<Ticks>, OptionError> {
         let Some(text) = self.text(key) else { return Ok(None) };
-        parse_ticks(text, self.options.tick)
-            .map(Some)
-            .ok_or_else(|| OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T")))
+        parse_ticks(text, self.options.tick).map(Some).ok_or_else(|| {
+            OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T"))
+        })
     }
 
     /// The traps whose printed text is put back: `as-printed=T1,T5`.
@@ -155,7 +154,9 @@ impl<'a> Parsed<'a> {
             .map(|trap| {
                 offered.iter().copied().find(|name| *name == trap.trim()).ok_or_else(|| {
                     let offered = if offered.is_empty() { "none here".to_owned() } else { offered.join(", ") };
-                    OptionError(format!("as-printed={trap}: this trap's printed text cannot be put back; offered: {offered}"))
+                    OptionError(format!(
+                        "as-printed={trap}: this trap's printed text cannot be put back; offered: {offered}"
+                    ))
                 })
             })
             .collect()

@@ -8,11 +8,7 @@ pub trait Visitor {
     /// What it gives back.
     type Output;
     /// Does it, with the protocol's type known.
-    fn visit<P: Protocol + 'static>(self) -> Self::Output
-    where
-        P::Message: Send,
-        P::Timer: Send,
-        P: Send;
+    fn visit<P: Protocol + 'static>(self) -> Self::Output;
 }
 
 /// Makes the enum of all protocols and the one place where a run-time choice becomes a type.

@@ -17,8 +17,6 @@ pub const VERSION: u8 = 1;
 pub const FRAME_MAX: usize = 64 * 1024;
 /// No lock name is longer than this.
 pub const NAME_MAX: usize = 255;
-/// No list inside a message is longer than this.
-pub const LIST_MAX: u64 = 4096;
 
 /// Why bytes are no message. The bytes were dropped and nothing else has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,11 +102,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A list: its length, checked, then its items.
-    pub fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>) -> Result<Box<[T]>, DecodeError> {
+    pub fn list<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Box<[T]>, DecodeError> {
         let length = self.number()?;
-        // An item takes a byte at the least, so a length beyond the bytes left is a lie.
-        if length > LIST_MAX || length > self.bytes.len() as u64 {
-            return Err(if length > LIST_MAX { DecodeError::TooLong } else { DecodeError::Truncated });
+        // An item takes a byte at the least, so a length beyond the bytes left is a lie. Frames are short: so are lists.
+        if length > self.bytes.len() as u64 {
+            return Err(DecodeError::Truncated);
         }
         (0..length).map(|_| item(self)).collect()
     }

@@ -91,7 +91,7 @@ fn body() -> impl Strategy<Value = Body> {
         Just(Body::RestartYourself),
         Just(Body::Join),
         (node(), short()).prop_map(|(node, incarnation)| Body::Add { node, incarnation }),
-        number().prop_map(|highest| Body::Added { highest }),
+        (number(), 0..9u32).prop_map(|(highest, id)| Body::Added { node: NodeId(id), incarnation: id, highest }),
         (list((node(), short())), number()).prop_map(|(names, highest)| Body::Welcome { names, highest }),
         prop_oneof![Just(Body::IncludeMe), Just(Body::AskHighest), Just(Body::Leave), Just(Body::LeaveNoted)],
         number().prop_map(|highest| Body::Included { highest }),
@@ -409,7 +409,6 @@ fn numbers_too_large_for_their_field_are_refused() {
 
 #[test]
 fn a_list_length_that_lies_is_refused_before_anything_is_allocated() {
-    let four_thousand_and_97 = [0x81, 0x20];
     assert_eq!(decode::<RaMessage>(&[4, 3, 1, 1]), Err(DecodeError::Truncated), "three pairs in two bytes");
     assert_eq!(
         decode::<RaMessage>(&[4, 2, 1, 1, 0, 0]),
@@ -417,13 +416,10 @@ fn a_list_length_that_lies_is_refused_before_anything_is_allocated() {
         "one pair, then the end of the message"
     );
     assert_eq!(decode::<RaMessage>(&[4, 0, 1, 1, 0, 0]), Err(DecodeError::Trailing), "one pair that was not announced");
-    let mut long = [&[4][..], &four_thousand_and_97].concat();
-    long.resize(20_000, 0);
-    assert_eq!(decode::<RaMessage>(&long), Err(DecodeError::TooLong));
     let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    assert_eq!(decode::<RaMessage>(&[&[4][..], &huge].concat()), Err(DecodeError::TooLong));
-    assert_eq!(decode::<RingMessage>(&[&[1, 1, 1, 1, 0][..], &huge].concat()), Err(DecodeError::TooLong));
-    assert_eq!(decode::<ClassicMessage>(&[&[0, 0, 9][..], &huge].concat()), Err(DecodeError::TooLong));
+    assert_eq!(decode::<RaMessage>(&[&[4][..], &huge].concat()), Err(DecodeError::Truncated));
+    assert_eq!(decode::<RingMessage>(&[&[1, 1, 1, 1, 0][..], &huge].concat()), Err(DecodeError::Truncated));
+    assert_eq!(decode::<ClassicMessage>(&[&[0, 0, 9][..], &huge].concat()), Err(DecodeError::Truncated));
     assert_eq!(
         decode::<ClassicMessage>(&[0, 0, 9, 0x80, 0x20]),
         Err(DecodeError::Truncated),

@@ -96,14 +96,25 @@ pub(super) fn number_range(bench: &Bench) -> Option<Row> {
         widest
     });
     let measured: Vec<String> = widest.map(|gap| gap.to_string()).into();
-    Some(Row::new("RA-14/range", "outstanding numbers lie within x .. x+N-1: the widest gap, N = 2, 3, 4", "1, 2, 3", measured.join(", ")))
+    Some(Row::new(
+        "RA-14/range",
+        "outstanding numbers lie within x .. x+N-1: the widest gap, N = 2, 3, 4",
+        "1, 2, 3",
+        measured.join(", "),
+    ))
 }
 
 /// The Appendix: at most N(N+1)/2 - 1 entries by others before A without order, 2(N-1) with it. Exhaustive for N = 2 and
 /// 3; for larger N the schedule that the Appendix describes is played.
 fn ra_24(bench: &Bench) -> Vec<Row> {
     let explored = |nodes, entries, order| {
-        let spec = CheckSpec { nodes, entries: Some(entries), last_entries: Some(1), order, ..CheckSpec::of("ricart-agrawala") };
+        let spec = CheckSpec {
+            nodes,
+            entries: Some(entries),
+            last_entries: Some(1),
+            order,
+            ..CheckSpec::of("ricart-agrawala")
+        };
         let report = bench.check(spec.with("reply-number=false fence=off"));
         if report.complete { report.overtaken.0.to_string() } else { "incomplete".to_owned() }
     };
@@ -118,14 +129,24 @@ fn ra_24(bench: &Bench) -> Vec<Row> {
             "2, 5",
             format!("{}, {}", explored(2, 4, Order::Any), explored(3, 3 + extra, Order::Any)),
         ),
-        Row::new("RA-24/any-played", "the Appendix's schedule attains it: N = 2, 3, 4, 8", "2, 5, 9, 35", [2, 3, 4, 8].map(any).join(", ")),
+        Row::new(
+            "RA-24/any-played",
+            "the Appendix's schedule attains it: N = 2, 3, 4, 8",
+            "2, 5, 9, 35",
+            [2, 3, 4, 8].map(any).join(", "),
+        ),
         Row::new(
             "RA-24/fifo",
             "with order at most 2(N-1) overtakes: N = 2, 3 exhaustive",
             "2, 4",
             format!("{}, {}", explored(2, 4, Order::Fifo), explored(3, 3 + extra, Order::Fifo)),
         ),
-        Row::new("RA-24/fifo-played", "the Appendix's schedule attains it: N = 2, 3, 4, 8", "2, 4, 6, 14", [2, 3, 4, 8].map(fifo).join(", ")),
+        Row::new(
+            "RA-24/fifo-played",
+            "the Appendix's schedule attains it: N = 2, 3, 4, 8",
+            "2, 4, 6, 14",
+            [2, 3, 4, 8].map(fifo).join(", "),
+        ),
         Row {
             ok: walked.0 <= 9 && walked.1 <= 6,
             ..Row::new(
@@ -184,7 +205,9 @@ impl Director {
         loop {
             let mut possible = Vec::new();
             self.stage.steps(&self.rig, &mut possible);
-            let next = self.stage.packets().find(|(at, from, to, message)| possible.contains(&Step::Deliver(*at)) && wanted(*from, *to, message.kind()));
+            let next = self.stage.packets().find(|(at, from, to, message)| {
+                possible.contains(&Step::Deliver(*at)) && wanted(*from, *to, message.kind())
+            });
             let Some((at, ..)) = next else { return };
             self.stage.take(&self.rig, Step::Deliver(at), &mut self.scratch, None);
         }

@@ -5,15 +5,23 @@ use hallpass_sim::{Order, Report};
 use super::{Bench, Claim, Row};
 use crate::{CheckSpec, RunSpec};
 
-pub(super) const CLAIMS: &[Claim] = &[("RA-19", ra_19), ("RA-20", ra_20), ("RA-21", ra_21), ("RA-22", ra_22), ("RA-23", ra_23)];
+pub(super) const CLAIMS: &[Claim] =
+    &[("RA-19", ra_19), ("RA-20", ra_20), ("RA-21", ra_21), ("RA-22", ra_22), ("RA-23", ra_23)];
 
 fn classic(nodes: u32, faults: &str) -> RunSpec {
-    RunSpec { nodes, entries: 300, latency: "500us..1500us".to_owned(), faults: faults.to_owned(), ..RunSpec::of("ricart-agrawala") }
-        .with("membership=classic")
+    RunSpec {
+        nodes,
+        entries: 300,
+        latency: "500us..1500us".to_owned(),
+        faults: faults.to_owned(),
+        ..RunSpec::of("ricart-agrawala")
+    }
+    .with("membership=classic")
 }
 
 fn explored(nodes: u32, faults: &str) -> CheckSpec {
-    CheckSpec { nodes, entries: Some(1), faults: faults.to_owned(), ..CheckSpec::of("ricart-agrawala") }.with("membership=classic")
+    CheckSpec { nodes, entries: Some(1), faults: faults.to_owned(), ..CheckSpec::of("ricart-agrawala") }
+        .with("membership=classic")
 }
 
 /// Twelve seeds of a run.
@@ -29,7 +37,9 @@ fn joined(reports: &[Report]) -> usize {
         let at = trace.events.iter().position(is_joined);
         at.is_some_and(|at| {
             let node = trace.events[at].node;
-            trace.events[at..].iter().any(|event| event.node == node && matches!(event.what, hallpass_sim::trace::What::Enter { .. }))
+            trace.events[at..]
+                .iter()
+                .any(|event| event.node == node && matches!(event.what, hallpass_sim::trace::What::Enter { .. }))
         })
     };
     reports.iter().filter(entered).count()
@@ -42,8 +52,18 @@ fn kind(report: &Report, name: &str) -> u64 {
 fn ra_19(bench: &Bench) -> Vec<Row> {
     let reports = seeds(bench, || classic(5, "crash:1,restart:1"));
     vec![
-        bench.scenario("RA-19", "a returning node announces its failure and waits its old messages out", "ricart-agrawala-restart"),
-        Row::new("RA-19/seeds", "N = 5, a crash and a return: the node is back and enters", "12 of 12", format!("{} of 12", joined(&reports))).without_violations(&reports),
+        bench.scenario(
+            "RA-19",
+            "a returning node announces its failure and waits its old messages out",
+            "ricart-agrawala-restart",
+        ),
+        Row::new(
+            "RA-19/seeds",
+            "N = 5, a crash and a return: the node is back and enters",
+            "12 of 12",
+            format!("{} of 12", joined(&reports)),
+        )
+        .without_violations(&reports),
         bench.holds("RA-19/safe", "2 nodes x 1 entry, one crash, one return, timed", explored(2, "crash:1,restart:1")),
     ]
 }
@@ -52,10 +72,25 @@ fn ra_20(bench: &Bench) -> Vec<Row> {
     let reports = seeds(bench, || classic(4, "join:2"));
     vec![
         bench.scenario("RA-20", "insertion through a sponsor that holds the mutual exclusion", "ricart-agrawala-join"),
-        Row::new("RA-20/seeds", "N = 4, two join: they are in and enter", "12 of 12", format!("{} of 12", joined(&reports))).without_violations(&reports),
+        Row::new(
+            "RA-20/seeds",
+            "N = 4, two join: they are in and enter",
+            "12 of 12",
+            format!("{} of 12", joined(&reports)),
+        )
+        .without_violations(&reports),
         bench.holds("RA-20/safe", "2 nodes and a newcomer x 1 entry, any order", explored(2, "join:1")),
-        bench.holds("RA-20/broadcast", "the same with the broadcast alternative", explored(2, "join:1").with("insert=broadcast")),
-        bench.fails("RA-20/printed", "as printed the newcomer may meet another inside (T8)", "exclusion", explored(2, "join:1").with("as-printed=T8")),
+        bench.holds(
+            "RA-20/broadcast",
+            "the same with the broadcast alternative",
+            explored(2, "join:1").with("insert=broadcast"),
+        ),
+        bench.fails(
+            "RA-20/printed",
+            "as printed the newcomer may meet another inside (T8)",
+            "exclusion",
+            explored(2, "join:1").with("as-printed=T8"),
+        ),
     ]
 }
 
@@ -72,36 +107,83 @@ fn ra_21(bench: &Bench) -> Vec<Row> {
         .map(|(way, claim)| {
             let order = if *way == "fourth" { Order::Fifo } else { Order::Any };
             let reports = seeds(bench, || RunSpec { order, ..classic(4, "join:1") }.with(&format!("hsn={way}")));
-            Row::new(&format!("RA-21/{way}"), claim, "12 of 12 in", format!("{} of 12 in", joined(&reports))).without_violations(&reports)
+            Row::new(&format!("RA-21/{way}"), claim, "12 of 12 in", format!("{} of 12 in", joined(&reports)))
+                .without_violations(&reports)
         })
         .collect();
-    rows.push(bench.holds("RA-21/safe", "(1): 2 nodes and a newcomer x 1 entry, any order", explored(2, "join:1").with("hsn=ask")));
+    rows.push(bench.holds(
+        "RA-21/safe",
+        "(1): 2 nodes and a newcomer x 1 entry, any order",
+        explored(2, "join:1").with("hsn=ask"),
+    ));
     rows
 }
 
 fn ra_22(bench: &Bench) -> Vec<Row> {
     let reports = seeds(bench, || classic(5, "leave:2"));
-    let left = reports.iter().filter(|report| kind(report, "LEAVE") >= 4 + 3 && kind(report, "LEAVE") == kind(report, "LEAVE_ACK")).count();
+    let left = reports
+        .iter()
+        .filter(|report| kind(report, "LEAVE") >= 4 + 3 && kind(report, "LEAVE") == kind(report, "LEAVE_ACK"))
+        .count();
     vec![
         bench.scenario("RA-22", "leaving; who waits for the leaver pretends its REPLY", "ricart-agrawala-leave"),
-        Row::new("RA-22/seeds", "N = 5, two leave: every notice is acknowledged", "12 of 12", format!("{left} of 12")).without_violations(&reports),
+        Row::new("RA-22/seeds", "N = 5, two leave: every notice is acknowledged", "12 of 12", format!("{left} of 12"))
+            .without_violations(&reports),
         bench.holds("RA-22/safe", "3 nodes x 1 entry, one leaves, any order", explored(3, "leave:1")),
     ]
 }
 
 fn ra_23(bench: &Bench) -> Vec<Row> {
     let crashes = seeds(bench, || classic(5, "crash:2"));
-    let found = crashes.iter().filter(|report| kind(report, "FAILED") > 0 && report.entries + report.abandoned + 1 >= 300).count();
-    let long = bench.simulate(RunSpec { hold: Some("60ms".to_owned()), entries: 40, ..classic(4, "") }.with("section-max=2T"));
-    let alive = format!("{} FAILED, {} answered", kind(&long, "FAILED"), if kind(&long, "YES_I_AM_HERE") > 0 { "probes" } else { "nothing" });
-    let paused = bench.simulate(RunSpec { hold: Some("5ms".to_owned()), entries: 60, ..classic(3, "pause:1@3ms..60ms") });
-    let told = if kind(&paused, "RESTART") + kind(&paused, "JOIN") > 0 && paused.entries == 60 { "restarts and is served" } else { "is not" };
+    let found = crashes
+        .iter()
+        .filter(|report| kind(report, "FAILED") > 0 && report.entries + report.abandoned + 1 >= 300)
+        .count();
+    let long =
+        bench.simulate(RunSpec { hold: Some("60ms".to_owned()), entries: 40, ..classic(4, "") }.with("section-max=2T"));
+    let alive = format!(
+        "{} FAILED, {} answered",
+        kind(&long, "FAILED"),
+        if kind(&long, "YES_I_AM_HERE") > 0 { "probes" } else { "nothing" }
+    );
+    let paused =
+        bench.simulate(RunSpec { hold: Some("5ms".to_owned()), entries: 60, ..classic(3, "pause:1@3ms..60ms") });
+    let told = if kind(&paused, "RESTART") + kind(&paused, "JOIN") > 0 && paused.entries == 60 {
+        "restarts and is served"
+    } else {
+        "is not"
+    };
     vec![
-        bench.scenario("RA-23", "Awaiting_Reply, ARE_YOU_THERE, YES_I_AM_HERE, the failure broadcast", "ricart-agrawala-failure"),
-        Row::new("RA-23/seeds", "N = 5, two crash: found by the others, who go on", "12 of 12", format!("{found} of 12")).without_violations(&crashes),
-        Row::new("RA-23/long", "no upper limit on a section: 60 T where 2 T were estimated", "0 FAILED, probes answered", alive).without_violations([&long]),
-        Row::new("RA-23/unknown", "a node that was removed wrongly is told to restart (two were inside: T7)", "restarts and is served", told),
-        bench.holds("RA-23/safe", "3 nodes x 1 entry, one crash at any moment, timed", explored(3, "crash:1").with("probes=1")),
+        bench.scenario(
+            "RA-23",
+            "Awaiting_Reply, ARE_YOU_THERE, YES_I_AM_HERE, the failure broadcast",
+            "ricart-agrawala-failure",
+        ),
+        Row::new(
+            "RA-23/seeds",
+            "N = 5, two crash: found by the others, who go on",
+            "12 of 12",
+            format!("{found} of 12"),
+        )
+        .without_violations(&crashes),
+        Row::new(
+            "RA-23/long",
+            "no upper limit on a section: 60 T where 2 T were estimated",
+            "0 FAILED, probes answered",
+            alive,
+        )
+        .without_violations([&long]),
+        Row::new(
+            "RA-23/unknown",
+            "a node that was removed wrongly is told to restart (two were inside: T7)",
+            "restarts and is served",
+            told,
+        ),
+        bench.holds(
+            "RA-23/safe",
+            "3 nodes x 1 entry, one crash at any moment, timed",
+            explored(3, "crash:1").with("probes=1"),
+        ),
         bench.holds("RA-23/lost", "2 nodes x 1 entry, one message lost, timed (T5)", explored(2, "loss:1")),
     ]
 }

@@ -65,7 +65,11 @@ fn all() -> Vec<Claim> {
 /// Measures the claims on all cores; rows come in the order of their ids. `watch` is called from several threads.
 pub fn run(spec: &ClaimsSpec, watch: impl Fn(Progress) + Sync) -> Vec<Row> {
     let bench = Bench { mutation: spec.mutation, full: spec.full };
-    let wanted = |id: &str| spec.only.as_ref().is_none_or(|only| id == only || only.strip_prefix(id).is_some_and(|rest| rest.starts_with('/')));
+    let wanted = |id: &str| {
+        spec.only
+            .as_ref()
+            .is_none_or(|only| id == only || only.strip_prefix(id).is_some_and(|rest| rest.starts_with('/')))
+    };
     let claims: Vec<Claim> = all().into_iter().filter(|(id, _)| wanted(id)).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let found = Mutex::new(Vec::new());
@@ -112,7 +116,8 @@ impl Bench {
     fn check(&self, spec: CheckSpec) -> CheckReport {
         // A planted bug can make the number of states explode.
         let states_max = if self.mutation.is_some() { 400_000 } else { spec.states_max };
-        check(&CheckSpec { mutation: self.mutation, states_max, ..spec }, |_| {}).expect("a claim asks for explorations that exist")
+        check(&CheckSpec { mutation: self.mutation, states_max, ..spec }, |_| {})
+            .expect("a claim asks for explorations that exist")
     }
 
     fn play(&self, name: &str) -> Option<Played> {
@@ -143,8 +148,12 @@ impl Bench {
     fn fails(&self, id: &str, claim: &str, property: &str, spec: CheckSpec) -> Row {
         let report = self.check(spec);
         let found = report.violations.first();
-        let measured = found.map_or("none found".to_owned(), |found| format!("{} after {} steps", found.property, found.steps));
-        Row { ok: found.is_some_and(|found| found.property == property), ..Row::new(id, claim, format!("{property} violated"), measured) }
+        let measured =
+            found.map_or("none found".to_owned(), |found| format!("{} after {} steps", found.property, found.steps));
+        Row {
+            ok: found.is_some_and(|found| found.property == property),
+            ..Row::new(id, claim, format!("{property} violated"), measured)
+        }
     }
 }
 

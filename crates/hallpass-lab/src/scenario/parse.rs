@@ -54,7 +54,12 @@ impl Script {
                 before.clear();
                 continue;
             }
-            let mut command = Command { line: index + 1, text: line.trim().to_owned(), before: std::mem::take(&mut before), expected: Vec::new() };
+            let mut command = Command {
+                line: index + 1,
+                text: line.trim().to_owned(),
+                before: std::mem::take(&mut before),
+                expected: Vec::new(),
+            };
             if lines.next_if(|(_, line)| line.starts_with("----")).is_none() {
                 return command.fail("a line of dashes and the outcome must follow");
             }

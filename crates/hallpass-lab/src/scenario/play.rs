@@ -46,15 +46,32 @@ impl Visitor for Player<'_> {
             leaves: some,
         };
         let rig = Rig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
-        let mut table = Table { stage: Stage::new(&rig), rig, scratch: Scratch::default(), events: Vec::new(), time: 0, script, mutation: self.mutation };
+        let mut table = Table {
+            stage: Stage::new(&rig),
+            rig,
+            scratch: Scratch::default(),
+            events: Vec::new(),
+            time: 0,
+            script,
+            mutation: self.mutation,
+        };
         let mut steps = Vec::new();
         for command in &script.commands {
             let actual = table.run(command)?;
-            steps.push(Outcome { line: command.line, command: command.text.clone(), expected: command.expected.clone(), actual });
+            steps.push(Outcome {
+                line: command.line,
+                command: command.text.clone(),
+                expected: command.expected.clone(),
+                actual,
+            });
         }
         let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
         hallpass_sim::trace::link(&mut table.events);
-        let trace = Trace { title: script.title.clone(), nodes: table.rig.ids().to_vec(), scale: Scale::Steps, events: table.events };
+        let mut nodes = table.rig.ids().to_vec();
+        nodes.extend(table.events.iter().map(|event| event.node));
+        nodes.sort_unstable();
+        nodes.dedup();
+        let trace = Trace { title: script.title.clone(), nodes, scale: Scale::Steps, events: table.events };
         Ok(Played { steps, trace, rewritten: script.rewrite(&outcomes) })
     }
 }
@@ -133,7 +150,14 @@ impl<P: Protocol> Table<'_, P> {
         lines
     }
 
-    fn packet(&mut self, command: &Command, kind: &str, from: &str, to: &str, step: fn(u8) -> Step) -> Result<Vec<String>, LabError> {
+    fn packet(
+        &mut self,
+        command: &Command,
+        kind: &str,
+        from: &str,
+        to: &str,
+        step: fn(u8) -> Step,
+    ) -> Result<Vec<String>, LabError> {
         let (from, to) = (self.node(command, from)?, self.node(command, to)?);
         let mut possible = Vec::new();
         self.stage.steps(&self.rig, &mut possible);
@@ -165,15 +189,21 @@ impl<P: Protocol> Table<'_, P> {
             Some(position) => self.step(command, Step::Timeout(at, position as u8)),
             None => {
                 let set: Vec<String> = self.stage.timers(at).map(|timer| format!("{timer:?}")).collect();
-                command.fail(format!("node {node} has no such timer set; it has {}", if set.is_empty() { "none".to_owned() } else { set.join(", ") }))
+                command.fail(format!(
+                    "node {node} has no such timer set; it has {}",
+                    if set.is_empty() { "none".to_owned() } else { set.join(", ") }
+                ))
             }
         }
     }
 
     fn network(&self) -> Vec<String> {
         let ids = self.rig.ids();
-        let mut lines: Vec<String> =
-            self.stage.packets().map(|(_, from, to, message)| format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)])).collect();
+        let mut lines: Vec<String> = self
+            .stage
+            .packets()
+            .map(|(_, from, to, message)| format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)]))
+            .collect();
         lines.sort();
         if lines.is_empty() {
             lines.push("nothing is under way".to_owned());
@@ -181,14 +211,16 @@ impl<P: Protocol> Table<'_, P> {
         lines
     }
 
-    fn explore(&self, command: &Command, words: &[&str]) -> Result<Vec<String>, LabError> {
+    fn explore(&mut self, command: &Command, words: &[&str]) -> Result<Vec<String>, LabError> {
         let mut spec = CheckSpec::of(&self.script.protocol);
         spec.nodes = self.script.nodes.len() as u32;
         spec.options.clone_from(&self.script.options);
         spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
         spec.mutation = self.mutation;
         for word in words {
-            let Some((key, value)) = word.split_once('=') else { return command.fail(format!("'{word}' is not key=value")) };
+            let Some((key, value)) = word.split_once('=') else {
+                return command.fail(format!("'{word}' is not key=value"));
+            };
             let number = || value.parse::<u8>();
             match key {
                 "nodes" => spec.nodes = number().map_or(0, u32::from),
@@ -207,12 +239,23 @@ impl<P: Protocol> Table<'_, P> {
             Err(error) => Ok(vec![format!("refused: {error}")]),
             Ok(report) => Ok(match report.violations.first() {
                 None if report.complete => {
-                    vec![format!("holds in all {} states, the last node overtaken at most {} times", report.states, report.overtaken.0)]
+                    vec![format!(
+                        "holds in all {} states, the last node overtaken at most {} times",
+                        report.states, report.overtaken.0
+                    )]
                 }
                 None => vec![format!("incomplete after {} states", report.states)],
                 Some(found) => {
+                    // A scenario without steps of its own is drawn as the first violation it finds.
+                    if self.events.is_empty() {
+                        self.events.clone_from(&found.trace.events);
+                    }
                     let story = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
-                    [format!("violation after {} steps", found.steps)].into_iter().chain(story).chain(ends(found)).collect()
+                    [format!("violation after {} steps", found.steps)]
+                        .into_iter()
+                        .chain(story)
+                        .chain(ends(found))
+                        .collect()
                 }
             }),
         }
@@ -225,7 +268,9 @@ impl<P: Protocol> Table<'_, P> {
         spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
         spec.mutation = self.mutation;
         for word in words {
-            let Some((key, value)) = word.split_once('=') else { return command.fail(format!("'{word}' is not key=value")) };
+            let Some((key, value)) = word.split_once('=') else {
+                return command.fail(format!("'{word}' is not key=value"));
+            };
             match key {
                 "nodes" => spec.nodes = value.parse().unwrap_or(0),
                 "entries" => spec.entries = value.parse().unwrap_or(0),
@@ -241,8 +286,12 @@ impl<P: Protocol> Table<'_, P> {
         Ok(match simulate(&spec) {
             Err(error) => vec![format!("refused: {error}")],
             Ok(report) => {
-                let summary = format!("{} entries, {} messages, overtaken at most {}", report.entries, report.messages, report.max_overtakes);
-                let by_node: Vec<String> = report.entries_by_node.iter().map(|(node, count)| format!("{node}: {count}")).collect();
+                let summary = format!(
+                    "{} entries, {} messages, overtaken at most {}",
+                    report.entries, report.messages, report.max_overtakes
+                );
+                let by_node: Vec<String> =
+                    report.entries_by_node.iter().map(|(node, count)| format!("{node}: {count}")).collect();
                 let violations = report.violations.iter().take(1).map(|violation| format!("VIOLATION: {violation}"));
                 [summary, format!("entries by node {}", by_node.join(", "))].into_iter().chain(violations).collect()
             }

@@ -5,7 +5,8 @@ use super::Violation;
 /// Mutual exclusion: an exclusive entry is alone, shared ones are alone with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Exclusion {
-    writer: Option<NodeId>,
+    /// Who is inside exclusively. One more than there may be has room here, so that it can be named.
+    writer: [Option<NodeId>; 2],
     writers: u32,
     readers: u32,
 }
@@ -18,7 +19,9 @@ impl Exclusion {
         match mode {
             Mode::Exclusive => {
                 self.writers += 1;
-                self.writer = Some(node);
+                if let Some(free) = self.writer.iter_mut().find(|writer| writer.is_none()) {
+                    *free = Some(node);
+                }
             }
             Mode::Shared => self.readers += 1,
         }
@@ -26,14 +29,18 @@ impl Exclusion {
     }
 
     /// A node leaves, or dies inside.
-    pub fn on_exit(&mut self, mode: Mode) {
+    pub fn on_exit(&mut self, node: NodeId, mode: Mode) {
         match mode {
             Mode::Exclusive => self.writers -= 1,
             Mode::Shared => self.readers -= 1,
         }
-        if self.writers == 0 {
-            self.writer = None;
+        for writer in &mut self.writer {
+            if *writer == Some(node) {
+                *writer = None;
+            }
         }
+        // In order, so that equal states are equal.
+        self.writer.sort_unstable_by_key(|writer| writer.is_none());
     }
 
     /// True if nobody is inside.
@@ -42,7 +49,7 @@ impl Exclusion {
     }
 
     fn describe(&self, node: NodeId) -> String {
-        match self.writer {
+        match self.writer[0] {
             Some(writer) => format!("node {node} entered while node {writer} was inside"),
             None => format!("node {node} entered exclusively while {} readers were inside", self.readers),
         }
@@ -71,11 +78,24 @@ mod tests {
     }
 
     #[test]
+    fn the_one_that_stayed_is_named() {
+        let mut oracle = Exclusion::default();
+        oracle.on_enter(NodeId(1), Mode::Exclusive);
+        oracle.on_enter(NodeId(2), Mode::Exclusive);
+        oracle.on_exit(NodeId(1), Mode::Exclusive);
+        let violation = oracle.on_enter(NodeId(3), Mode::Exclusive).unwrap();
+        assert_eq!(violation.text, "node 3 entered while node 2 was inside");
+        oracle.on_exit(NodeId(2), Mode::Exclusive);
+        let violation = oracle.on_enter(NodeId(4), Mode::Exclusive).unwrap();
+        assert_eq!(violation.text, "node 4 entered while node 3 was inside");
+    }
+
+    #[test]
     fn one_after_the_other_is_fine() {
         let mut oracle = Exclusion::default();
         for node in 1..4 {
             assert_eq!(oracle.on_enter(NodeId(node), Mode::Exclusive), None);
-            oracle.on_exit(Mode::Exclusive);
+            oracle.on_exit(NodeId(node), Mode::Exclusive);
         }
         assert!(oracle.is_free());
     }

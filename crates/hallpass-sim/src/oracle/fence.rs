@@ -22,7 +22,10 @@ impl FenceOrder {
             Mode::Exclusive => self.last_exclusive = self.last_exclusive.max(fence),
             Mode::Shared => self.last_shared = self.last_shared.max(fence),
         }
-        wrong.then(|| Violation { property: "fence", text: format!("node {node} entered with fence {fence} after {highest}") })
+        wrong.then(|| Violation {
+            property: "fence",
+            text: format!("node {node} entered with fence {fence} after {highest}"),
+        })
     }
 }
 

@@ -59,6 +59,9 @@ mod tests {
         assert_eq!(oracle.check(2, exactly(4.0)), None);
         assert!(oracle.check(2, exactly(3.0)).is_some());
         oracle.on_send("REPLY", 1);
-        assert_eq!(oracle.check(2, exactly(4.0)).unwrap().to_string(), "messages: 4.500 messages an entry, allowed are 4 to 4");
+        assert_eq!(
+            oracle.check(2, exactly(4.0)).unwrap().to_string(),
+            "messages: 4.500 messages an entry, allowed are 4 to 4"
+        );
     }
 }

@@ -16,7 +16,7 @@ use super::rules::{FenceRule, Printed, refuse};
 use super::{RaMessage, RicartAgrawala, Rules};
 use crate::protocol::constant::Constant;
 use crate::protocol::{Bounds, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
-use crate::{NodeId, Seat, Setup, View};
+use crate::{NodeId, Setup, View};
 
 use super::classic_message::{ANY, Body, ClassicMessage};
 
@@ -170,6 +170,7 @@ impl Protocol for Classic {
             ("release", "REPLYs go to the nodes on the list, which a broadcast does not know"),
             ("clock", "its numbers are the paper's"),
             ("medium", "its numbers are the paper's"),
+            ("hold-back", "a REQUEST that is put off looks like a node that is dead (T14)"),
         ] {
             if parsed.is_given(key) {
                 return refuse(format!("membership=classic cannot be combined with {key}: {why}"));
@@ -190,22 +191,24 @@ impl Protocol for Classic {
         let probes = match parsed.number("probes")? {
             None => 2,
             Some(count @ 1..=9) => count as u8,
-            Some(count) => return refuse(format!("probes={count}: a silent node is asked 1 to 9 times; the paper asks once")),
+            Some(count) => {
+                return refuse(format!("probes={count}: a silent node is asked 1 to 9 times; the paper asks once"));
+            }
         };
         let transit_max = parsed.duration("transit-max")?;
         let section_max = parsed.duration("section-max")?;
         let printed = Printed::read(&mut parsed, &["T5", "T8", "T9"])?;
         let mut below = options.emptied();
-        for key in ["increment", "priorities", "hold-back", "reply-number"] {
+        for key in ["increment", "priorities", "reply-number"] {
             if let Some(value) = parsed.text(key) {
                 below.set(key, value)?;
             }
         }
-        if way == Way::Risen && (parsed.is_given("increment") || parsed.is_given("hold-back")) {
-            return refuse("hsn=risen counts on numbers that rise by one a request, handled at once (T14): drop increment and hold-back");
+        if way == Way::Risen && parsed.is_given("increment") {
+            return refuse("hsn=risen counts on numbers that rise by one a request (T14): drop increment");
         }
         parsed.finish()?;
-        let base = Rules { fence: FenceRule::Ticket, ..Rules::parse(&below)? };
+        let base = Rules { fence: FenceRule::Name, ..Rules::parse(&below)? };
         Ok(ClassicRules { base, way, by_broadcast, probes, transit_max, section_max, printed })
     }
 
@@ -242,7 +245,7 @@ impl Protocol for Classic {
         let acquaintances = view.others(me);
         let founding = acquaintances.iter().map(|node| Name { node: *node, incarnation: 0, gone: false });
         let names = if founder { founding.collect() } else { Vec::new() };
-        let user = matches!(setup.seat, Seat::Mine(..)).then_some(User::Caller);
+        let user = setup.seat.held_by(me).map(|_| User::Caller);
         Self {
             me,
             rules: Constant::new((options.clone(), bounds)),
@@ -280,7 +283,11 @@ impl Protocol for Classic {
     }
 
     fn is_idle(&self) -> bool {
-        self.base.is_idle() && self.user.is_none() && self.errands.is_empty() && self.task.is_none()
+        self.base.is_idle()
+            && self.user.is_none()
+            && self.wanted.is_none()
+            && self.errands.is_empty()
+            && self.task.is_none()
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -395,12 +402,15 @@ impl Classic {
             Body::Join => self.on_join_request(from, message.from, out),
             Body::Add { node, incarnation } => {
                 self.add(node, incarnation, out);
-                let added = Body::Added { highest: self.base.highest };
+                let added = Body::Added { node, incarnation, highest: self.base.highest };
                 if !self.rules.0.printed.has(8) {
                     self.send(from, added, out);
                 }
             }
-            Body::Added { highest } | Body::TellHighest { highest } => self.on_answer(from, highest, out),
+            Body::Added { node, incarnation, highest } => {
+                self.on_answer(from, Goal::Sponsor { node, incarnation }, highest, out)
+            }
+            Body::TellHighest { highest } => self.on_answer(from, Goal::Ask, highest, out),
             Body::Welcome { names, highest } => self.on_welcome(from, message.from, &names, highest, out),
             Body::IncludeMe => {
                 self.add(from, message.from, out);
@@ -410,7 +420,7 @@ impl Classic {
             }
             Body::Included { highest } => {
                 self.add(from, message.from, out);
-                self.on_answer(from, highest, out);
+                self.on_answer(from, Goal::Include, highest, out);
             }
             Body::AskHighest => {
                 let tell = Body::TellHighest { highest: self.base.highest };
@@ -420,7 +430,7 @@ impl Classic {
                 self.remove(from, message.from, out);
                 out.push(Effect::Send { to: from, message: self.message(message.from, Body::LeaveNoted) });
             }
-            Body::LeaveNoted => self.on_answer(from, 0, out),
+            Body::LeaveNoted => self.on_answer(from, Goal::Leave, 0, out),
             Body::Base(_) | Body::YesIAmHere { .. } => {}
         }
     }
@@ -569,9 +579,13 @@ impl Classic {
                 self.go_on(out);
             }
             Standing::Leaving => {}
-            _ => {
+            Standing::Outside => {
                 self.standing = Standing::Leaving;
                 out.push(Effect::Left);
+            }
+            // It may be on lists already: it leaves them once it is a member.
+            Standing::Returning { .. } | Standing::Joining { .. } | Standing::Learning { .. } => {
+                self.errands.push(Errand::Leave)
             }
         }
     }
@@ -612,8 +626,9 @@ impl Classic {
         self.finish_if_answered(out);
     }
 
-    fn on_answer(&mut self, from: NodeId, highest: u64, out: &mut Out) {
-        if let Some(task) = &mut self.task {
+    /// An answer counts for the task it names only: one to an earlier task may come late, or twice.
+    fn on_answer(&mut self, from: NodeId, goal: Goal, highest: u64, out: &mut Out) {
+        if let Some(task) = self.task.as_mut().filter(|task| task.goal == goal) {
             task.missing.retain(|node| *node != from);
             task.highest = task.highest.max(highest);
             self.finish_if_answered(out);
@@ -663,7 +678,7 @@ impl Classic {
                 self.base.highest = self.base.highest.max(task.highest);
                 self.become_member(out);
             }
-            Goal::Include => self.start_learning(self.base.highest, out),
+            Goal::Include => self.start_learning(task.highest, out),
         }
     }
 
@@ -708,7 +723,7 @@ impl Classic {
 
     /// Ways 2, 3 and 5: REQUESTs that pass tell a newcomer how high the numbers are.
     fn learn_from(&mut self, from: NodeId, number: u64, out: &mut Out) {
-        let group = self.listed().count() as u64;
+        let group: Vec<NodeId> = self.listed().collect();
         let Standing::Learning { first, heard, .. } = &mut self.standing else { return };
         match heard.binary_search_by_key(&from, |(node, _)| *node) {
             Ok(at) => heard[at].1 = heard[at].1.saturating_add(1).min(4),
@@ -716,8 +731,8 @@ impl Classic {
         }
         let first = *first.get_or_insert(number);
         let sure = match self.rules.0.way {
-            Way::Each => heard.len() as u64 >= group,
-            Way::Risen => self.base.highest >= first + group,
+            Way::Each => group.iter().all(|node| heard.iter().any(|(other, _)| other == node)),
+            Way::Risen => self.base.highest >= first + group.len() as u64,
             Way::Fourth => heard.iter().any(|(_, times)| *times >= 4),
             Way::Sponsor | Way::Ask | Way::Quiet => false,
         };
@@ -734,7 +749,8 @@ impl Classic {
 
     /// Somebody who joins while this node leaves must hear of it too.
     fn say_goodbye_to(&mut self, node: NodeId, out: &mut Out) {
-        if let Some(task) = self.task.as_mut().filter(|task| task.goal == Goal::Leave && !task.missing.contains(&node)) {
+        if let Some(task) = self.task.as_mut().filter(|task| task.goal == Goal::Leave && !task.missing.contains(&node))
+        {
             task.missing.push(node);
             task.missing.sort_unstable();
             self.send(node, Body::Leave, out);

@@ -57,12 +57,16 @@ pub enum Body {
     },
     /// Done, and this is the highest number I know, my own included.
     Added {
+        /// Who was added.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: u32,
         /// That number.
         highest: u64,
     },
     /// You are on every list; this is yours.
     Welcome {
-        /// The sender's list, without itself and the receiver.
+        /// The sender's list, without itself.
         names: Box<[(NodeId, u32)]>,
         /// A highest number to start from.
         highest: u64,
@@ -126,7 +130,9 @@ impl Message for ClassicMessage {
             Body::RestartYourself => out.push(5),
             Body::Join => out.push(6),
             Body::Add { node, incarnation } => put_tagged(out, 7, [node.0.into(), (*incarnation).into()]),
-            Body::Added { highest } => put_tagged(out, 8, [*highest]),
+            Body::Added { node, incarnation, highest } => {
+                put_tagged(out, 8, [node.0.into(), (*incarnation).into(), *highest])
+            }
             Body::Welcome { names, highest } => {
                 put_tagged(out, 9, [names.len() as u64]);
                 for (node, incarnation) in names {
@@ -154,7 +160,7 @@ impl Message for ClassicMessage {
             5 => Body::RestartYourself,
             6 => Body::Join,
             7 => Body::Add { node: bytes.node()?, incarnation: bytes.short()? },
-            8 => Body::Added { highest: bytes.number()? },
+            8 => Body::Added { node: bytes.node()?, incarnation: bytes.short()?, highest: bytes.number()? },
             9 => Body::Welcome {
                 names: bytes.list(|bytes| Ok((bytes.node()?, bytes.short()?)))?,
                 highest: bytes.number()?,
@@ -192,7 +198,7 @@ impl fmt::Display for ClassicMessage {
             Body::YesIAmHere { answers } => write!(f, "YES_I_AM_HERE({answers})"),
             Body::Failed { node, .. } => write!(f, "FAILED({node})"),
             Body::Add { node, .. } => write!(f, "ADD({node})"),
-            Body::Added { highest } => write!(f, "ADDED(highest {highest})"),
+            Body::Added { highest, .. } => write!(f, "ADDED(highest {highest})"),
             Body::Welcome { highest, .. } => write!(f, "WELCOME(highest {highest})"),
             Body::Included { highest } => write!(f, "INCLUDED(highest {highest})"),
             Body::TellHighest { highest } => write!(f, "TELL_HSN({highest})"),

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use super::constant::Constant;
 use super::{Bounds, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span};
-use crate::{Fence, NodeId, NodeSet, Seat, Setup};
+use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use classic::{Classic, ClassicRules, ClassicTimer};
 pub use classic_message::{Body, ClassicMessage};
@@ -101,23 +101,19 @@ impl Protocol for RicartAgrawala {
     }
 
     fn new(setup: &Setup<'_, Rules>) -> Self {
-        let (request, fence) = match setup.seat {
-            Seat::Nobody => (None, 0),
-            // Number 0 comes before every request of this view, so all of them wait for the holder.
-            Seat::Mine(mode, fence) => (Some(Request { number: 0, mode, inside: true }), fence.count()),
-            Seat::Others(_, fence) => (None, fence.count()),
-        };
+        // Number 0 comes before every request of this view, so all of them wait for the holder.
+        let seated = setup.seat.held_by(setup.me).map(|mode| Request { number: 0, mode, inside: true });
         Self {
             me: setup.me,
             highest: Rules::of(&setup.options.clocks, setup.me),
             rules: Constant::new((setup.options.clone(), setup.bounds)),
             peers: setup.view.others(setup.me),
-            request,
+            request: seated,
             awaiting: NodeSet::new(),
             deferring: NodeSet::new(),
             deferred: Vec::new(),
             held_back: Vec::new(),
-            fence,
+            fence: setup.seat.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -141,7 +137,8 @@ impl Protocol for RicartAgrawala {
 
     /// A REPLY to a request that is over, with nothing new in it. Numbers and fences only rise, so that stays so.
     fn is_moot(&self, _: NodeId, message: &RaMessage) -> bool {
-        let plain = self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_none();
+        let plain =
+            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_none();
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
         plain && over && *highest <= self.highest && *fence <= self.fence
@@ -201,6 +198,12 @@ impl RicartAgrawala {
 
     fn on_message(&mut self, from: NodeId, message: RaMessage, out: &mut Out) {
         match message {
+            // No group counts that far: whoever says so is broken, and believing it would break everybody.
+            RaMessage::Request { number: mark, .. }
+            | RaMessage::Reply { highest: mark, .. }
+            | RaMessage::Deferred { highest: mark, .. }
+            | RaMessage::ReplyAll { highest: mark, .. }
+                if mark > NUMBER_MAX => {}
             RaMessage::Request { number, mode } => {
                 if self.holds_back(from) {
                     return self.hold_back(from, message, out);
@@ -241,7 +244,10 @@ impl RicartAgrawala {
             return self.send_reply(from, number, out);
         }
         if self.rules().printed.has(2) {
-            out.push(Effect::SetTimer { timer: RaTimer::NoteDeferral(from, number), after: Span { min: 0, max: u64::MAX } });
+            out.push(Effect::SetTimer {
+                timer: RaTimer::NoteDeferral(from, number),
+                after: Span { min: 0, max: u64::MAX },
+            });
         } else {
             self.note_deferral(from, number);
         }
@@ -263,7 +269,7 @@ impl RicartAgrawala {
 
     /// 'Process which receives REPLY messages'.
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence);
+        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
         if self.rules().printed.has(6) {
             // As printed: count, whoever sent it and whatever it answers.
             let any = self.awaiting.iter().next();
@@ -300,7 +306,11 @@ impl RicartAgrawala {
         let count = self.fence + 1;
         let fence = match self.rules.0.fence {
             FenceRule::Replies => Fence::compose(self.epoch, count),
-            FenceRule::Ticket => ticket(request.number, self.me),
+            FenceRule::Ticket => {
+                let rank = self.peers.partition_point(|peer| *peer < self.me) as u64;
+                Fence::compose(self.epoch, request.number * (self.peers.len() as u64 + 1) + rank + 1)
+            }
+            FenceRule::Name => ticket(request.number, self.me),
             FenceRule::Off => Some(Fence::new(1)),
         };
         // At its very end a fence refuses; it never wraps.
@@ -337,8 +347,8 @@ impl RicartAgrawala {
 
     /// Section 6.5: a node of higher priority may put a REQUEST off while it wants in itself, for a bounded time (T14).
     fn holds_back(&self, from: NodeId) -> bool {
-        let priority = |node| Rules::of(&self.rules().priorities, node);
-        self.rules().hold_back.is_some() && self.request.is_some() && priority(self.me) < priority(from)
+        let rules = self.rules();
+        rules.hold_back.is_some() && self.request.is_some() && rules.priority(self.me) < rules.priority(from)
     }
 
     fn hold_back(&mut self, from: NodeId, message: RaMessage, out: &mut Out) {
@@ -346,8 +356,11 @@ impl RicartAgrawala {
             let after = Span::exactly(self.rules().hold_back.unwrap_or(0));
             out.push(Effect::SetTimer { timer: RaTimer::HoldBack, after });
         }
-        self.held_back.retain(|(node, _)| *node != from);
-        self.held_back.push((from, message));
+        match self.held_back.iter_mut().find(|(node, _)| *node == from) {
+            // After a cancellation an older REQUEST may come later: the newest is the one that waits.
+            Some((_, held)) => *held = held.clone().max(message),
+            None => self.held_back.push((from, message)),
+        }
     }
 
     fn rules(&self) -> &Rules {
@@ -414,7 +427,7 @@ impl RicartAgrawala {
         let step = match self.rules().increment {
             Increment::Unit => 1,
             Increment::Random(k) => 1 + u64::from(draw % k),
-            Increment::Priority => Rules::of(&self.rules().priorities, self.me),
+            Increment::Priority => self.rules().priority(self.me),
         };
         let number = self.highest + step;
         let number = self.rules().modulus.map_or(number, |modulus| number % modulus);
@@ -447,7 +460,9 @@ impl RicartAgrawala {
     /// Takes note of the number that another message carries, if it does.
     fn hear(&mut self, stamp: u64) {
         match self.rules().clock {
-            Clock::Sequence => self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest },
+            Clock::Sequence => {
+                self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest }
+            }
             Clock::Lamport => self.highest = self.highest.max(stamp / self.radix()) + 1,
         }
     }
@@ -470,6 +485,9 @@ impl RicartAgrawala {
         10u64.pow(largest.0.checked_ilog10().map_or(1, |digits| digits + 1))
     }
 }
+
+/// No sequence number is higher, so that adding to one never overflows.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// A fence from a request's own number and node; `None` at its end.
 fn ticket(number: u64, node: NodeId) -> Option<Fence> {

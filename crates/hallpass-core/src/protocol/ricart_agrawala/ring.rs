@@ -5,12 +5,13 @@
 
 use std::fmt;
 
+use super::NUMBER_MAX;
 use super::message::{put_mode, read_mode};
 use super::rules::Printed;
 use crate::protocol::constant::Constant;
 use crate::protocol::{Effect, Effects, Input, Message, Mode, Needs, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Seat, Setup};
+use crate::{Fence, NodeId, Setup};
 
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -103,20 +104,15 @@ impl Protocol for Ring {
         let members = setup.view.members();
         let next = members.iter().find(|node| **node > setup.me).or(members.first()).copied();
         let seated = |mode| Request { number: 0, mode, inside: true, awaiting: None, early: Vec::new() };
-        let (request, fence) = match setup.seat {
-            Seat::Nobody => (None, 0),
-            Seat::Mine(mode, fence) => (Some(seated(mode)), fence.count()),
-            Seat::Others(_, fence) => (None, fence.count()),
-        };
         Self {
             me: setup.me,
             rules: Constant::new(setup.options.clone()),
             next: next.filter(|next| *next != setup.me),
             highest: 0,
-            request,
+            request: setup.seat.held_by(setup.me).map(seated),
             stopped: Vec::new(),
             deferred: Vec::new(),
-            fence,
+            fence: setup.seat.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -125,15 +121,17 @@ impl Protocol for Ring {
         match input {
             Input::Acquire { mode, .. } => self.on_acquire(mode, out),
             Input::Cancel | Input::Release => self.on_release(out),
-            Input::Deliver { message: RingMessage::Request(travelling), .. } => {
+            Input::Deliver { message: RingMessage::Request(travelling), .. } if travelling.number <= NUMBER_MAX => {
                 if travelling.origin == self.me {
                     self.on_return(travelling, out);
                 } else {
                     self.on_request(travelling, out);
                 }
             }
-            Input::Deliver { from, message: RingMessage::Reply { answers, fence } } => self.on_reply(from, answers, fence, out),
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            Input::Deliver { from, message: RingMessage::Reply { answers, fence } } => {
+                self.on_reply(from, answers, fence, out)
+            }
+            Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
         }
     }
 
@@ -188,16 +186,18 @@ impl Ring {
 
     /// One's own REQUEST is back: every node has let it pass or has written its name on it.
     fn on_return(&mut self, travelling: Travelling, out: &mut Out) {
-        self.fence = self.fence.max(travelling.fence);
+        self.fence = self.fence.max(travelling.fence.min(Fence::COUNT_MAX));
         let keeps_early = !self.rules.printed.has(11);
-        let Some(request) = self.waiting_for(travelling.number).filter(|request| request.awaiting.is_none()) else { return };
+        let Some(request) = self.waiting_for(travelling.number).filter(|request| request.awaiting.is_none()) else {
+            return;
+        };
         let early = if keeps_early { std::mem::take(&mut request.early) } else { Vec::new() };
         request.awaiting = Some(travelling.deferred_by.into_iter().filter(|node| !early.contains(node)).collect());
         self.enter_if_granted(out);
     }
 
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence);
+        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
         let Some(request) = self.waiting_for(answers) else { return };
         match &mut request.awaiting {
             Some(awaiting) => awaiting.retain(|node| *node != from),
@@ -240,7 +240,9 @@ impl Ring {
     }
 
     fn enter(&mut self, out: &mut Out) {
-        let (Some(request), Some(fence)) = (&mut self.request, Fence::compose(self.epoch, self.fence + 1)) else { return };
+        let (Some(request), Some(fence)) = (&mut self.request, Fence::compose(self.epoch, self.fence + 1)) else {
+            return;
+        };
         request.inside = true;
         if request.mode == Mode::Exclusive {
             self.fence += 1;

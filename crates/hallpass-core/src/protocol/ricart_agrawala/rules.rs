@@ -52,9 +52,11 @@ pub(super) enum Clock {
 pub(super) enum FenceRule {
     /// Each REPLY carries the largest its sender knows; an entry takes the maximum plus one.
     Replies,
-    /// The request's own (number, node): for variants in which permission may come by silence, or from the dead, which
-    /// carry no number. In plain Ricart-Agrawala the order of entries is the order of these pairs.
+    /// The request's own (number, rank in the view): where permission may come by silence, which carries no number. The
+    /// order of entries is the order of these pairs.
     Ticket,
+    /// The request's own (number, node id): where permission may come from the dead, and ranks change with the members.
+    Name,
     /// None, so that an exploration without end stays finite.
     Off,
 }
@@ -68,7 +70,9 @@ impl Printed {
 
     pub(super) fn read(parsed: &mut Parsed<'_>, offered: &[&'static str]) -> Result<Self, OptionError> {
         let traps = parsed.as_printed(offered)?;
-        Ok(Self(traps.iter().fold(0, |bits, trap| bits | 1 << trap[1..].parse::<u32>().expect("a trap is T and a number"))))
+        Ok(Self(
+            traps.iter().fold(0, |bits, trap| bits | 1 << trap[1..].parse::<u32>().expect("a trap is T and a number")),
+        ))
     }
 
     pub(super) fn is_none(self) -> bool {
@@ -117,7 +121,9 @@ impl Rules {
                 ));
             }
             if given("reply-number") && rules.reply_number {
-                return refuse("numbers=modulo needs reply-number=false: a REPLY's residue is not within the compared range (T4)");
+                return refuse(
+                    "numbers=modulo needs reply-number=false: a REPLY's residue is not within the compared range (T4)",
+                );
             }
         }
         if rules.clock == Clock::Lamport && rules.increment != Increment::Unit {
@@ -136,7 +142,14 @@ impl Rules {
             return refuse("priorities are used by increment=priority only; add it");
         }
         if rules.implicit && rules.release == Release::Unlisted {
-            return refuse("reply=implicit cannot be combined with release=unlisted: a REPLY must name whom it answers (T10)");
+            return refuse(
+                "reply=implicit cannot be combined with release=unlisted: a REPLY must name whom it answers (T10)",
+            );
+        }
+        if rules.implicit && rules.hold_back.is_some() {
+            return refuse(
+                "reply=implicit cannot be combined with hold-back: a REQUEST that is put off would be granted by silence (T10)",
+            );
         }
         if rules.transit_max.is_some() && !rules.implicit {
             return refuse("transit-max states the bound that reply=implicit relies on; add it");
@@ -153,7 +166,9 @@ impl Rules {
                 text.strip_prefix("modulo:")
                     .and_then(|m| m.parse().ok())
                     .filter(|m| (1..1 << 32).contains(m))
-                    .ok_or_else(|| OptionError(format!("option numbers={text} is not known; it takes unbounded, modulo:M")))?,
+                    .ok_or_else(|| {
+                        OptionError(format!("option numbers={text} is not known; it takes unbounded, modulo:M"))
+                    })?,
             ),
         };
         let increment = match parsed.text("increment") {
@@ -164,7 +179,9 @@ impl Rules {
                 .and_then(|k| k.parse().ok())
                 .filter(|k| (1..1 << 20).contains(k))
                 .map(Increment::Random)
-                .ok_or_else(|| OptionError(format!("option increment={text} is not known; it takes unit, random:K, priority")))?,
+                .ok_or_else(|| {
+                    OptionError(format!("option increment={text} is not known; it takes unit, random:K, priority"))
+                })?,
         };
         let reply_number = parsed.flag("reply-number")?.unwrap_or(modulus.is_none());
         let fence = parsed.choice("fence", &[("on", FenceRule::Replies), ("off", FenceRule::Off)])?;
@@ -195,7 +212,9 @@ impl Rules {
             medium: if self.release == Release::Unicast { self.medium } else { Medium::Broadcast },
             delay_bound: self.implicit.then_some("reply=implicit"),
             fifo: None,
-            no_shared: modulo.filter(|_| !self.printed.has(4)).map(|_| "numbers=modulo breaks with readers, already with two nodes (T4)"),
+            no_shared: modulo
+                .filter(|_| !self.printed.has(4))
+                .map(|_| "numbers=modulo breaks with readers, already with two nodes (T4)"),
             no_cancel: modulo.map(|_| "numbers=modulo: a late REPLY to a cancelled request could match a new one (T4)"),
             no_loss: if self.implicit {
                 Some("reply=implicit takes silence for permission: a lost DEFERRED lets two inside (T10)")
@@ -204,6 +223,14 @@ impl Rules {
             },
             membership: false,
             fences: self.fence != FenceRule::Off,
+        }
+    }
+
+    /// The step and rank of a node; one that nobody gave a number, such as a newcomer, comes last.
+    pub(super) fn priority(&self, node: NodeId) -> u64 {
+        match Self::of(&self.priorities, node) {
+            0 => self.priorities.iter().map(|(_, priority)| *priority).max().unwrap_or(1),
+            priority => priority,
         }
     }
 
@@ -239,11 +266,26 @@ mod tests {
     #[test]
     fn every_option_of_the_contract_is_taken() {
         for words in [
-            "reply=explicit", "reply=implicit", "request=unicast", "request=broadcast", "medium=unordered",
-            "numbers=unbounded", "numbers=modulo:5", "numbers=modulo:5 reply-number=false", "increment=unit",
-            "increment=random:8", "increment=priority priorities=1,4,4", "reply-number=true", "reply-number=false",
-            "clock=sequence", "clock=lamport clocks=1,2,3", "membership=static", "as-printed=T1,T2", "release=broadcast",
-            "reply=implicit request=broadcast transit-max=2T", "increment=priority priorities=1,4,4 hold-back=5T",
+            "reply=explicit",
+            "reply=implicit",
+            "request=unicast",
+            "request=broadcast",
+            "medium=unordered",
+            "numbers=unbounded",
+            "numbers=modulo:5",
+            "numbers=modulo:5 reply-number=false",
+            "increment=unit",
+            "increment=random:8",
+            "increment=priority priorities=1,4,4",
+            "reply-number=true",
+            "reply-number=false",
+            "clock=sequence",
+            "clock=lamport clocks=1,2,3",
+            "membership=static",
+            "as-printed=T1,T2",
+            "release=broadcast",
+            "reply=implicit request=broadcast transit-max=2T",
+            "increment=priority priorities=1,4,4 hold-back=5T",
         ] {
             assert!(parse(words).is_ok(), "{words}: {:?}", parse(words).err());
         }
@@ -264,6 +306,7 @@ mod tests {
             ("hold-back=2T", "increment=priority"),
             ("clock=lamport increment=random:3", "clock"),
             ("transit-max=1T", "reply=implicit"),
+            ("reply=implicit increment=priority priorities=1,2,3 hold-back=1T", "T10"),
             ("reply=sometimes", "explicit, implicit"),
             ("as-printed=T9", "offered"),
             ("ring=echo", "no option 'ring'"),

@@ -9,7 +9,7 @@ use super::message::{put_mode, read_mode};
 use super::ring::NoTimer;
 use crate::protocol::{Effect, Effects, Input, Medium, Message, Mode, Needs, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Seat, Setup};
+use crate::{Fence, NodeId, Setup};
 
 /// One node that listens to the medium.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -67,24 +67,22 @@ impl Protocol for Sequenced {
     fn needs((): &()) -> Needs {
         Needs {
             medium: Medium::Sequenced,
-            no_loss: Some("medium=sequenced is about a medium that everybody hears; one that loses messages has no common order"),
+            no_loss: Some(
+                "medium=sequenced is about a medium that everybody hears; one that loses messages has no common order",
+            ),
             ..Needs::default()
         }
     }
 
     fn new(setup: &Setup<'_, ()>) -> Self {
-        let (request, fence) = match setup.seat {
-            Seat::Nobody => (None, 0),
-            Seat::Mine(mode, fence) => (Some(Request { id: 0, mode, inside: true }), fence.count()),
-            Seat::Others(_, fence) => (None, fence.count()),
-        };
         Self {
             me: setup.me,
             alone: setup.view.members().len() <= 1,
-            queue: request.iter().map(|request| (setup.me, request.id, request.mode)).collect(),
-            request,
+            // Everybody's queue starts with the holders, as if their REQUESTs had been heard.
+            queue: setup.seat.holders.iter().map(|holder| (*holder, 0, setup.seat.mode)).collect(),
+            request: setup.seat.held_by(setup.me).map(|mode| Request { id: 0, mode, inside: true }),
             made: 0,
-            fence,
+            fence: setup.seat.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -98,7 +96,7 @@ impl Protocol for Sequenced {
                 self.enter_if_first(out);
             }
             Input::Deliver { from, message: SequencedMessage::Reply { id, fence } } => {
-                self.fence = self.fence.max(fence);
+                self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
                 self.queue.retain(|(node, other, _)| (*node, *other) != (from, id));
                 self.enter_if_first(out);
             }

@@ -9,6 +9,7 @@ mod moot;
 mod numbers;
 mod plain;
 mod readers;
+mod regressions;
 mod ring;
 mod sequenced;
 mod variants;
@@ -38,10 +39,10 @@ struct Net<P: Protocol> {
 
 impl<P: Protocol> Net<P> {
     fn new(members: impl IntoIterator<Item = u32>, words: &str) -> Self {
-        Self::with_seat(View::new(members.into_iter().map(NodeId)), words, |_| Seat::Nobody)
+        Self::with_seat(View::new(members.into_iter().map(NodeId)), words, |_| Seat::NOBODY)
     }
 
-    fn with_seat(view: View, words: &str, seat: impl Fn(u32) -> Seat) -> Self {
+    fn with_seat(view: View, words: &str, seat: impl Fn(u32) -> Seat<'static>) -> Self {
         let mut options = Options::from_words(words.split_whitespace()).unwrap();
         options.nodes = view.members().to_vec();
         options.tick = 1000;
@@ -61,13 +62,13 @@ impl<P: Protocol> Net<P> {
     }
 
     /// Starts a node, or starts it again.
-    fn start(&mut self, node: u32, incarnation: u32, seat: Seat) {
+    fn start(&mut self, node: u32, incarnation: u32, seat: Seat<'static>) {
         let (view, options) = (&self.view, &self.options);
         let setup = Setup { me: NodeId(node), view, seat, incarnation, bounds: BOUNDS, options };
         self.nodes.insert(node, P::new(&setup));
         self.timers.retain(|(owner, _), _| *owner != node);
         self.inside.remove(&node);
-        if let Seat::Mine(..) = seat {
+        if seat.held_by(NodeId(node)).is_some() {
             self.inside.insert(node);
         }
     }

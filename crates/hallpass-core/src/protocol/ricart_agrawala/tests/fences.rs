@@ -103,7 +103,7 @@ fn a_shared_entry_carries_the_last_exclusive_one_plus_one() {
 #[test]
 fn the_epoch_goes_in_front() {
     fn check<P: Protocol>(words: &str) {
-        let mut net = Net::<P>::with_seat(three().with_epoch(5), words, |_| Seat::Nobody);
+        let mut net = Net::<P>::with_seat(three().with_epoch(5), words, |_| Seat::NOBODY);
         net.pass_through(2, Mode::Exclusive);
         net.pass_through(3, Mode::Exclusive);
         let fences = [1, 2].map(|count| Fence::compose(5, count).unwrap().get());
@@ -117,7 +117,7 @@ fn the_epoch_goes_in_front() {
 fn past_the_last_one_nobody_enters_and_nothing_panics() {
     fn check<P: Protocol>(words: &str) {
         let almost = Fence::compose(1, Fence::COUNT_MAX - 1).unwrap();
-        let mut net = Net::<P>::with_seat(three().with_epoch(1), words, |_| Seat::Others(Mode::Exclusive, almost));
+        let mut net = Net::<P>::with_seat(three().with_epoch(1), words, |_| Seat { fence: almost, ..Seat::NOBODY });
         net.pass_through(2, Mode::Exclusive);
         assert_eq!(net.fences, [Fence::compose(1, Fence::COUNT_MAX).unwrap().get()], "{words}");
         for mode in [Mode::Exclusive, Mode::Shared] {
@@ -138,7 +138,7 @@ fn past_the_last_one_nobody_enters_and_nothing_panics() {
 fn alone_past_the_last_one_nobody_enters_either() {
     fn check<P: Protocol>(words: &str) {
         let last = Fence::compose(0, Fence::COUNT_MAX).unwrap();
-        let mut net = Net::<P>::with_seat(View::new([NodeId(1)]), words, |_| Seat::Others(Mode::Exclusive, last));
+        let mut net = Net::<P>::with_seat(View::new([NodeId(1)]), words, |_| Seat { fence: last, ..Seat::NOBODY });
         assert_eq!(net.acquire(1), NOTHING, "{words}");
         assert_eq!(net.cancel(1), NOTHING, "{words}");
     }
@@ -165,8 +165,7 @@ fn a_ticket_past_the_last_one_does_not_enter() {
 /// A node that sits inside from the start, as a view change reported it.
 fn seated<P: Protocol>(words: &str, mode: Mode) -> Net<P> {
     let fence = Fence::compose(3, 41).unwrap();
-    let seat = |node| if node == 3 { Seat::Mine(mode, fence) } else { Seat::Others(mode, fence) };
-    Net::with_seat(three().with_epoch(4), words, seat)
+    Net::with_seat(three().with_epoch(4), words, |_| Seat { holders: &[NodeId(3)], mode, fence })
 }
 
 #[test]
@@ -192,6 +191,7 @@ fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
     }
     check::<Ring>("ring=echo");
     check::<Ring>("ring=annotate");
+    check::<Sequenced>("");
 }
 
 #[test]
@@ -223,13 +223,14 @@ fn a_shared_seat_lets_readers_in_and_keeps_writers_out() {
     check::<RicartAgrawala>("");
     check::<Ring>("ring=echo");
     check::<Ring>("ring=annotate");
+    check::<Sequenced>("");
 }
 
 #[test]
 fn whose_seat_is_another_ones_takes_the_fence_over() {
     fn check<P: Protocol>(words: &str) {
         let fence = Fence::compose(3, 41).unwrap();
-        let seat = |node| if node == 2 { Seat::Others(Mode::Exclusive, fence) } else { Seat::Nobody };
+        let seat = |node| if node == 2 { Seat { fence, ..Seat::NOBODY } } else { Seat::NOBODY };
         let mut net = Net::<P>::with_seat(three().with_epoch(4), words, seat);
         net.pass_through(2, Mode::Exclusive);
         net.pass_through(1, Mode::Exclusive);

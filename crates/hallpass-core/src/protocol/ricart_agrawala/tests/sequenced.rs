@@ -103,7 +103,7 @@ fn readers_enter_together_and_a_writer_between_them_parts_them() {
 #[test]
 fn who_has_the_seat_stands_first_in_its_own_queue() {
     let fence = Fence::new(7);
-    let seat = |node| if node == 1 { Seat::Mine(Mode::Exclusive, fence) } else { Seat::Others(Mode::Exclusive, fence) };
+    let seat = |_| Seat { holders: &[NodeId(1)], mode: Mode::Exclusive, fence };
     let mut net = Medium::with_seat(View::new([NodeId(1), NodeId(2)]), "", seat);
     assert_eq!(net.inside(), [1]);
     assert_eq!(net.release(1), ["REPLY(#0) to all"]);

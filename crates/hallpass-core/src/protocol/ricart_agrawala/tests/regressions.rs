@@ -1,0 +1,138 @@
+//! Bugs that a review found, each kept as a test.
+
+use super::*;
+use crate::wire::Envelope;
+
+const HOLD_BACK: &str = "increment=priority priorities=1,5 hold-back=3T";
+
+fn joining(members: &[u32], words: &str) -> Net<Classic> {
+    let mut net = Net::new(members.iter().copied(), words);
+    net.start(4, 0, Seat::NOBODY);
+    net.act(4, Input::Join { sponsor: NodeId(1) });
+    net
+}
+
+#[test]
+fn on_the_medium_everybody_knows_who_has_the_seat() {
+    let seat = |_| Seat { holders: &[NodeId(1)], mode: Mode::Exclusive, fence: Fence::new(7) };
+    let mut net = Net::<Sequenced>::with_seat(View::new([1, 2].map(NodeId)), "", seat);
+    net.acquire(2);
+    net.settle();
+    assert_eq!(net.inside(), [1]);
+}
+
+#[test]
+fn an_answer_to_an_earlier_join_does_not_count_for_the_next() {
+    let mut net = joining(&[1, 2], "");
+    net.start(9, 0, Seat::NOBODY);
+    for (from, to) in [(4, 1), (1, 2), (2, 1), (1, 2)] {
+        net.deliver(from, to);
+    }
+    let added = net.lose(2, 1);
+    net.receive(2, 1, added.clone());
+    net.settle();
+    net.act(9, Input::Join { sponsor: NodeId(1) });
+    for (from, to) in [(9, 1), (1, 2), (1, 4), (2, 1), (4, 1), (1, 4), (4, 1)] {
+        net.deliver(from, to);
+    }
+    assert_eq!(net.receive(2, 1, added), NOTHING, "node 2 has not yet added node 9");
+}
+
+#[test]
+fn one_request_from_each_means_from_each_that_is_there() {
+    let mut net = joining(&[1, 2, 3], "hsn=each");
+    net.settle();
+    let say = |body| ClassicMessage { from: 0, to: 0, body };
+    let request = |number| say(Body::Base(RaMessage::Request { number, mode: Mode::Exclusive }));
+    net.receive(2, 4, request(5));
+    net.receive(2, 4, say(Body::Leave));
+    assert_eq!(net.receive(1, 4, request(6)), ["REPLY(6) to 1"], "node 3 has not been heard");
+}
+
+#[test]
+fn a_fence_out_of_range_is_not_believed() {
+    let mut net = Net::<RicartAgrawala>::new([1, 2], "");
+    net.acquire(1);
+    net.receive(2, 1, RaMessage::Reply { answers: 1, highest: 0, fence: u64::MAX });
+    assert_eq!(net.inside(), [0; 0]);
+}
+
+#[test]
+fn a_number_out_of_range_is_not_believed() {
+    let mut net = Net::<RicartAgrawala>::new([1, 2], "");
+    net.receive(2, 1, RaMessage::Request { number: u64::MAX, mode: Mode::Exclusive });
+    assert_eq!(net.acquire(1), ["REQUEST(1) to all"]);
+}
+
+#[test]
+fn an_older_request_that_comes_later_does_not_replace_the_newer_one_held_back() {
+    let mut net = Net::<RicartAgrawala>::new([1, 2], HOLD_BACK);
+    net.acquire(1);
+    net.acquire(2);
+    net.cancel(2);
+    net.acquire(2);
+    let first = net.lose(2, 1);
+    net.deliver(2, 1);
+    net.receive(2, 1, first);
+    net.cancel(1);
+    net.fire(1, RaTimer::HoldBack);
+    net.settle();
+    assert_eq!(net.inside(), [2]);
+}
+
+#[test]
+fn a_newcomer_by_broadcast_uses_the_numbers_it_was_told() {
+    let mut net = Net::<Classic>::new([1, 2], "hsn=quiet insert=broadcast");
+    for _ in 0..5 {
+        net.pass_through(1, Mode::Exclusive);
+    }
+    net.start(4, 0, Seat::NOBODY);
+    net.act(4, Input::Join { sponsor: NodeId(1) });
+    net.settle();
+    net.fire(4, ClassicTimer::Quiet);
+    assert_eq!(net.highest(4), 5);
+}
+
+#[test]
+fn a_newcomer_without_a_priority_still_counts_upwards() {
+    let mut net = joining(&[1, 2], "increment=priority priorities=1,5");
+    net.settle();
+    let first = net.acquire(4);
+    net.cancel(4);
+    assert_ne!(first, net.acquire(4));
+}
+
+#[test]
+fn what_can_be_encoded_can_be_decoded() {
+    let message = RaMessage::ReplyAll { list: (0..5000).map(|n| (NodeId(n), 1)).collect(), highest: 0, fence: 0 };
+    let mut bytes = Vec::new();
+    let envelope = Envelope { epoch: 0, from: NodeId(1), incarnation: 0, to_incarnation: 0, lock: "x", message };
+    assert!(envelope.encode(&mut bytes).is_err() || Envelope::<RaMessage>::decode(&bytes).is_ok());
+}
+
+#[test]
+fn a_node_whose_caller_waits_is_not_idle() {
+    let mut net = joining(&[1, 2], "");
+    net.acquire(4);
+    assert!(!net.nodes[&4].is_idle());
+}
+
+#[test]
+fn implicit_fences_grow_across_views() {
+    let fence = |epoch| {
+        let view = View::new([1, 2].map(NodeId)).with_epoch(epoch);
+        let mut net = Net::<RicartAgrawala>::with_seat(view, "reply=implicit", |_| Seat::NOBODY);
+        net.acquire(1);
+        net.settle();
+        net.fire(1, RaTimer::RoundTrip);
+        net.fences[0]
+    };
+    assert!(fence(1) < fence(2));
+}
+
+#[test]
+fn a_node_that_is_still_learning_says_goodbye() {
+    let mut net = joining(&[1, 2, 3], "hsn=each");
+    net.settle();
+    assert_eq!(net.act(4, Input::Leave), NOTHING, "it is on every list: it leaves as a member");
+}

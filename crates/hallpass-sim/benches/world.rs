@@ -1,0 +1,57 @@
+//! How fast the simulated world turns: `cargo bench -p hallpass-sim`.
+//!
+//! The figure to look at is `item/s`: simulated events a second on one core. The lines below each time count
+//! allocations: a hundred times more entries must not allocate more often, since the steady state allocates nothing.
+
+use divan::counter::ItemsCount;
+use divan::{AllocProfiler, Bencher};
+use hallpass_core::Protocol;
+use hallpass_core::protocol::Options;
+use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Ring, Rules};
+use hallpass_sim::{Config, Latency, World};
+
+#[global_allocator]
+static ALLOCATOR: AllocProfiler = AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+/// Ricart-Agrawala, 10 nodes, saturated, as few and as many entries.
+#[divan::bench(args = [1_000, 100_000])]
+fn ricart_agrawala_10_saturated(bencher: Bencher<'_, '_>, entries: u64) {
+    let config = Config { entries, ..Config::of_nodes(10) };
+    let events = World::<RicartAgrawala>::new(&config, &Rules::default()).run().events;
+    bencher
+        .counter(ItemsCount::new(events))
+        .bench(|| World::<RicartAgrawala>::new(&config, &Rules::default()).run().messages);
+}
+
+/// The same with latencies drawn from a range.
+#[divan::bench]
+fn ricart_agrawala_10_uniform(bencher: Bencher<'_, '_>) {
+    let config = Config { entries: 100_000, latency: Latency::Uniform(500_000, 1_500_000), ..Config::of_nodes(10) };
+    let events = World::<RicartAgrawala>::new(&config, &Rules::default()).run().events;
+    bencher
+        .counter(ItemsCount::new(events))
+        .bench(|| World::<RicartAgrawala>::new(&config, &Rules::default()).run().messages);
+}
+
+/// A large group.
+#[divan::bench]
+fn ricart_agrawala_50_saturated(bencher: Bencher<'_, '_>) {
+    let config = Config { entries: 10_000, ..Config::of_nodes(50) };
+    let events = World::<RicartAgrawala>::new(&config, &Rules::default()).run().events;
+    bencher
+        .counter(ItemsCount::new(events))
+        .bench(|| World::<RicartAgrawala>::new(&config, &Rules::default()).run().messages);
+}
+
+/// The ring.
+#[divan::bench]
+fn ring_10_saturated(bencher: Bencher<'_, '_>) {
+    let config = Config { entries: 100_000, ..Config::of_nodes(10) };
+    let rules = Ring::parse(&Options::default()).expect("defaults fit");
+    let events = World::<Ring>::new(&config, &rules).run().events;
+    bencher.counter(ItemsCount::new(events)).bench(|| World::<Ring>::new(&config, &rules).run().messages);
+}
