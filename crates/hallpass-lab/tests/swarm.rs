@@ -1,0 +1,60 @@
+//! A swarm: random runs, each decided by its seed. `HALLPASS_SWARM_SEEDS` says how many.
+
+use hallpass_lab::{RunSpec, simulate};
+use hallpass_sim::{Order, Rng};
+
+/// A run that must hold, whatever the seed makes of it.
+fn draw(seed: u64) -> RunSpec {
+    let mut rng = Rng::new(seed);
+    let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
+    let (protocol, options): (&str, String) = match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic"]).as_str() {
+        "plain" => (
+            "ricart-agrawala",
+            pick(&[
+                "",
+                "reply-number=false",
+                "request=broadcast",
+                "request=broadcast release=broadcast",
+                "increment=random:9",
+                "clock=lamport",
+            ]),
+        ),
+        "implicit" => ("ricart-agrawala", pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"])),
+        "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
+        "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
+        "modulo" => ("ricart-agrawala", "modulo".to_owned()),
+        _ => (
+            "ricart-agrawala",
+            format!("membership=classic {} {}", pick(&["", "hsn=ask", "hsn=each", "hsn=quiet"]), pick(&["", "insert=broadcast"])),
+        ),
+    };
+    let classic = options.contains("classic");
+    let exact = options.contains("implicit") || options.contains("sequenced") || options == "modulo";
+    let faults = match (classic, exact) {
+        (true, _) => pick(&["", "crash:1", "crash:1,restart:1", "join:2", "leave:1", "join:1,leave:1", "crash:1,restart:1,join:1,leave:1", "dup:0.05"]),
+        (false, true) => String::new(),
+        (false, false) => pick(&["", "", "dup:0.1"]),
+    };
+    let load = pick(&["saturated", "saturated", "light", "0.3", "2", "hotspot:0.8"]);
+    let latency = pick(&["1ms", "200us..3ms", "900us..1100us", "links:1-2=9ms,else=1ms"]);
+    let hold = pick(&["0ns", "100us", "1ms", "7ms"]);
+    let order = if pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
+    let readers = if options == "modulo" { 0.0 } else { pick(&["0", "0", "0.5", "0.95"]).parse().unwrap() };
+    let nodes = if classic { 3 + rng.below(5) } else { 1 + rng.below(12) } as u32;
+    let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1)).replace(":{}", "");
+    let latency = if nodes < 2 { "1ms".to_owned() } else { latency };
+    RunSpec { nodes, entries: 120, seed, load, hold: Some(hold), latency, order, readers, faults, ..RunSpec::of(protocol) }.with(&options)
+}
+
+#[test]
+fn random_runs_hold() {
+    let seeds = std::env::var("HALLPASS_SWARM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let mut entries = 0;
+    for seed in 1..=seeds {
+        let spec = draw(seed);
+        let report = simulate(&spec).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(report.violations.is_empty(), "{}\nreproduce: {}", report.violations[0], spec.command());
+        entries += report.entries;
+    }
+    println!("{seeds} runs, {entries} entries, no violation");
+}
