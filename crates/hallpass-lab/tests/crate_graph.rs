@@ -45,7 +45,11 @@ fn crates_depend_only_on_what_they_may() {
 fn no_crate_of_the_laboratory_sees_an_async_runtime() {
     for package in packages().iter().filter(|package| package["name"] != "hallpass-cli") {
         for forbidden in ["tokio", "rand", "mio", "async-std"] {
-            assert!(!dependencies(package).contains(&forbidden.to_owned()), "{} depends on {forbidden}", package["name"]);
+            assert!(
+                !dependencies(package).contains(&forbidden.to_owned()),
+                "{} depends on {forbidden}",
+                package["name"]
+            );
         }
     }
 }

@@ -7,31 +7,48 @@ use hallpass_sim::{Order, Rng};
 fn draw(seed: u64) -> RunSpec {
     let mut rng = Rng::new(seed);
     let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
-    let (protocol, options): (&str, String) = match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic"]).as_str() {
-        "plain" => (
-            "ricart-agrawala",
-            pick(&[
-                "",
-                "reply-number=false",
-                "request=broadcast",
-                "request=broadcast release=broadcast",
-                "increment=random:9",
-                "clock=lamport",
-            ]),
-        ),
-        "implicit" => ("ricart-agrawala", pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"])),
-        "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
-        "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
-        "modulo" => ("ricart-agrawala", "modulo".to_owned()),
-        _ => (
-            "ricart-agrawala",
-            format!("membership=classic {} {}", pick(&["", "hsn=ask", "hsn=each", "hsn=quiet"]), pick(&["", "insert=broadcast"])),
-        ),
-    };
+    let (protocol, options): (&str, String) =
+        match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic"]).as_str() {
+            "plain" => (
+                "ricart-agrawala",
+                pick(&[
+                    "",
+                    "reply-number=false",
+                    "request=broadcast",
+                    "request=broadcast release=broadcast",
+                    "increment=random:9",
+                    "clock=lamport",
+                ]),
+            ),
+            "implicit" => (
+                "ricart-agrawala",
+                pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"]),
+            ),
+            "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
+            "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
+            "modulo" => ("ricart-agrawala", "modulo".to_owned()),
+            _ => (
+                "ricart-agrawala",
+                format!(
+                    "membership=classic {} {}",
+                    pick(&["", "hsn=ask", "hsn=each", "hsn=quiet"]),
+                    pick(&["", "insert=broadcast"])
+                ),
+            ),
+        };
     let classic = options.contains("classic");
     let exact = options.contains("implicit") || options.contains("sequenced") || options == "modulo";
     let faults = match (classic, exact) {
-        (true, _) => pick(&["", "crash:1", "crash:1,restart:1", "join:2", "leave:1", "join:1,leave:1", "crash:1,restart:1,join:1,leave:1", "dup:0.05"]),
+        (true, _) => pick(&[
+            "",
+            "crash:1",
+            "crash:1,restart:1",
+            "join:2",
+            "leave:1",
+            "join:1,leave:1",
+            "crash:1,restart:1,join:1,leave:1",
+            "dup:0.05",
+        ]),
         (false, true) => String::new(),
         (false, false) => pick(&["", "", "dup:0.1"]),
     };
@@ -43,7 +60,19 @@ fn draw(seed: u64) -> RunSpec {
     let nodes = if classic { 3 + rng.below(5) } else { 1 + rng.below(12) } as u32;
     let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1)).replace(":{}", "");
     let latency = if nodes < 2 { "1ms".to_owned() } else { latency };
-    RunSpec { nodes, entries: 120, seed, load, hold: Some(hold), latency, order, readers, faults, ..RunSpec::of(protocol) }.with(&options)
+    RunSpec {
+        nodes,
+        entries: 120,
+        seed,
+        load,
+        hold: Some(hold),
+        latency,
+        order,
+        readers,
+        faults,
+        ..RunSpec::of(protocol)
+    }
+    .with(&options)
 }
 
 #[test]

@@ -129,8 +129,17 @@ impl Config {
         if let Some(why) = needs.no_loss.filter(|_| self.faults.touches_messages()) {
             return refuse(why.to_owned());
         }
-        if let Some(deed) = self.faults.membership_deed().filter(|_| !needs.membership) {
-            return refuse(format!("'{deed}' needs a protocol whose members change; add --option membership=classic"));
+        if (self.faults.has("join") || self.faults.has("leave")) && !needs.membership {
+            let why = "join and leave need a protocol whose members change; add --option membership=classic";
+            return refuse(why.to_owned());
+        }
+        if self.faults.has("restart") && !needs.membership && !needs.recovery {
+            return refuse(
+                "restart needs a protocol whose nodes come back, such as --option membership=classic".to_owned(),
+            );
+        }
+        if needs.server && self.nodes.contains(&NodeId::SERVER) {
+            return refuse("0 is the server's number; name the nodes otherwise".to_owned());
         }
         Ok(())
     }

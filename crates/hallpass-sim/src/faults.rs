@@ -121,13 +121,17 @@ impl Faults {
             || self.counts.iter().any(|(kind, _)| *kind == Kind::Partition)
     }
 
-    /// The first fault that only makes sense where members come and go, in words.
-    pub fn membership_deed(&self) -> Option<&'static str> {
-        let planned = |deed: &Deed| matches!(deed, Deed::Join(_) | Deed::Leave(_) | Deed::Restart(_));
-        let counted = |kind: Kind| matches!(kind, Kind::Join | Kind::Leave | Kind::Restart);
-        let any =
-            self.planned.iter().any(|(_, deed)| planned(deed)) || self.counts.iter().any(|(kind, _)| counted(*kind));
-        any.then_some("join, leave or restart")
+    /// True if a deed of this name is asked for, counted or planned.
+    pub fn has(&self, name: &str) -> bool {
+        let planned = |deed: &Deed| match deed {
+            Deed::Crash(_) => name == "crash",
+            Deed::Restart(_) => name == "restart",
+            Deed::Pause(_) | Deed::Resume(_) => name == "pause",
+            Deed::Cut(_) | Deed::Mend => name == "partition",
+            Deed::Join(_) => name == "join",
+            Deed::Leave(_) => name == "leave",
+        };
+        self.count(name) > 0 || self.planned.iter().any(|(_, deed)| planned(deed))
     }
 
     /// How many deeds of one kind are asked for, as `lab check` counts them.

@@ -161,14 +161,17 @@ impl<P: Protocol> Rig<P> {
         if let Some(why) = needs.no_loss.filter(|_| limits.losses + limits.duplicates > 0) {
             return refuse(why);
         }
-        if limits.restarts + limits.joins + limits.leaves > 0 && !needs.membership {
-            return refuse(
-                "restart, join and leave need a protocol whose members change; add --option membership=classic",
-            );
+        if limits.restarts > 0 && !needs.membership && !needs.recovery {
+            return refuse("restart needs a protocol whose nodes come back, such as --option membership=classic");
+        }
+        if limits.joins + limits.leaves > 0 && !needs.membership {
+            return refuse("join and leave need a protocol whose members change; add --option membership=classic");
         }
         let newest = view.members().last().map_or(0, |node| node.0);
         let newcomers = (1..=u32::from(limits.joins)).map(|n| NodeId(newest + n));
-        let ids = view.members().iter().copied().chain(newcomers).collect();
+        // A server comes last, but for newcomers, which no protocol with a server takes.
+        let server = needs.server.then_some(NodeId::SERVER);
+        let ids = view.members().iter().copied().chain(server).chain(newcomers).collect();
         let delay = needs.delay_bound.map(|_| 1);
         Ok(Self { view, ids, draws: P::draws(&options), options, needs, order, limits, delay, drops_moot: true })
     }
@@ -214,11 +217,12 @@ impl<P: Protocol> Stage<P> {
     /// The stage before the first step.
     pub fn new(rig: &Rig<P>) -> Self {
         let founders = rig.view.members().len();
+        let started = founders + usize::from(rig.needs.server);
         let limits = &rig.limits;
         Self {
             actors: (0..rig.ids.len())
                 .map(|at| Actor {
-                    protocol: (at < founders).then(|| rig.protocol(at, 0)),
+                    protocol: (at < started).then(|| rig.protocol(at, 0)),
                     phase: Phase::Idle,
                     asks_left: limits
                         .last_entries
@@ -283,7 +287,7 @@ impl<P: Protocol> Stage<P> {
             return;
         }
         match actor.phase {
-            Phase::Idle if actor.asks_left > 0 && !actor.leaving => {
+            Phase::Idle if actor.asks_left > 0 && !actor.leaving && rig.ids[usize::from(at)] != NodeId::SERVER => {
                 let modes: &[Mode] =
                     if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
                 for mode in modes {
@@ -300,7 +304,7 @@ impl<P: Protocol> Stage<P> {
                 out.push(Step::Timeout(at, timer as u8));
             }
         }
-        if self.left.crashes > 0 {
+        if self.left.crashes > 0 && rig.ids[usize::from(at)] != NodeId::SERVER {
             out.push(Step::Crash(at));
         }
         // Whoever newcomers ask stays: a newcomer whose sponsor is gone asks another, which takes time, not a new order.
@@ -572,7 +576,7 @@ impl<P: Protocol> Stage<P> {
         };
         self.actors[usize::from(at)].phase = Phase::Inside(mode);
         self.note(rig, trace, at, What::Enter { mode, fence: fence.get() });
-        let last = self.actors.len() - 1;
+        let last = rig.view.members().len() - 1;
         if usize::from(at) == last {
             self.overtaken = 0;
         } else if matches!(self.actors[last].phase, Phase::Waiting(_)) {

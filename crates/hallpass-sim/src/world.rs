@@ -98,6 +98,8 @@ impl<'a, P: Protocol> World<'a, P> {
         let deeds: VecDeque<_> = config.faults.schedule(&config.nodes, config.tick(), &mut rng).into();
         let view = View::new(config.nodes.iter().copied());
         let mut ids: Vec<NodeId> = view.members().to_vec();
+        let needs = P::needs(options);
+        ids.extend(needs.server.then_some(NodeId::SERVER));
         ids.extend(deeds.iter().filter_map(|(_, deed)| if let Deed::Join(node) = deed { Some(*node) } else { None }));
         ids.sort_unstable();
         ids.dedup();
@@ -106,7 +108,7 @@ impl<'a, P: Protocol> World<'a, P> {
         let mut world = Self {
             config,
             options,
-            needs: P::needs(options),
+            needs,
             view,
             now: 0,
             rng,
@@ -174,7 +176,7 @@ impl<'a, P: Protocol> World<'a, P> {
         let member = self.view.members().contains(&id);
         Node {
             id,
-            protocol: member.then(|| self.new_protocol(id, 0)),
+            protocol: (member || (self.needs.server && id == NodeId::SERVER)).then(|| self.new_protocol(id, 0)),
             incarnation: 0,
             member,
             phase: Phase::Idle,
@@ -372,7 +374,7 @@ impl<'a, P: Protocol> World<'a, P> {
         let (id, incarnation) = (self.nodes[at].id, self.nodes[at].incarnation);
         self.nodes[at].protocol = Some(self.new_protocol(id, incarnation));
         self.note(at, What::Restart);
-        if !self.needs.membership {
+        if !self.needs.membership && !self.needs.recovery {
             self.nodes[at].member = true;
             return;
         }
@@ -409,7 +411,12 @@ impl<'a, P: Protocol> World<'a, P> {
                 max: self.sync_max as f64 / tick,
             },
             response_time: Response::of(&mut self.response_times, tick),
-            entries_by_node: self.nodes.iter().map(|node| (node.id.0, node.entries)).collect(),
+            entries_by_node: self
+                .nodes
+                .iter()
+                .filter(|node| node.id != NodeId::SERVER || !self.needs.server)
+                .map(|node| (node.id.0, node.entries))
+                .collect(),
             max_overtakes: self.overtaking.worst(),
             events: self.events,
             violations: self.violations,
@@ -558,7 +565,7 @@ impl<P: Protocol> World<'_, P> {
                 }
             }
             // Founders never stop asking; those who came or came back later start here.
-            Load::Saturated if self.needs.membership => {
+            Load::Saturated if self.needs.membership || self.needs.recovery => {
                 for at in 0..self.nodes.len() {
                     self.ask_again(at);
                 }
@@ -595,14 +602,16 @@ impl<P: Protocol> World<'_, P> {
     fn draw_node(&mut self) -> Option<usize> {
         let can = |node: &Node<P>| node.member && node.protocol.is_some() && !node.paused;
         let last = self.last_entered.filter(|_| self.config.load == Load::Light);
+        // The lowest node that asks: a server has the lowest id of all, and never does.
+        let hot = usize::from(self.needs.server);
         if let Load::Hotspot(share) = self.config.load
-            && can(&self.nodes[0])
+            && can(&self.nodes[hot])
             && self.rng.chance(share)
         {
-            return Some(0);
+            return Some(hot);
         }
-        let skip_first = matches!(self.config.load, Load::Hotspot(_)) && self.nodes.len() > 1;
-        let eligible = |at: usize| can(&self.nodes[at]) && Some(at) != last && !(skip_first && at == 0);
+        let skip_first = matches!(self.config.load, Load::Hotspot(_)) && self.config.nodes.len() > 1;
+        let eligible = |at: usize| can(&self.nodes[at]) && Some(at) != last && !(skip_first && at == hot);
         let count = (0..self.nodes.len()).filter(|at| eligible(*at)).count() as u64;
         if count == 0 {
             return (0..self.nodes.len()).find(|at| can(&self.nodes[*at]));

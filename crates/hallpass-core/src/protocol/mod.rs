@@ -153,9 +153,9 @@ pub trait Message: Clone + Eq + Ord + Hash + Debug + Display {
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads one message; never panics, whatever the bytes.
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError>;
-    /// For [`Mutation`]: the same message with its claim to priority raised above all others, where it has one.
-    fn made_urgent(self) -> Self {
-        self
+    /// For [`Mutation`]: what would grant this message, if it asks for something that a receiver may defer.
+    fn grant(&self) -> Option<Self> {
+        None
     }
 }
 
@@ -188,6 +188,10 @@ pub struct Needs {
     pub no_loss: Option<&'static str>,
     /// Nodes may join, leave, crash and come back.
     pub membership: bool,
+    /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
+    pub recovery: bool,
+    /// There is one more process, [`NodeId::SERVER`], which is no member and never asks.
+    pub server: bool,
     /// Entries carry fences; without them an exploration without end stays finite.
     pub fences: bool,
 }
@@ -202,6 +206,8 @@ impl Default for Needs {
             no_cancel: None,
             no_loss: None,
             membership: false,
+            recovery: false,
+            server: false,
             fences: true,
         }
     }

@@ -10,7 +10,7 @@ use crate::{Fence, Setup};
 pub enum Mutation {
     /// Every message is sent twice.
     SendTwice,
-    /// Every REQUEST looks as if it came first: nobody defers.
+    /// Every REQUEST is granted at once, whoever comes first.
     NeverDefer,
     /// Messages of this kind are never sent.
     Swallow(&'static str),
@@ -78,7 +78,16 @@ impl<P: Protocol> Protocol for Mutant<P> {
         let Some(mutation) = self.mutation else { return self.inner.handle(input, out) };
         let Some(input) = mutate_input(mutation, input) else { return };
         let start = out.len();
+        let grant = match &input {
+            Input::Deliver { from, message } if mutation == Mutation::NeverDefer => message.grant().map(|grant| (*from, grant)),
+            _ => None,
+        };
         self.inner.handle(input, out);
+        if let Some((to, message)) = grant
+            && out.len() == start
+        {
+            out.push(Effect::Send { to, message });
+        }
         mutate_effects(mutation, start, out);
     }
 
@@ -102,9 +111,6 @@ impl<P: Protocol> Protocol for Mutant<P> {
 fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
     Some(match (mutation, input) {
         (Mutation::Deaf(kind), Input::Deliver { message, .. }) if message.kind() == kind => return None,
-        (Mutation::NeverDefer, Input::Deliver { from, message }) => {
-            Input::Deliver { from, message: message.made_urgent() }
-        }
         (Mutation::WritersOnly, Input::Acquire { draw, .. }) => Input::Acquire { mode: super::Mode::Exclusive, draw },
         (Mutation::LoadedDice, Input::Acquire { mode, .. }) => Input::Acquire { mode, draw: 0 },
         (_, input) => input,

@@ -4,7 +4,10 @@
 //! them notices when the protocol is broken: `tests/mutations.rs` plants a bug for each id and sees its row fail.
 
 mod appendix;
+mod carvalho_roucairol;
+mod cmu;
 mod membership;
+mod raymond;
 mod ricart_agrawala;
 
 use std::sync::Mutex;
@@ -59,7 +62,15 @@ type Claim = (&'static str, fn(&Bench) -> Vec<Row>);
 
 /// Every claim, the slow ones first within the table's parts so that two cores end at about the same time.
 fn all() -> Vec<Claim> {
-    [ricart_agrawala::CLAIMS, membership::CLAIMS, appendix::CLAIMS].concat()
+    [
+        ricart_agrawala::CLAIMS,
+        membership::CLAIMS,
+        appendix::CLAIMS,
+        cmu::CLAIMS,
+        carvalho_roucairol::CLAIMS,
+        raymond::CLAIMS,
+    ]
+    .concat()
 }
 
 /// Measures the claims on all cores; rows come in the order of their ids. `watch` is called from several threads.

@@ -176,12 +176,9 @@ impl Message for ClassicMessage {
         Ok(Self { from, to, body })
     }
 
-    fn made_urgent(self) -> Self {
-        match self.body {
-            Body::Base(message) => Self { body: Body::Base(message.made_urgent()), ..self },
-            Body::AreYouThere { mode, .. } => Self { body: Body::AreYouThere { number: 0, mode }, ..self },
-            _ => self,
-        }
+    fn grant(&self) -> Option<Self> {
+        let Body::Base(request) = &self.body else { return None };
+        Some(Self { from: 0, to: self.from, body: Body::Base(request.grant()?) })
     }
 }
 

@@ -91,10 +91,10 @@ impl Message for RaMessage {
         })
     }
 
-    fn made_urgent(self) -> Self {
+    fn grant(&self) -> Option<Self> {
         match self {
-            Self::Request { mode, .. } => Self::Request { number: 0, mode },
-            other => other,
+            Self::Request { number, .. } => Some(Self::Reply { answers: *number, highest: 0, fence: 0 }),
+            _ => None,
         }
     }
 }

@@ -221,8 +221,8 @@ impl Rules {
             } else {
                 modulo.map(|_| "numbers=modulo: a repeated REQUEST's residue means something else later (T4)")
             },
-            membership: false,
             fences: self.fence != FenceRule::Off,
+            ..Needs::default()
         }
     }
 

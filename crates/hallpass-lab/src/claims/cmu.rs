@@ -1,0 +1,5 @@
+//! The Carnegie Mellon notes.
+
+use super::Claim;
+
+pub(super) const CLAIMS: &[Claim] = &[];

@@ -1,0 +1,5 @@
+//! Raymond 1989.
+
+use super::Claim;
+
+pub(super) const CLAIMS: &[Claim] = &[];
