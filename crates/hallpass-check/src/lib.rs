@@ -102,7 +102,7 @@ struct Search<P: Protocol> {
     seen: HashSet<u64, BuildHasherDefault<Identity>>,
     /// For each state, where it came from and by which step.
     parents: Vec<(u32, Step)>,
-    frontier: Vec<(Stage<P>, u32)>,
+    /// States of the next depth, with their positions in `parents`.
     next: Vec<(Stage<P>, u32)>,
     generated: u64,
     depth: usize,
@@ -118,10 +118,9 @@ impl<P: Protocol> Search<P> {
             hasher,
             seen,
             parents: vec![(0, Step::Tick)],
-            frontier: vec![(first, 0)],
-            next: Vec::new(),
+            next: vec![(first, 0)],
             generated: 1,
-            depth: 1,
+            depth: 0,
             overtaken: (0, 0),
             violation: None,
         }
@@ -131,34 +130,42 @@ impl<P: Protocol> Search<P> {
     fn run(&mut self, rig: &Rig<P>, effort: &Effort, watch: &mut impl FnMut(SoFar)) -> bool {
         let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
         loop {
-            for at in 0..self.frontier.len() {
-                self.expand(rig, at, effort, &mut steps, &mut scratch);
+            let frontier = std::mem::take(&mut self.next);
+            if frontier.is_empty() {
+                return true;
+            }
+            self.depth += 1;
+            let width = frontier.len();
+            // A state that has been expanded is dropped at once: the frontier is what fills the memory.
+            for (at, (stage, index)) in frontier.into_iter().enumerate() {
+                self.expand(rig, &stage, index, effort, &mut steps, &mut scratch);
                 if self.violation.is_some() || self.parents.len() >= effort.states_max {
                     return false;
                 }
                 if at.is_multiple_of(4096) {
-                    let (states, frontier) = (self.parents.len(), self.frontier.len());
-                    watch(SoFar { states, generated: self.generated, depth: self.depth, frontier });
+                    let states = self.parents.len();
+                    watch(SoFar { states, generated: self.generated, depth: self.depth, frontier: width });
                 }
             }
-            std::mem::swap(&mut self.frontier, &mut self.next);
-            self.next.clear();
-            if self.frontier.is_empty() {
-                return true;
-            }
-            self.depth += 1;
         }
     }
 
-    fn expand(&mut self, rig: &Rig<P>, at: usize, effort: &Effort, steps: &mut Vec<Step>, scratch: &mut Scratch<P>) {
-        let (stage, index) = &self.frontier[at];
+    fn expand(
+        &mut self,
+        rig: &Rig<P>,
+        stage: &Stage<P>,
+        index: u32,
+        effort: &Effort,
+        steps: &mut Vec<Step>,
+        scratch: &mut Scratch<P>,
+    ) {
         steps.clear();
         stage.steps(rig, steps);
         if steps.is_empty()
             && let Some(violation) = stage.check_end(rig)
             && effort.looks_for(&violation)
         {
-            self.violation = Some((violation, self.way_to(*index)));
+            self.violation = Some((violation, self.way_to(index)));
             return;
         }
         for step in steps {
@@ -169,14 +176,14 @@ impl<P: Protocol> Search<P> {
                 if !effort.looks_for(&violation) {
                     continue;
                 }
-                let mut way = self.way_to(*index);
+                let mut way = self.way_to(index);
                 way.push(*step);
                 self.violation = Some((violation, way));
                 return;
             }
             if self.seen.insert(self.hasher.hash_one(&next)) {
                 let position = self.parents.len() as u32;
-                self.parents.push((*index, *step));
+                self.parents.push((index, *step));
                 if next.overtaken() > self.overtaken.0 {
                     self.overtaken = (next.overtaken(), position);
                 }

@@ -58,7 +58,7 @@ fn draw(seed: u64) -> RunSpec {
     let order = if pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
     let readers = if options == "modulo" { 0.0 } else { pick(&["0", "0", "0.5", "0.95"]).parse().unwrap() };
     let nodes = if classic { 3 + rng.below(5) } else { 1 + rng.below(12) } as u32;
-    let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1)).replace(":{}", "");
+    let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1));
     let latency = if nodes < 2 { "1ms".to_owned() } else { latency };
     RunSpec {
         nodes,
@@ -73,6 +73,15 @@ fn draw(seed: u64) -> RunSpec {
         ..RunSpec::of(protocol)
     }
     .with(&options)
+}
+
+#[test]
+fn the_swarm_notices_a_planted_bug() {
+    use hallpass_core::protocol::Mutation::{HalfDone, NeverDefer, StuckFence};
+    for mutation in [NeverDefer, HalfDone, StuckFence] {
+        let broken = |seed| simulate(&RunSpec { mutation: Some(mutation), ..draw(seed) }).unwrap();
+        assert!((1..=60).any(|seed| !broken(seed).violations.is_empty()), "{mutation:?}");
+    }
 }
 
 #[test]

@@ -256,7 +256,10 @@ fn begun_by(what: &What) -> Option<State> {
 /// True if the first that is heard of the node's membership is that it becomes a member.
 fn joins_later(trace: &Trace, node: NodeId) -> bool {
     let mut events = trace.events.iter().filter(|event| event.node == node).map(|event| &event.what);
-    let first = events.find(|what| matches!(what, What::Join | What::Joined | What::Leave | What::Left));
+    // Who crashes or comes back was there before.
+    let first = events.find(|what| {
+        matches!(what, What::Join | What::Joined | What::Leave | What::Left | What::Crash | What::Restart)
+    });
     matches!(first, Some(What::Join | What::Joined))
 }
 
