@@ -68,6 +68,22 @@ fn messages_may_come_twice() {
 }
 
 #[test]
+fn dropping_what_is_moot_changes_no_verdict() {
+    fn compare<P: Protocol>(words: &str) {
+        let limits = Limits { cancels: None, ..WRITERS };
+        let dropping = explore(&rig::<P>(2, words, Order::Any, limits), &Effort::default(), |_| {});
+        let keeping = explore(&rig::<P>(2, words, Order::Any, limits).keeping_moot(), &Effort::default(), |_| {});
+        assert!(dropping.states < keeping.states, "{words}: nothing was moot");
+        assert_eq!(dropping.violation, keeping.violation);
+        assert_eq!(dropping.overtaken_max, keeping.overtaken_max);
+    }
+    compare::<RicartAgrawala>("");
+    compare::<RicartAgrawala>("reply-number=false");
+    compare::<Ring>("ring=annotate");
+    compare::<Ring>("ring=echo");
+}
+
+#[test]
 fn a_planted_bug_is_found_by_a_shortest_way() {
     let ids = [NodeId(1), NodeId(2)];
     let options = (Default::default(), Some(Mutation::NeverDefer));

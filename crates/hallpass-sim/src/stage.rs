@@ -500,11 +500,8 @@ impl<P: Protocol> Stage<P> {
 
     /// Drops what would change nothing whenever it arrived: fewer states, the same behaviours.
     fn drop_moot(&mut self, rig: &Rig<P>, at: u8) {
-        if let Some(protocol) = &self.actors[usize::from(at)].protocol {
-            self.packets.retain(|packet| {
-                packet.to != at || !protocol.is_moot(rig.ids[usize::from(packet.from)], &packet.message)
-            });
-        }
+        let Some(protocol) = &self.actors[usize::from(at)].protocol else { return };
+        self.packets.retain(|packet| packet.to != at || !is_moot(rig, protocol, packet.from, &packet.message));
     }
 
     fn deliver(
@@ -544,7 +541,7 @@ impl<P: Protocol> Stage<P> {
             self.note(rig, trace, from, What::Send { to, id: 0, kind, text });
         }
         let receiver = self.actors[usize::from(to)].protocol.as_ref();
-        if rig.drops_moot && receiver.is_some_and(|receiver| receiver.is_moot(rig.ids[usize::from(from)], &message)) {
+        if rig.drops_moot && receiver.is_some_and(|receiver| is_moot(rig, receiver, from, &message)) {
             return;
         }
         let packet = Packet { to, lane, message, from, due: rig.delay.unwrap_or(0) };
@@ -650,6 +647,18 @@ impl<P: Protocol> Stage<P> {
             self.note(rig, trace, packet.to, what);
         }
     }
+}
+
+/// Asks the protocol, and in debug builds makes sure that it tells the truth about now.
+fn is_moot<P: Protocol>(rig: &Rig<P>, protocol: &P, from: u8, message: &P::Message) -> bool {
+    let from = rig.ids[usize::from(from)];
+    let moot = protocol.is_moot(from, message);
+    if cfg!(debug_assertions) && moot {
+        let (mut after, mut effects) = (protocol.clone(), Effects::new());
+        after.handle(Input::Deliver { from, message: message.clone() }, &mut effects);
+        assert!(effects.is_empty() && after == *protocol, "{message} is not moot for {protocol:?}");
+    }
+    moot
 }
 
 /// Buffers that a caller keeps between steps, so that a step allocates nothing it does not keep.

@@ -139,6 +139,17 @@ impl Protocol for Ring {
         self.request.is_none() && self.stopped.is_empty() && self.deferred.is_empty()
     }
 
+    /// What answers a request that is over, with no fence that is news. Numbers and fences only rise, so that stays so.
+    fn is_moot(&self, _: NodeId, message: &RingMessage) -> bool {
+        let (answers, fence) = match message {
+            RingMessage::Request(travelling) if travelling.origin == self.me => (travelling.number, travelling.fence),
+            RingMessage::Request(_) => return false,
+            RingMessage::Reply { answers, fence } => (*answers, *fence),
+        };
+        let waits = self.request.as_ref().is_some_and(|request| request.number == answers && !request.inside);
+        !waits && answers <= self.highest && fence <= self.fence && !self.rules.printed.has(11)
+    }
+
     fn request_number(&self) -> Option<u64> {
         self.request.as_ref().map(|request| request.number)
     }
