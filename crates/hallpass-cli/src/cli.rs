@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hallpass_core::protocol::Kind;
+use hallpass_lab::sweep::SweepSpec;
 use hallpass_lab::{CheckSpec, RunSpec};
 use hallpass_sim::Order;
 
@@ -45,6 +46,9 @@ pub(crate) enum LabCommand {
     /// Draw a space-time diagram of a scenario or of a run
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
+    /// Compare protocols over group sizes and loads, as a page
+    #[command(after_help = "Example: hallpass lab sweep --nodes 2..50 --loads light,saturated --out comparison.html")]
+    Sweep(SweepArgs),
 }
 
 /// How `--load`, `--latency`, `--faults` and `--option` are written.
@@ -165,6 +169,28 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) only: Option<String>,
     /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// `all`, or names with commas between them
+    #[arg(long, value_name = "P,..", default_value = "all")]
+    pub(crate) protocols: String,
+    /// Group sizes: a range, of which the round ones are taken, or a list; up to 1000
+    #[arg(long, value_name = "A..B|LIST", default_value = "2..100")]
+    pub(crate) nodes: String,
+    /// Loads as `lab run` takes them, with commas between them
+    #[arg(long, value_name = "LIST", default_value_t = SweepSpec::all().loads.join(","))]
+    pub(crate) loads: String,
+    /// Decides everything that is left to chance
+    #[arg(long, default_value_t = SweepSpec::all().seed)]
+    pub(crate) seed: u64,
+    /// Where the page goes
+    #[arg(long, value_name = "FILE.html", required_unless_present = "json")]
+    pub(crate) out: Option<String>,
+    /// The numbers as one JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }

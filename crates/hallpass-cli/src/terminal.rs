@@ -1,6 +1,9 @@
 //! Writing to stdout and stderr without ever panicking, and colour where it is wanted.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Fault;
 
@@ -26,6 +29,19 @@ pub(crate) fn write(file: Option<&str>, text: &str) -> Result<(), Fault> {
         None => print(text),
         Some(path) => std::fs::write(path, text).map_err(|error| Fault::Write { target: path.to_owned(), error }),
     }
+}
+
+/// A bar on stderr over so many of something, hidden where stderr is no terminal.
+pub(crate) fn progress_bar(of: &str) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {of}  {{elapsed}}  {{msg}}");
+    let style = ProgressStyle::with_template(&template).expect("the template is well formed");
+    bar.set_style(style.progress_chars("##-"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 /// Says an error on stderr, in one line whatever it quotes.

@@ -13,6 +13,7 @@ mod check;
 pub mod claims;
 mod run;
 pub mod scenario;
+pub mod sweep;
 
 use std::fmt;
 

@@ -1,11 +1,8 @@
 //! `hallpass lab claims`: the papers' values beside ours.
 
-use std::io::{self, IsTerminal};
-use std::time::Duration;
-
 use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
 use hallpass_lab::claims::{self, ClaimsSpec, Progress, Row};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::cli::ClaimsArgs;
 use crate::exit::{Fault, Outcome};
@@ -13,7 +10,7 @@ use crate::terminal::{self, Paint, count};
 
 pub(super) fn run(args: &ClaimsArgs) -> Result<Outcome, Fault> {
     let spec = ClaimsSpec { full: args.full, only: args.only.clone(), mutation: None };
-    let bar = new_bar();
+    let bar = terminal::progress_bar("claims");
     let rows = claims::run(&spec, |progress| show(&bar, &progress));
     bar.finish_and_clear();
     if let (Some(only), true) = (&args.only, rows.is_empty()) {
@@ -27,18 +24,6 @@ pub(super) fn run(args: &ClaimsArgs) -> Result<Outcome, Fault> {
         terminal::print(&report(&rows))?;
     }
     Ok(if rows.iter().all(|row| row.ok) { Outcome::Fine } else { Outcome::Violated })
-}
-
-fn new_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} claims  {elapsed}  {msg}")
-        .expect("the template is well formed");
-    bar.set_style(style.progress_chars("##-"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 fn show(bar: &ProgressBar, progress: &Progress) {

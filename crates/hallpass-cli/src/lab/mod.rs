@@ -3,6 +3,7 @@
 mod check;
 mod claims;
 mod run;
+mod sweep;
 mod trace;
 mod warnings;
 
@@ -15,5 +16,6 @@ pub(crate) fn run(command: &LabCommand) -> Result<Outcome, Fault> {
         LabCommand::Claims(args) => claims::run(args),
         LabCommand::Check(args) => check::run(args),
         LabCommand::Trace(args) => trace::run(args),
+        LabCommand::Sweep(args) => sweep::run(args),
     }
 }

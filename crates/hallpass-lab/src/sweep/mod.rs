@@ -1,0 +1,176 @@
+//! The comparison: every protocol over group sizes and loads, as numbers and as a page.
+
+mod page;
+mod plot;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hallpass_core::protocol::{Kind, Mutation};
+use serde::Serialize;
+
+use crate::{LabError, RunSpec, simulate};
+
+pub use page::render as to_html;
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct SweepSpec {
+    /// Protocols by name.
+    pub protocols: Vec<String>,
+    /// Group sizes, in rising order.
+    pub nodes: Vec<u32>,
+    /// Loads as `lab run` takes them.
+    pub loads: Vec<String>,
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// A bug to plant, for tests of the sweep itself.
+    pub mutation: Option<Mutation>,
+}
+
+/// One protocol at one size under one load. Delays are in T.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// The protocol's name.
+    pub protocol: String,
+    /// How many nodes.
+    pub nodes: u32,
+    /// The load.
+    pub load: String,
+    /// Entries measured.
+    pub entries: u64,
+    /// Protocol messages an entry.
+    pub messages: f64,
+    /// From a release to the next entry, where somebody waited; none if nobody ever did.
+    pub sync_delay: Option<f64>,
+    /// From asking to entering.
+    pub response_time: f64,
+    /// The fewest entries of a node over the most, 1 is even; none where a node had too few turns to tell.
+    pub fairness: Option<f64>,
+    /// What must not happen and did.
+    pub violations: usize,
+}
+
+impl SweepSpec {
+    /// All protocols from 2 to 100 nodes, light and saturated.
+    pub fn all() -> Self {
+        let mut protocols: Vec<String> = Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+        protocols.dedup();
+        Self {
+            protocols,
+            nodes: vec![2, 3, 5, 10, 20, 50, 100],
+            loads: ["light", "0.1", "0.5", "saturated"].map(str::to_owned).into(),
+            seed: 1,
+            mutation: None,
+        }
+    }
+
+    /// Reads `all` or a list of names.
+    pub fn parse_protocols(text: &str) -> Result<Vec<String>, LabError> {
+        let all = Self::all().protocols;
+        if text == "all" {
+            return Ok(all);
+        }
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        match names.iter().find(|name| !all.contains(name)) {
+            Some(name) => Err(LabError(format!("there is no protocol '{name}'; there are {}", all.join(", ")))),
+            None => Ok(names),
+        }
+    }
+
+    /// Reads `2..100`, which takes the round sizes in between, or a list such as `2,10,50`.
+    pub fn parse_nodes(text: &str) -> Result<Vec<u32>, LabError> {
+        let fail =
+            || LabError(format!("nodes '{text}' is not a range such as 2..100 or a list such as 2,10,50, up to 1000"));
+        let number = |word: &str| word.trim().parse::<u32>().ok().filter(|count| (1..=1000).contains(count));
+        if let Some((low, high)) = text.split_once("..") {
+            let (low, high) = number(low).zip(number(high)).filter(|(low, high)| low <= high).ok_or_else(fail)?;
+            let round = [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000];
+            let mut sizes: Vec<u32> =
+                round.into_iter().filter(|size| (low..=high).contains(size)).chain([low, high]).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            return Ok(sizes);
+        }
+        let mut sizes = text.split(',').map(number).collect::<Option<Vec<u32>>>().ok_or_else(fail)?;
+        sizes.sort_unstable();
+        sizes.dedup();
+        Ok(sizes)
+    }
+
+    fn runs(&self) -> Vec<RunSpec> {
+        let mut runs = Vec::new();
+        for load in &self.loads {
+            for protocol in &self.protocols {
+                for nodes in &self.nodes {
+                    runs.push(RunSpec {
+                        nodes: *nodes,
+                        entries: entries_for(*nodes),
+                        seed: self.seed,
+                        load: load.clone(),
+                        mutation: self.mutation,
+                        ..RunSpec::of(protocol)
+                    });
+                }
+            }
+        }
+        runs
+    }
+}
+
+/// Enough turns for everybody where that is cheap, and enough for a mean where it is not.
+fn entries_for(nodes: u32) -> u64 {
+    (20 * u64::from(nodes)).clamp(1000, 4000)
+}
+
+/// Runs them all on all cores; `watch` hears how many are done, of how many, and what comes next.
+pub fn sweep(spec: &SweepSpec, watch: impl Fn(usize, usize, &str) + Sync) -> Result<Vec<Cell>, LabError> {
+    let runs = spec.runs();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let cells: Mutex<Vec<(usize, Result<Cell, LabError>)>> = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(run) = runs.get(at) else { break };
+            watch(
+                done.load(Ordering::Relaxed),
+                runs.len(),
+                &format!("{} N = {} {}", run.protocol, run.nodes, run.load),
+            );
+            let cell = measure(run);
+            done.fetch_add(1, Ordering::Relaxed);
+            cells.lock().expect("no run panics while it holds the lock").push((at, cell));
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(work);
+        }
+    });
+    let mut cells = cells.into_inner().expect("no run panics while it holds the lock");
+    cells.sort_by_key(|(at, _)| *at);
+    cells.into_iter().map(|(_, cell)| cell).collect()
+}
+
+fn measure(run: &RunSpec) -> Result<Cell, LabError> {
+    // A protocol that only works on links in order gets them, and says so by its name.
+    let report = match simulate(run) {
+        Err(_) => simulate(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() })?,
+        Ok(report) => report,
+    };
+    let counts = || report.entries_by_node.iter().map(|(_, count)| *count);
+    let (fewest, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let enough = report.entries >= 10 * u64::from(run.nodes) && run.nodes > 1;
+    Ok(Cell {
+        protocol: run.protocol.clone(),
+        nodes: run.nodes,
+        load: run.load.clone(),
+        entries: report.entries,
+        messages: report.messages_per_entry,
+        sync_delay: (report.sync_delay.max > 0.0).then_some(report.sync_delay.mean),
+        response_time: report.response_time.mean,
+        fairness: enough.then(|| fewest as f64 / most.max(1) as f64),
+        violations: report.violations.len(),
+    })
+}
