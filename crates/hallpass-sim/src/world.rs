@@ -52,7 +52,6 @@ pub struct World<'a, P: Protocol> {
     spread: Spread,
     watch_numbers: bool,
     events: u64,
-    /// A run that goes on for longer goes in circles.
     events_max: u64,
     sent: u64,
     trace: Option<Vec<Event>>,
@@ -164,7 +163,7 @@ impl<'a, P: Protocol> World<'a, P> {
                 break;
             }
             let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.deeds.is_empty();
-            if stuck || self.events > self.events_max {
+            if stuck || self.is_endless() {
                 break;
             }
             self.happen(happening);
@@ -197,6 +196,11 @@ impl<'a, P: Protocol> World<'a, P> {
     /// All requests are served and nothing is under way: every message has been counted.
     fn is_over(&self) -> bool {
         self.issued >= self.config.entries && self.outstanding == 0 && self.in_flight == 0 && self.deeds.is_empty()
+    }
+
+    /// A run that goes on for too long goes in circles; one whose messages pile up will fill the memory.
+    fn is_endless(&self) -> bool {
+        self.events > self.events_max || self.in_flight > 4_000_000
     }
 
     fn happen(&mut self, happening: Happening<P>) {
@@ -392,8 +396,8 @@ impl<'a, P: Protocol> World<'a, P> {
         if let Some(violation) = self.progress.on_end(&waiting) {
             self.violate(self.index(waiting[0]).unwrap_or(0), violation);
         }
-        if self.events > self.events_max {
-            let text = format!("the run does not end: {} events", self.events);
+        if self.is_endless() {
+            let text = format!("the run does not end: {} events, {} messages under way", self.events, self.in_flight);
             self.violate(0, Violation { property: "progress", text });
         }
         let tick = self.config.tick() as f64;

@@ -19,7 +19,7 @@ const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 30.0;
+const TOP: f64 = 42.0;
 const BOTTOM: f64 = 40.0;
 
 /// Draws a chart. Points at or below zero have no place on a logarithmic axis: they are drawn on its floor.
@@ -82,7 +82,7 @@ fn axes(svg: &mut String, x_axis: &Axis, y_axis: &Axis, y_label: &str) {
     }
     let _ = write!(
         svg,
-        r##"<text x="{right}" y="{}" text-anchor="end" fill="#4b5563">nodes</text><text x="{LEFT}" y="27" fill="#4b5563" font-size="10">{y_label}</text>"##,
+        r##"<text x="{right}" y="{}" text-anchor="end" fill="#4b5563">nodes</text><text x="{LEFT}" y="31" fill="#4b5563" font-size="10">{y_label}</text>"##,
         floor + 30.0
     );
 }
