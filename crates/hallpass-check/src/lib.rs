@@ -161,7 +161,7 @@ impl<P: Protocol> Search<P> {
     ) {
         steps.clear();
         stage.steps(rig, steps);
-        if steps.is_empty()
+        if !steps.iter().any(|step| step.must_happen())
             && let Some(violation) = stage.check_end(rig)
             && effort.looks_for(&violation)
         {

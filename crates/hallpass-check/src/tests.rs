@@ -97,6 +97,24 @@ fn a_planted_bug_is_found_by_a_shortest_way() {
 }
 
 #[test]
+fn a_deadlock_shows_even_if_callers_may_give_up_or_nodes_may_die() {
+    for limits in [WRITERS, Limits { cancels: None, ..WRITERS }, Limits { crashes: 1, ..WRITERS }] {
+        let rig = rig::<RicartAgrawala>(2, "as-printed=T2", Order::Any, limits);
+        let (violation, _) = explore(&rig, &Effort::default(), |_| {}).violation.unwrap();
+        assert_eq!(violation.property, "progress", "{limits:?}");
+    }
+}
+
+#[test]
+fn a_node_may_be_called_zero() {
+    let explored = |ids: [u32; 2]| {
+        let rig = Rig::<RicartAgrawala>::new(&ids.map(NodeId), Default::default(), Order::Any, WRITERS).unwrap();
+        explore(&rig, &Effort::default(), |_| {}).states
+    };
+    assert_eq!(explored([0, 1]), explored([5, 9]));
+}
+
+#[test]
 fn a_lost_reply_is_a_deadlock() {
     let ids = [NodeId(1), NodeId(2)];
     let options = (Default::default(), Some(Mutation::Swallow("REPLY")));

@@ -100,8 +100,8 @@ impl RunSpec {
         if !(0.0..=1.0).contains(&self.readers) {
             return Err(LabError(format!("readers '{}' is not a share from 0 to 1", self.readers)));
         }
-        if self.entries == 0 || self.entries > 1 << 32 {
-            return Err(LabError("entries must be at least 1 and at most 4294967296".to_owned()));
+        if self.entries == 0 || self.entries > 100_000_000 {
+            return Err(LabError("entries must be at least 1 and at most 100000000".to_owned()));
         }
         Ok(Config {
             nodes,

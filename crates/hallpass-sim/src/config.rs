@@ -114,6 +114,15 @@ impl Config {
         if self.tick() > HOUR || self.hold > HOUR || self.latency.max().is_some_and(|max| max > 2 * HOUR) {
             return refuse("latency and hold are at most 60m".to_owned());
         }
+        if let Some(node) = self.faults.stranger(&self.nodes) {
+            return refuse(format!("--faults {}: there is no node {node}", self.faults));
+        }
+        if self.faults.has("restart") && !self.faults.has("crash") {
+            return refuse(format!("--faults {}: a restart needs a crash before it", self.faults));
+        }
+        if self.faults.has("join") && self.nodes.iter().any(|node| node.0 > u32::MAX - 100_000) {
+            return refuse("node numbers leave no room above them for newcomers".to_owned());
+        }
         if let (Some(option), None) = (needs.delay_bound, self.latency.max()) {
             return refuse(format!(
                 "{option} needs a bound on message delay (T10); --latency {} has none",

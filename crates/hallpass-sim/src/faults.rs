@@ -99,6 +99,9 @@ impl Faults {
             Some((start, end)) => (parse_duration(start)?, Some(parse_duration(end)?)),
             None => (parse_duration(when)?, None),
         };
+        if end.is_some_and(|end| end <= start) {
+            return None;
+        }
         let node = *nodes.first()?;
         let single = |deed| (nodes.len() == 1 && end.is_none()).then_some(deed);
         match kind {
@@ -106,6 +109,7 @@ impl Faults {
             Kind::Restart => self.planned.push((start, single(Deed::Restart(node))?)),
             Kind::Join => self.planned.push((start, single(Deed::Join(node))?)),
             Kind::Leave => self.planned.push((start, single(Deed::Leave(node))?)),
+            Kind::Pause if nodes.len() > 1 => return None,
             Kind::Pause => self.planned.extend([(start, Deed::Pause(node)), (end?, Deed::Resume(node))]),
             Kind::Partition => self.planned.extend([(start, Deed::Cut(nodes)), (end?, Deed::Mend)]),
         }
@@ -119,6 +123,19 @@ impl Faults {
             || self.duplication > 0.0
             || cuts
             || self.counts.iter().any(|(kind, _)| *kind == Kind::Partition)
+    }
+
+    /// A planned deed about a node that does not exist, if there is one.
+    pub fn stranger(&self, nodes: &[NodeId]) -> Option<NodeId> {
+        let joins = |node: &NodeId| self.planned.iter().any(|(_, deed)| *deed == Deed::Join(*node));
+        let named = self.planned.iter().flat_map(|(_, deed)| match deed {
+            Deed::Crash(node) | Deed::Restart(node) | Deed::Pause(node) | Deed::Resume(node) | Deed::Leave(node) => {
+                vec![*node]
+            }
+            Deed::Cut(side) => side.clone(),
+            Deed::Mend | Deed::Join(_) => Vec::new(),
+        });
+        named.into_iter().find(|node| !nodes.contains(node) && !joins(node))
     }
 
     /// True if a deed of this name is asked for, counted or planned.
@@ -206,7 +223,20 @@ mod tests {
         let deeds: Vec<&Deed> = faults.planned.iter().map(|(_, deed)| deed).collect();
         let two = NodeId(2);
         assert_eq!(deeds, [&Deed::Cut(vec![NodeId(1), two]), &Deed::Pause(two), &Deed::Mend, &Deed::Resume(two)]);
-        for bad in ["loss", "loss:2", "crash:x", "crash:1@soon", "pause:2@30ms", "flood:1", "crash:1+2@3ms"] {
+        assert_eq!(faults.stranger(&[NodeId(1)]), Some(two));
+        assert_eq!(faults.stranger(&[NodeId(1), two]), None);
+        for bad in [
+            "pause:1@80ms..30ms",
+            "pause:1+2@3ms..4ms",
+            "partition:1@5ms..5ms",
+            "loss",
+            "loss:2",
+            "crash:x",
+            "crash:1@soon",
+            "pause:2@30ms",
+            "flood:1",
+            "crash:1+2@3ms",
+        ] {
             assert!(Faults::parse(bad).is_err(), "{bad}");
         }
     }

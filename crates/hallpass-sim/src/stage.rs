@@ -121,11 +121,11 @@ pub enum Step {
     /// Whoever is inside leaves.
     Exit(u8),
     /// A message arrives.
-    Deliver(u8),
+    Deliver(u16),
     /// A message is lost.
-    Lose(u8),
+    Lose(u16),
     /// A message is repeated.
-    Repeat(u8),
+    Repeat(u16),
     /// A node's timer fires, by its position.
     Timeout(u8, u8),
     /// One slot of time passes.
@@ -167,7 +167,16 @@ impl<P: Protocol> Rig<P> {
         if limits.joins + limits.leaves > 0 && !needs.membership {
             return refuse("join and leave need a protocol whose members change; add --option membership=classic");
         }
+        if let Some(why) = needs.unexplorable {
+            return refuse(why);
+        }
+        if needs.server && view.members().contains(&NodeId::SERVER) {
+            return refuse("0 is the server's number; name the nodes otherwise");
+        }
         let newest = view.members().last().map_or(0, |node| node.0);
+        if newest > u32::MAX - 256 {
+            return refuse("node numbers leave no room above them for newcomers");
+        }
         let newcomers = (1..=u32::from(limits.joins)).map(|n| NodeId(newest + n));
         // A server comes last, but for newcomers, which no protocol with a server takes.
         let server = needs.server.then_some(NodeId::SERVER);
@@ -205,6 +214,10 @@ impl<P: Protocol> Rig<P> {
             bounds,
             options: &self.options,
         })
+    }
+
+    fn is_server(&self, at: u8) -> bool {
+        self.needs.server && self.ids[usize::from(at)] == NodeId::SERVER
     }
 
     /// True if packets of a lane arrive in the order in which they were sent.
@@ -263,12 +276,12 @@ impl<P: Protocol> Stage<P> {
                 (same_lane && rig.keeps_order(packet.lane)) || before == packet
             });
             if !blocked {
-                out.push(Step::Deliver(at as u8));
+                out.push(Step::Deliver(at as u16));
                 if self.left.losses > 0 {
-                    out.push(Step::Lose(at as u8));
+                    out.push(Step::Lose(at as u16));
                 }
                 if self.left.duplicates > 0 {
-                    out.push(Step::Repeat(at as u8));
+                    out.push(Step::Repeat(at as u16));
                 }
             }
         }
@@ -281,13 +294,13 @@ impl<P: Protocol> Stage<P> {
         if actor.protocol.is_none() {
             if self.left.joins > 0 && usize::from(at) == rig.ids.len() - usize::from(self.left.joins) {
                 out.push(Step::Join(at));
-            } else if self.left.restarts > 0 && actor.incarnation == 0 && !actor.leaving {
+            } else if self.left.restarts > 0 && !actor.leaving && usize::from(at) < rig.view.members().len() {
                 out.push(Step::Restart(at));
             }
             return;
         }
         match actor.phase {
-            Phase::Idle if actor.asks_left > 0 && !actor.leaving && rig.ids[usize::from(at)] != NodeId::SERVER => {
+            Phase::Idle if actor.asks_left > 0 && !actor.leaving && !rig.is_server(at) => {
                 let modes: &[Mode] =
                     if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
                 for mode in modes {
@@ -304,7 +317,7 @@ impl<P: Protocol> Stage<P> {
                 out.push(Step::Timeout(at, timer as u8));
             }
         }
-        if self.left.crashes > 0 && rig.ids[usize::from(at)] != NodeId::SERVER {
+        if self.left.crashes > 0 && !rig.is_server(at) {
             out.push(Step::Crash(at));
         }
         // Whoever newcomers ask stays: a newcomer whose sponsor is gone asks another, which takes time, not a new order.
@@ -408,7 +421,8 @@ impl<P: Protocol> Stage<P> {
         }
     }
 
-    /// If nothing can happen any more, says who waits for ever.
+    /// If nothing more must happen, says who waits for ever. Steps that nobody owes anybody do not count: that a caller may
+    /// give up, or a node die, is no way out for those who wait.
     pub fn check_end(&self, rig: &Rig<P>) -> Option<Violation> {
         let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
         let waiting: Vec<NodeId> =
@@ -437,8 +451,8 @@ impl<P: Protocol> Stage<P> {
     }
 
     /// Messages under way: their positions, senders, receivers and what they say.
-    pub fn packets(&self) -> impl Iterator<Item = (u8, u8, u8, &P::Message)> {
-        self.packets.iter().enumerate().map(|(at, packet)| (at as u8, packet.from, packet.to, &packet.message))
+    pub fn packets(&self) -> impl Iterator<Item = (u16, u8, u8, &P::Message)> {
+        self.packets.iter().enumerate().map(|(at, packet)| (at as u16, packet.from, packet.to, &packet.message))
     }
 
     /// The timers a node has set, by position.
@@ -613,7 +627,7 @@ impl<P: Protocol> Stage<P> {
     ) -> Option<Violation> {
         self.note(rig, trace, at, What::Restart);
         let actor = &mut self.actors[usize::from(at)];
-        actor.incarnation += 1;
+        actor.incarnation = actor.incarnation.checked_add(1).expect("a run has few restarts");
         actor.member = false;
         actor.timers.clear();
         actor.protocol = Some(rig.protocol(at.into(), actor.incarnation));
@@ -670,6 +684,17 @@ pub struct Scratch<P: Protocol> {
 impl<P: Protocol> Default for Scratch<P> {
     fn default() -> Self {
         Self { effects: Effects::new() }
+    }
+}
+
+impl Step {
+    /// True if it happens sooner or later; false if somebody, or fate, may choose that it never does.
+    pub fn must_happen(self) -> bool {
+        match self {
+            Self::Exit(_) | Self::Deliver(_) | Self::Timeout(..) | Self::Tick | Self::Restart(_) => true,
+            Self::Ask(..) | Self::Cancel(_) | Self::Lose(_) | Self::Repeat(_) => false,
+            Self::Crash(_) | Self::Join(_) | Self::Leave(_) => false,
+        }
     }
 }
 

@@ -66,7 +66,7 @@ struct Node<P: Protocol> {
     member: bool,
     phase: Phase,
     /// Requests that wait for the one before them on this node, by when they came.
-    backlog: VecDeque<(Ticks, Mode)>,
+    backlog: VecDeque<Wish>,
     timers: Vec<(P::Timer, u64)>,
     timers_set: u64,
     paused: bool,
@@ -75,10 +75,20 @@ struct Node<P: Protocol> {
     entries: u64,
 }
 
+/// A request, from the moment it is issued.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wish {
+    mode: Mode,
+    since: Ticks,
+    /// Entries in all, and of this node, when it was issued.
+    entries: u64,
+    own_entries: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Idle,
-    Waiting { mode: Mode, since: Ticks, issued: u64 },
+    Waiting(Wish),
     Inside { mode: Mode, entry: u64 },
 }
 
@@ -158,10 +168,10 @@ impl<'a, P: Protocol> World<'a, P> {
         }
         self.start_load();
         while let Some((at, happening)) = self.queue.pop() {
-            self.now = at;
             if self.is_over() {
                 break;
             }
+            self.now = at;
             let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.deeds.is_empty();
             if stuck || self.is_endless() {
                 break;
@@ -361,7 +371,7 @@ impl<'a, P: Protocol> World<'a, P> {
         node.protocol = None;
         node.member = false;
         node.timers.clear();
-        let lost = node.backlog.len() as u64 + u64::from(matches!(node.phase, Phase::Waiting { .. }));
+        let lost = node.backlog.len() as u64 + u64::from(matches!(node.phase, Phase::Waiting(_)));
         node.backlog.clear();
         self.outstanding -= lost;
         self.abandoned += lost;
@@ -384,20 +394,25 @@ impl<'a, P: Protocol> World<'a, P> {
         }
         self.nodes[at].member = false;
         self.join(at);
-        if let (true, Phase::Waiting { mode, .. }) = (keep_callers, self.nodes[at].phase) {
+        if let (true, Phase::Waiting(Wish { mode, .. })) = (keep_callers, self.nodes[at].phase) {
             let draw = self.rng.next_u64() as u32;
             self.handle(at, Input::Acquire { mode, draw });
         }
     }
 
     fn finish(mut self) -> Report {
-        let waits = |node: &&Node<P>| matches!(node.phase, Phase::Waiting { .. });
+        let waits = |node: &&Node<P>| matches!(node.phase, Phase::Waiting(_));
         let waiting: Vec<NodeId> = self.nodes.iter().filter(waits).map(|node| node.id).collect();
         if let Some(violation) = self.progress.on_end(&waiting) {
             self.violate(self.index(waiting[0]).unwrap_or(0), violation);
         }
         if self.is_endless() {
             let text = format!("the run does not end: {} events, {} messages under way", self.events, self.in_flight);
+            self.violate(0, Violation { property: "progress", text });
+        }
+        if self.issued < self.config.entries && waiting.is_empty() {
+            let text =
+                format!("nobody was left to ask: {} of {} requests were issued", self.issued, self.config.entries);
             self.violate(0, Violation { property: "progress", text });
         }
         let tick = self.config.tick() as f64;
@@ -553,7 +568,8 @@ impl<P: Protocol> World<'_, P> {
         let ready = node.member && node.protocol.is_some() && !node.paused && node.phase == Phase::Idle;
         if ready && self.issued < self.config.entries {
             let mode = self.draw_mode();
-            self.issue(at, mode, self.now);
+            let wish = self.issue(at, mode);
+            self.begin(at, wish);
         }
     }
 
@@ -565,7 +581,8 @@ impl<P: Protocol> World<'_, P> {
                     && let Some(at) = self.draw_node()
                 {
                     let mode = self.draw_mode();
-                    self.issue(at, mode, self.now);
+                    let wish = self.issue(at, mode);
+                    self.begin(at, wish);
                 }
             }
             // Founders never stop asking; those who came or came back later start here.
@@ -589,16 +606,20 @@ impl<P: Protocol> World<'_, P> {
         if self.issued >= self.config.entries {
             return;
         }
-        if let Some(at) = self.draw_node() {
-            let mode = self.draw_mode();
-            if self.nodes[at].phase == Phase::Idle {
-                self.issue(at, mode, self.now);
-            } else {
-                // 'It must have a method for serializing those requests': first come, first served.
-                self.issued += 1;
-                self.outstanding += 1;
-                self.nodes[at].backlog.push_back((self.now, mode));
+        match self.draw_node() {
+            Some(at) => {
+                let mode = self.draw_mode();
+                let wish = self.issue(at, mode);
+                if self.nodes[at].phase == Phase::Idle {
+                    self.begin(at, wish);
+                } else {
+                    // 'It must have a method for serializing those requests': first come, first served.
+                    self.nodes[at].backlog.push_back(wish);
+                }
             }
+            // Nobody is there to ask, and nobody will be.
+            None if self.deeds.is_empty() && self.in_flight == 0 => return,
+            None => {}
         }
         self.schedule_arrival();
     }
@@ -628,14 +649,19 @@ impl<P: Protocol> World<'_, P> {
         if self.rng.chance(self.config.readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
-    fn issue(&mut self, at: usize, mode: Mode, since: Ticks) {
+    fn issue(&mut self, at: usize, mode: Mode) -> Wish {
+        if self.outstanding == 0 {
+            self.progress.on_progress(self.now); // Nobody waited until now.
+        }
         self.issued += 1;
         self.outstanding += 1;
-        self.begin(at, mode, since);
+        let own_entries = self.nodes[at].entries;
+        Wish { mode, since: self.now, entries: self.overtaking.on_request(), own_entries }
     }
 
-    fn begin(&mut self, at: usize, mode: Mode, since: Ticks) {
-        self.nodes[at].phase = Phase::Waiting { mode, since, issued: self.overtaking.on_request() };
+    fn begin(&mut self, at: usize, wish: Wish) {
+        let mode = wish.mode;
+        self.nodes[at].phase = Phase::Waiting(wish);
         self.note(at, What::Request(mode));
         let draw = self.rng.next_u64() as u32;
         self.handle(at, Input::Acquire { mode, draw });
@@ -648,7 +674,7 @@ impl<P: Protocol> World<'_, P> {
 
     fn enter(&mut self, at: usize, fence: Fence) {
         let id = self.nodes[at].id;
-        let Phase::Waiting { mode, since, issued } = self.nodes[at].phase else {
+        let Phase::Waiting(Wish { mode, since, entries, own_entries }) = self.nodes[at].phase else {
             let text = format!("node {id} entered without having asked");
             return self.violate(at, Violation { property: "protocol", text });
         };
@@ -656,7 +682,7 @@ impl<P: Protocol> World<'_, P> {
         let found = [
             self.exclusion.on_enter(id, mode),
             if self.needs.fences { self.fences.on_enter(id, mode, fence) } else { None },
-            self.overtaking.on_enter(id, issued),
+            self.overtaking.on_enter(id, entries, self.nodes[at].entries - own_entries),
         ];
         found.into_iter().flatten().for_each(|violation| self.violate(at, violation));
         self.progress.on_progress(self.now);
@@ -685,12 +711,12 @@ impl<P: Protocol> World<'_, P> {
         self.nodes[at].phase = Phase::Idle;
         self.outstanding -= 1;
         self.exclusion.on_exit(self.nodes[at].id, mode);
-        let somebody_waits = self.nodes.iter().any(|node| matches!(node.phase, Phase::Waiting { .. }));
+        let somebody_waits = self.nodes.iter().any(|node| matches!(node.phase, Phase::Waiting(_)));
         self.left_at = (self.exclusion.is_free() && somebody_waits).then_some(self.now);
         self.note(at, What::Exit);
         self.handle(at, Input::Release);
-        if let Some((since, mode)) = self.nodes[at].backlog.pop_front() {
-            return self.begin(at, mode, since);
+        if let Some(wish) = self.nodes[at].backlog.pop_front() {
+            return self.begin(at, wish);
         }
         if self.config.load == Load::Saturated {
             self.ask_again(at);

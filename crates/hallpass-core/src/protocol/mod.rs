@@ -186,6 +186,8 @@ pub struct Needs {
     pub no_cancel: Option<&'static str>,
     /// Why lost or repeated messages are refused, if they are.
     pub no_loss: Option<&'static str>,
+    /// Why every order of events cannot be explored, if it cannot.
+    pub unexplorable: Option<&'static str>,
     /// Nodes may join, leave, crash and come back.
     pub membership: bool,
     /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
@@ -205,6 +207,7 @@ impl Default for Needs {
             no_shared: None,
             no_cancel: None,
             no_loss: None,
+            unexplorable: None,
             membership: false,
             recovery: false,
             server: false,

@@ -139,11 +139,19 @@ impl<'a> Parsed<'a> {
         Ok(Some(numbers))
     }
 
-    /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`.
+    /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`. Where a T is one tick, as in an exploration, there are
+    /// only whole T.
     pub fn duration(&mut self, key: &'static str) -> Result<Option<Ticks>, OptionError> {
         let Some(text) = self.text(key) else { return Ok(None) };
+        if self.options.tick == 1 {
+            let whole = text.strip_suffix('T').and_then(|number| number.parse().ok()).filter(|number| *number <= 1000);
+            let fail = || {
+                OptionError(format!("option {key}={text}: in an exploration time is whole T, such as 2T, up to 1000T"))
+            };
+            return whole.map(Some).ok_or_else(fail);
+        }
         parse_ticks(text, self.options.tick).map(Some).ok_or_else(|| {
-            OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T"))
+            OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T, up to a day"))
         })
     }
 
@@ -199,7 +207,7 @@ fn parse_ticks(text: &str, tick: Ticks) -> Option<Ticks> {
         _ => return None,
     };
     let ticks = number * factor;
-    (ticks.is_finite() && ticks < u64::MAX as f64 / 4.0).then_some(ticks as Ticks)
+    (ticks.is_finite() && ticks <= 86_400e9).then_some(ticks as Ticks)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Ricart and Agrawala 1981, section 7: joining, leaving, failing, coming back.
 
+use hallpass_sim::trace::What;
 use hallpass_sim::{Order, Report};
 
 use super::{Bench, Claim, Row};
@@ -29,20 +30,19 @@ fn seeds(bench: &Bench, spec: impl Fn() -> RunSpec) -> Vec<Report> {
     (1..=12).map(|seed| bench.simulate(RunSpec { seed, keep_trace: true, ..spec() })).collect()
 }
 
-/// How many runs had somebody become a member who then entered.
+/// How many runs had everybody who became a member enter afterwards, and somebody become one.
 fn joined(reports: &[Report]) -> usize {
-    let is_joined = |event: &hallpass_sim::trace::Event| matches!(event.what, hallpass_sim::trace::What::Joined);
-    let entered = |report: &&Report| {
+    let all_entered = |report: &&Report| {
         let Some(trace) = &report.trace else { return false };
-        let at = trace.events.iter().position(is_joined);
-        at.is_some_and(|at| {
-            let node = trace.events[at].node;
-            trace.events[at..]
-                .iter()
-                .any(|event| event.node == node && matches!(event.what, hallpass_sim::trace::What::Enter { .. }))
-        })
+        let mut newcomers = trace.events.iter().enumerate().filter(|(_, event)| event.what == What::Joined).peekable();
+        newcomers.peek().is_some()
+            && newcomers.all(|(at, newcomer)| {
+                trace.events[at..]
+                    .iter()
+                    .any(|event| event.node == newcomer.node && matches!(event.what, What::Enter { .. }))
+            })
     };
-    reports.iter().filter(entered).count()
+    reports.iter().filter(all_entered).count()
 }
 
 fn kind(report: &Report, name: &str) -> u64 {

@@ -40,7 +40,7 @@ pub struct Row {
 pub struct ClaimsSpec {
     /// Also what takes longer than two minutes.
     pub full: bool,
-    /// Only ids that start with this, such as `RA-14`.
+    /// Only this id, such as `RA-14`, or only this row, such as `RA-14/safe-3`.
     pub only: Option<String>,
     /// A bug to plant, for tests of the checks themselves.
     pub mutation: Option<Mutation>,

@@ -11,6 +11,8 @@ pub(super) struct Script {
     /// Everything up to the first command, word for word.
     pub(super) head: String,
     pub(super) commands: Vec<Command>,
+    /// Comments and empty lines after the last command.
+    pub(super) tail: String,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +40,7 @@ impl Script {
             fifo: false,
             head: String::new(),
             commands: Vec::new(),
+            tail: String::new(),
         };
         let mut lines = text.lines().enumerate().peekable();
         let mut before = String::new();
@@ -61,13 +64,16 @@ impl Script {
                 expected: Vec::new(),
             };
             if lines.next_if(|(_, line)| line.starts_with("----")).is_none() {
-                return command.fail("a line of dashes and the outcome must follow");
+                return command.fail(
+                    "neither a setting (title, protocol, nodes, order) nor a command with a line of dashes after it",
+                );
             }
             while let Some((_, line)) = lines.next_if(|(_, line)| !line.trim().is_empty()) {
                 command.expected.push(line.trim_end().to_owned());
             }
             script.commands.push(command);
         }
+        script.tail = before;
         script.check()?;
         Ok(script)
     }
@@ -119,6 +125,7 @@ impl Script {
                 text.push('\n');
             }
         }
+        text.push_str(&self.tail);
         text
     }
 }

@@ -21,9 +21,9 @@ impl Overtaking {
         self.entries
     }
 
-    /// The request that was issued then enters now.
-    pub fn on_enter(&mut self, node: NodeId, issued: u64) -> Option<Violation> {
-        let overtakes = self.entries - issued;
+    /// The request that was issued then enters now; its own node has entered so many times in between.
+    pub fn on_enter(&mut self, node: NodeId, issued: u64, own: u64) -> Option<Violation> {
+        let overtakes = self.entries - issued - own;
         self.entries += 1;
         self.worst = self.worst.max(overtakes);
         let bound = self.bound.filter(|bound| overtakes > *bound)?;
@@ -47,9 +47,9 @@ mod tests {
         let waits = oracle.on_request();
         for node in [2, 3] {
             let issued = oracle.on_request();
-            assert_eq!(oracle.on_enter(NodeId(node), issued), None);
+            assert_eq!(oracle.on_enter(NodeId(node), issued, 0), None);
         }
-        let violation = oracle.on_enter(NodeId(1), waits).unwrap();
+        let violation = oracle.on_enter(NodeId(1), waits, 0).unwrap();
         assert_eq!(violation.to_string(), "overtaking: node 1 was overtaken 2 times, at most 1 are allowed");
         assert_eq!(oracle.worst(), 2);
     }

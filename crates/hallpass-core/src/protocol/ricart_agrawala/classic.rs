@@ -163,16 +163,16 @@ impl Protocol for Classic {
 
     fn parse(options: &Options) -> Result<ClassicRules, OptionError> {
         let mut parsed = options.read("ricart-agrawala membership=classic");
-        for (key, why) in [
-            ("reply", "a dead node's silence would be its permission (T10)"),
-            ("numbers", "residues need fixed membership (T4)"),
-            ("request", "REQUESTs go to the nodes on the list, which a broadcast does not know"),
-            ("release", "REPLYs go to the nodes on the list, which a broadcast does not know"),
-            ("clock", "its numbers are the paper's"),
-            ("medium", "its numbers are the paper's"),
-            ("hold-back", "a REQUEST that is put off looks like a node that is dead (T14)"),
+        for (key, default, why) in [
+            ("reply", "explicit", "a dead node's silence would be its permission (T10)"),
+            ("numbers", "unbounded", "residues need fixed membership (T4)"),
+            ("request", "unicast", "REQUESTs go to the nodes on the list, which a broadcast does not know"),
+            ("release", "unicast", "REPLYs go to the nodes on the list, which a broadcast does not know"),
+            ("clock", "sequence", "its numbers are the paper's"),
+            ("medium", "unordered", "its numbers are the paper's"),
+            ("hold-back", "", "a REQUEST that is put off looks like a node that is dead (T14)"),
         ] {
-            if parsed.is_given(key) {
+            if parsed.text(key).is_some_and(|value| value != default) {
                 return refuse(format!("membership=classic cannot be combined with {key}: {why}"));
             }
         }
@@ -204,7 +204,7 @@ impl Protocol for Classic {
                 below.set(key, value)?;
             }
         }
-        if way == Way::Risen && parsed.is_given("increment") {
+        if way == Way::Risen && options.get("increment").is_some_and(|increment| increment != "unit") {
             return refuse("hsn=risen counts on numbers that rise by one a request (T14): drop increment");
         }
         parsed.finish()?;
@@ -217,6 +217,15 @@ impl Protocol for Classic {
             delay_bound: Some("membership=classic"),
             fifo: (rules.way == Way::Fourth).then_some("hsn=fourth"),
             membership: true,
+            unexplorable: match rules.way {
+                Way::Quiet => Some(
+                    "hsn=quiet needs a bound on sections, and in an exploration they may last for ever; use lab run",
+                ),
+                Way::Each | Way::Risen | Way::Fourth => {
+                    Some("this hsn waits for REQUESTs that nobody owes a newcomer in an exploration; use lab run")
+                }
+                Way::Sponsor | Way::Ask => None,
+            },
             ..Needs::default()
         }
     }
@@ -511,6 +520,9 @@ impl Classic {
     }
 
     fn on_restart_yourself(&mut self, out: &mut Out) {
+        if matches!(self.standing, Standing::Learning { .. }) {
+            return out.push(Effect::Restart);
+        }
         if self.standing != Standing::Member {
             return;
         }

@@ -176,6 +176,9 @@ impl RicartAgrawala {
     /// they never count for the next one.
     fn on_release(&mut self, out: &mut Out) {
         let Some(request) = self.request.take() else { return };
+        // Nobody is awaited any more: states that differ only in what is over are one.
+        self.awaiting.fill(0);
+        self.deferring.fill(0);
         if self.rules().implicit && !request.inside {
             out.push(Effect::CancelTimer(RaTimer::RoundTrip));
         }

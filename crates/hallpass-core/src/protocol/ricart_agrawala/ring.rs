@@ -88,6 +88,7 @@ impl Protocol for Ring {
     fn parse(options: &Options) -> Result<RingRules, OptionError> {
         let mut parsed = options.read("ricart-agrawala-ring");
         let annotate = parsed.choice("ring", &[("echo", false), ("annotate", true)])?;
+        parsed.choice("membership", &[("static", ())])?;
         let printed = Printed::read(&mut parsed, &["T11"])?;
         if printed.has(11) && !annotate {
             return super::rules::refuse("as-printed=T11 is about REPLYs, which only ring=annotate sends");

@@ -242,6 +242,10 @@ impl Rules {
 
 fn each_node(parsed: &mut Parsed<'_>, key: &'static str) -> Result<Vec<(NodeId, u64)>, OptionError> {
     let values = parsed.number_each_node(key)?.unwrap_or_default();
+    // Steps add up and stamps are multiplied: far beyond any use, and far from overflowing.
+    if let Some(value) = values.iter().find(|value| **value > 1 << 20) {
+        return refuse(format!("option {key}: {value} is more than 1048576"));
+    }
     if key == "priorities" && values.contains(&0) {
         return refuse("priorities are step sizes, 1 the most urgent; 0 would repeat numbers");
     }

@@ -61,6 +61,7 @@ impl Protocol for Sequenced {
     fn parse(options: &Options) -> Result<(), OptionError> {
         let mut parsed = options.read("ricart-agrawala medium=sequenced");
         parsed.choice("request", &[("broadcast", ())])?;
+        parsed.choice("membership", &[("static", ())])?;
         parsed.finish()
     }
 
