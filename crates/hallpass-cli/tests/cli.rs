@@ -93,7 +93,7 @@ fn what_cannot_be_parsed_is_one_line() {
     refused("bogus", "hallpass");
     refused("lab", "hallpass lab");
     refused("lab bogus", "hallpass lab");
-    refused("lab sweep", "hallpass lab");
+    refused("lab serve", "hallpass lab");
     let missing = refused("lab run", "hallpass lab run");
     assert!(missing.contains("--protocol"), "{missing}");
     let unknown = refused(&format!("{RUN} --ordr fifo"), "hallpass lab run");

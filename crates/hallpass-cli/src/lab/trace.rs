@@ -14,7 +14,7 @@ pub(super) fn run(args: &TraceArgs) -> Result<Outcome, Fault> {
     let format = if args.json { Format::Json } else { args.format };
     let (text, outcome) = match (args.list, &args.scenario, &args.protocol) {
         (true, ..) => (list(format), Outcome::Fine),
-        (_, Some(name), _) => (played(name, format)?, Outcome::Fine),
+        (_, Some(name), _) => played(name, format)?,
         (_, _, Some(protocol)) => simulated(protocol, args, format)?,
         _ => {
             return Err(Fault::Usage(
@@ -49,20 +49,26 @@ fn simulated(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String
 }
 
 /// Plays a shipped scenario or a file's, and draws it.
-fn played(name: &str, format: Format) -> Result<String, Fault> {
+fn played(name: &str, format: Format) -> Result<(String, Outcome), Fault> {
     let played = play(name)?;
-    if let Some(step) = played.first_difference() {
-        terminal::warn(&difference(step));
+    let outcome = match played.first_difference() {
+        Some(step) => {
+            terminal::warn(&difference(step));
+            Outcome::Violated
+        }
+        None => Outcome::Fine,
+    };
+    // Scenarios that only explore or simulate take no steps of their own: what they tell is read, not drawn, but for a
+    // violation that they found.
+    if format == Format::Text && !played.has_steps {
+        return Ok((told(&played), outcome));
     }
-    if !played.trace.events.is_empty() {
-        return Ok(render(&played.trace, format));
+    if played.trace.events.is_empty() {
+        terminal::warn(
+            "the scenario takes no step of its own, so the picture is empty; --format text tells what it found",
+        );
     }
-    // Scenarios that only explore or simulate take no steps of their own. What they tell can be read, not drawn.
-    if format == Format::Text {
-        return Ok(told(&played));
-    }
-    terminal::warn("the scenario takes no step of its own, so the picture is empty; --format text tells what it found");
-    Ok(render(&played.trace, format))
+    Ok((render(&played.trace, format), outcome))
 }
 
 fn play(name: &str) -> Result<Played, Fault> {

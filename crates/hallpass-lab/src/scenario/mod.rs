@@ -67,8 +67,10 @@ shipped![
 pub struct Played {
     /// For each command, its line number, what was expected and what came.
     pub steps: Vec<Outcome>,
-    /// Everything that happened in the steps, to draw.
+    /// Everything that happened in the steps, to draw; without steps, the first violation that an exploration found.
     pub trace: Trace,
+    /// It takes steps of its own, and not only explores or simulates.
+    pub has_steps: bool,
     /// The file with what came in place of what was expected.
     pub rewritten: String,
 }

@@ -72,7 +72,8 @@ impl Visitor for Player<'_> {
         nodes.sort_unstable();
         nodes.dedup();
         let trace = Trace { title: script.title.clone(), nodes, scale: Scale::Steps, events: table.events };
-        Ok(Played { steps, trace, rewritten: script.rewrite(&outcomes) })
+        let has_steps = table.time > 0;
+        Ok(Played { steps, trace, has_steps, rewritten: script.rewrite(&outcomes) })
     }
 }
 
@@ -246,7 +247,7 @@ impl<P: Protocol> Table<'_, P> {
                 None => vec![format!("incomplete after {} states", report.states)],
                 Some(found) => {
                     // A scenario without steps of its own is drawn as the first violation it finds.
-                    if self.events.is_empty() {
+                    if self.time == 0 && self.events.is_empty() {
                         self.events.clone_from(&found.trace.events);
                     }
                     let story = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
