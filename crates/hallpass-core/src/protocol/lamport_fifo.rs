@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::{Fence, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -31,8 +31,9 @@ pub struct LamportFifo {
     request: Option<(u64, bool)>,
     /// The 'request queue', the earliest first.
     queue: Vec<(u64, NodeId)>,
-    /// The stamp of the latest message from each peer, but for REPLYs to requests that were given up.
-    heard: Vec<u64>,
+    /// Positions in `peers` from which a message stamped later than the local request has come since it was made. What came
+    /// before says nothing: a new request is later than all of it.
+    heard: NodeSet,
     /// The time of the latest REQUEST from each peer: one that comes twice is not put on the queue again.
     latest: Vec<u64>,
     /// The count of the largest fence known.
@@ -107,7 +108,7 @@ impl Protocol for LamportFifo {
             clock: 0,
             request: setup.seat.held_by(setup.me).map(|_| (0, true)),
             queue,
-            heard: vec![0; peers.len()],
+            heard: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
             fence: setup.seat.fence.count(),
@@ -132,6 +133,13 @@ impl Protocol for LamportFifo {
     /// The clock and what was heard must be remembered once there is any.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.queue.is_empty() && self.clock == 0
+    }
+
+    /// A REPLY to a request that is over. Clocks only rise, so it stays so.
+    fn is_moot(&self, _: NodeId, message: &LamportFifoMessage) -> bool {
+        let LamportFifoMessage::Reply { answers, clock } = *message else { return false };
+        let waited_for = self.request == Some((answers, false));
+        answers <= self.clock && clock <= self.clock && !waited_for
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -159,6 +167,7 @@ impl LamportFifo {
     /// Rule 3, or a caller gives up.
     fn on_release(&mut self, out: &mut Out) {
         let Some((time, _)) = self.request.take() else { return };
+        self.heard = NodeSet::new();
         self.dequeue(time, self.me);
         if !self.peers.is_empty() {
             let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fence };
@@ -168,11 +177,13 @@ impl LamportFifo {
 
     fn on_message(&mut self, from: usize, message: LamportFifoMessage, out: &mut Out) {
         let (stamp, node) = (message.stamp(), self.peers[from]);
-        let is_late = matches!(message, LamportFifoMessage::Reply { answers, .. } if self.request_number() != Some(answers));
-        if !is_late {
-            self.heard[from] = self.heard[from].max(stamp);
-        }
         self.clock = self.clock.max(stamp);
+        if let Some((time, false)) = self.request {
+            let is_late = matches!(message, LamportFifoMessage::Reply { answers, .. } if answers != time);
+            if (stamp, node) > (time, self.me) && !is_late {
+                self.heard.insert(from);
+            }
+        }
         match message {
             // Rule 2.
             LamportFifoMessage::Request { time } if time > self.latest[from] => {
@@ -194,13 +205,13 @@ impl LamportFifo {
     /// Rule 5.
     fn enter_if_first(&mut self, out: &mut Out) {
         let Some((time, false)) = self.request else { return };
-        let ours = (time, self.me);
-        let first = self.queue.first() == Some(&ours);
-        let heard_all = self.peers.iter().zip(&self.heard).all(|(node, stamp)| (*stamp, *node) > ours);
+        let first = self.queue.first() == Some(&(time, self.me));
+        let heard_all = self.heard.len() == self.peers.len();
         // At its very end a fence refuses; it never wraps.
         let fence = Fence::compose(self.epoch, self.fence + 1).filter(|_| first && heard_all);
         if let Some(fence) = fence {
             self.fence += 1;
+            self.heard = NodeSet::new();
             self.request = Some((time, true));
             out.push(Effect::Enter { fence });
         }
