@@ -123,8 +123,7 @@ impl Protocol for Central {
 
     fn parse(options: &Options) -> Result<CentralRules, OptionError> {
         let mut parsed = options.read("central");
-        let policies =
-            [("fifo", Policy::Fifo), ("round-robin", Policy::RoundRobin), ("lowest-id", Policy::LowestId)];
+        let policies = [("fifo", Policy::Fifo), ("round-robin", Policy::RoundRobin), ("lowest-id", Policy::LowestId)];
         let queue = parsed.choice("queue", &policies)?;
         let forgets_holder = !parsed.as_printed(&["T22"])?.is_empty();
         parsed.finish()?;
@@ -253,7 +252,10 @@ impl Server {
             // As printed: 'if empty(Q): Send (Grant) to i'.
             let free = self.queue.is_empty();
             self.queue.push((from, number));
-            return if free { self.grant_next(out) } else {};
+            return if free {
+                self.grant_next(out)
+            } else {
+            };
         }
         self.forget(from, number);
         self.queue.push((from, number));

@@ -179,7 +179,8 @@ impl Protocol for Lamport {
         match *message {
             LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fence,
             LamportMessage::Reply { answers, clock } => {
-                let over = answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
+                let over =
+                    answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
                 over && clock <= self.clock
             }
             LamportMessage::Release { time, clock, fence } => {
@@ -264,7 +265,8 @@ impl Lamport {
         }
         self.latest[from] = time;
         let node = self.peers[from];
-        if !self.rules.pops_top {
+        let printed = self.rules.pops_top || self.rules.careless;
+        if !printed {
             self.queue.retain(|(_, other)| *other != node);
         }
         self.enqueue(time, node);
@@ -273,8 +275,10 @@ impl Lamport {
         } else {
             self.send_reply(from, out);
         }
-        // An earlier request of this peer may have stood in front of ours, and is over.
-        self.check(out);
+        // An earlier request of this peer may have stood in front of ours, and is over. As printed it stays there.
+        if !printed {
+            self.check(out);
+        }
     }
 
     /// 'else if m == (Reply, j)'.
@@ -294,11 +298,13 @@ impl Lamport {
         let node = self.peers[from];
         if self.rules.pops_top {
             self.pop_top();
-        } else if time >= self.latest[from] {
-            self.queue.retain(|(_, other)| *other != node);
+        } else {
+            self.queue.retain(|(known, other)| *other != node || *known > time);
+        }
+        if time >= self.latest[from] {
+            self.latest[from] = time;
             self.deferred.remove(from);
         }
-        self.latest[from] = self.latest[from].max(time);
         self.check(out);
     }
 

@@ -87,7 +87,11 @@ fn a_request_given_up_leaves_nothing_behind() {
     assert_eq!(net.deliver(2, 1), NOTHING);
     assert_eq!(net.cancel(1), ["RELEASE(1) to all", "REPLY(1) to 2"], "who was deferred is answered");
     assert_eq!(net.deliver_text("RELEASE(1)", 1, 2), NOTHING);
-    assert_eq!(net.deliver_text("REQUEST(1)", 1, 2), NOTHING, "withdrawn before it came: no REPLY, no entry in the queue");
+    assert_eq!(
+        net.deliver_text("REQUEST(1)", 1, 2),
+        NOTHING,
+        "withdrawn before it came: no REPLY, no entry in the queue"
+    );
     net.settle();
     assert_eq!(net.inside(), [2]);
     // A REPLY to a request that was given up says nothing about the next one.
@@ -144,7 +148,11 @@ fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
     assert_eq!(net.receive(3, 2, LamportMessage::Request { time: u64::MAX, fence: 0 }), NOTHING);
     assert_eq!(net.receive(3, 2, LamportMessage::Release { time: u64::MAX, clock: 0, fence: 0 }), NOTHING);
     assert_eq!(net.deliver(2, 1), NOTHING);
-    assert_eq!(net.receive(2, 1, LamportMessage::Reply { answers: 1, clock: 1 }), NOTHING, "the same node, not a second");
+    assert_eq!(
+        net.receive(2, 1, LamportMessage::Reply { answers: 1, clock: 1 }),
+        NOTHING,
+        "the same node, not a second"
+    );
     net.settle();
     assert_eq!(net.inside(), [1]);
     net.release(1);

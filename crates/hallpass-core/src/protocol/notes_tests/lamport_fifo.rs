@@ -58,7 +58,11 @@ fn a_request_given_up_is_released() {
     }
     net.deliver(3, 1);
     net.deliver(3, 1);
-    assert_eq!(net.deliver(2, 1), NOTHING, "stamped 2 by node 2, and so later than (2, 1), but for the request before it");
+    assert_eq!(
+        net.deliver(2, 1),
+        NOTHING,
+        "stamped 2 by node 2, and so later than (2, 1), but for the request before it"
+    );
     net.settle();
     assert_eq!(net.inside(), [1]);
 }

@@ -30,7 +30,8 @@ impl<P: Protocol> Net<P> {
         let view = View::new(members.into_iter().map(NodeId));
         let options = parse::<P>(words).unwrap();
         let server = P::needs(&options).server.then_some(NodeId::SERVER);
-        let start = |me| P::new(&Setup { me, view: &view, seat, incarnation: 0, bounds: Bounds::NONE, options: &options });
+        let start =
+            |me| P::new(&Setup { me, view: &view, seat, incarnation: 0, bounds: Bounds::NONE, options: &options });
         let nodes = view.members().iter().copied().chain(server).map(|me| (me.0, start(me))).collect();
         let inside = seat.holders.iter().map(|node| node.0).collect();
         Self { nodes, view, flying: Vec::new(), inside, fences: Vec::new() }
