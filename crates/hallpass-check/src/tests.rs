@@ -1,5 +1,9 @@
 use hallpass_core::NodeId;
+use hallpass_core::protocol::central::Central;
+use hallpass_core::protocol::lamport::Lamport;
+use hallpass_core::protocol::lamport_fifo::LamportFifo;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
 use hallpass_sim::{Limits, Order, Rig};
 
@@ -59,11 +63,34 @@ fn every_machine_holds_with_two_nodes() {
 }
 
 #[test]
+fn the_schemes_of_the_notes_hold_with_two_and_three_nodes() {
+    let (any, once) = (Limits { cancels: None, ..WRITERS }, Limits { entries: Some(1), cancels: Some(1), ..WRITERS });
+    for order in [Order::Any, Order::Fifo] {
+        for queue in ["queue=fifo", "queue=round-robin", "queue=lowest-id"] {
+            clean::<Central>(2, queue, order, any);
+            clean::<Central>(3, queue, order, once);
+        }
+        clean::<Lamport>(2, "", order, any);
+        clean::<Lamport>(3, "", order, once);
+        clean::<TokenRing>(2, "", order, any);
+        clean::<TokenRing>(3, "", order, once);
+        clean::<TokenRing>(4, "", order, Limits { entries: Some(1), ..WRITERS });
+    }
+    clean::<LamportFifo>(2, "", Order::Fifo, any);
+    clean::<LamportFifo>(3, "", Order::Fifo, once);
+}
+
+#[test]
 fn messages_may_come_twice() {
     let twice = Limits { duplicates: 2, ..WRITERS };
     clean::<RicartAgrawala>(2, "", Order::Any, twice);
     clean::<Ring>(2, "ring=annotate", Order::Any, twice);
     clean::<Ring>(2, "ring=echo", Order::Any, twice);
+    clean::<Central>(2, "", Order::Any, twice);
+    clean::<Lamport>(2, "", Order::Any, twice);
+    clean::<LamportFifo>(2, "", Order::Fifo, twice);
+    clean::<TokenRing>(2, "", Order::Any, twice);
+    clean::<TokenRing>(3, "", Order::Any, Limits { entries: Some(1), ..twice });
     clean::<Classic>(2, "", Order::Any, Limits { entries: Some(1), ..twice });
 }
 

@@ -28,6 +28,13 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("RA-22", Mutation::Swallow("LEAVE_ACK")),
     ("RA-23", Mutation::Deaf("YES_I_AM_HERE")),
     ("RA-24", Mutation::NeverDefer),
+    ("CMU-1", Mutation::SendTwice),
+    ("CMU-2", Mutation::NeverDefer),
+    ("CMU-3", Mutation::NeverDefer),
+    ("CMU-4", Mutation::NeverDefer),
+    ("CMU-5", Mutation::Deaf("RELEASE")),
+    ("CMU-6", Mutation::Swallow("REQUEST")),
+    ("CMU-7", Mutation::StuckFence),
 ];
 
 #[test]
@@ -45,6 +52,7 @@ fn a_planted_bug_turns_each_claim() {
 #[test]
 fn every_id_has_a_planted_bug() {
     let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
-    let expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    expected.extend((1..=7).map(|n| format!("CMU-{n}")));
     assert_eq!(ids, expected);
 }

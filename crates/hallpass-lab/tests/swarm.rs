@@ -7,35 +7,53 @@ use hallpass_sim::{Order, Rng};
 fn draw(seed: u64) -> RunSpec {
     let mut rng = Rng::new(seed);
     let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
-    let (protocol, options): (&str, String) =
-        match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic"]).as_str() {
-            "plain" => (
-                "ricart-agrawala",
-                pick(&[
-                    "",
-                    "reply-number=false",
-                    "request=broadcast",
-                    "request=broadcast release=broadcast",
-                    "increment=random:9",
-                    "clock=lamport",
-                ]),
+    let (protocol, options): (&str, String) = match pick(&[
+        "plain",
+        "plain",
+        "implicit",
+        "ring",
+        "medium",
+        "modulo",
+        "classic",
+        "classic",
+        "central",
+        "lamport",
+        "lamport-fifo",
+        "token-ring",
+    ])
+    .as_str()
+    {
+        "central" => ("central", pick(&["queue=fifo", "queue=round-robin", "queue=lowest-id"])),
+        "lamport" => ("lamport", String::new()),
+        "lamport-fifo" => ("lamport-fifo", String::new()),
+        "token-ring" => ("token-ring", String::new()),
+        "plain" => (
+            "ricart-agrawala",
+            pick(&[
+                "",
+                "reply-number=false",
+                "request=broadcast",
+                "request=broadcast release=broadcast",
+                "increment=random:9",
+                "clock=lamport",
+            ]),
+        ),
+        "implicit" => (
+            "ricart-agrawala",
+            pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"]),
+        ),
+        "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
+        "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
+        "modulo" => ("ricart-agrawala", "modulo".to_owned()),
+        _ => (
+            "ricart-agrawala",
+            format!(
+                "membership=classic {} {}",
+                pick(&["", "hsn=ask", "hsn=each", "hsn=quiet"]),
+                pick(&["", "insert=broadcast"])
             ),
-            "implicit" => (
-                "ricart-agrawala",
-                pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"]),
-            ),
-            "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
-            "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
-            "modulo" => ("ricart-agrawala", "modulo".to_owned()),
-            _ => (
-                "ricart-agrawala",
-                format!(
-                    "membership=classic {} {}",
-                    pick(&["", "hsn=ask", "hsn=each", "hsn=quiet"]),
-                    pick(&["", "insert=broadcast"])
-                ),
-            ),
-        };
+        ),
+    };
     let classic = options.contains("classic");
     let exact = options.contains("implicit") || options.contains("sequenced") || options == "modulo";
     let faults = match (classic, exact) {
@@ -55,7 +73,8 @@ fn draw(seed: u64) -> RunSpec {
     let load = pick(&["saturated", "saturated", "light", "0.3", "2", "hotspot:0.8"]);
     let latency = pick(&["1ms", "200us..3ms", "900us..1100us", "links:1-2=9ms,else=1ms"]);
     let hold = pick(&["0ns", "100us", "1ms", "7ms"]);
-    let order = if pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
+    let order =
+        if protocol == "lamport-fifo" || pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
     let readers = if options == "modulo" { 0.0 } else { pick(&["0", "0", "0.5", "0.95"]).parse().unwrap() };
     let nodes = if classic { 3 + rng.below(5) } else { 1 + rng.below(12) } as u32;
     let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1));

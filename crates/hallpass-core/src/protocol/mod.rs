@@ -2,11 +2,17 @@
 //!
 //! One instance is one lock on one node within one view. Each algorithm is one file, to be laid beside its paper.
 
+pub mod central;
 mod constant;
+pub mod lamport;
+pub mod lamport_fifo;
 mod mutant;
+#[cfg(test)]
+mod notes_tests;
 mod options;
 pub mod ricart_agrawala;
 mod roster;
+pub mod token_ring;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;

@@ -37,7 +37,10 @@ macro_rules! shipped {
 }
 
 shipped![
+    "central-withdrawal",
     "cmu-example",
+    "lamport-cases",
+    "lamport-fifo-order",
     "ricart-agrawala-decision-table",
     "ricart-agrawala-figure-1",
     "ricart-agrawala-footnote-2",
@@ -60,6 +63,12 @@ shipped![
     "trap-12-readers-and-writers",
     "trap-13-first-come",
     "trap-14-delayed-handling",
+    "token-ring-busy-cycle",
+    "token-ring-wake",
+    "trap-22-forgotten-holder",
+    "trap-23-pop-top",
+    "trap-24-check",
+    "trap-25-idle-token",
 ];
 
 /// What became of a scenario.

@@ -1,0 +1,371 @@
+//! Scheme 1 of Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012): a central mutex server.
+//!
+//! A process that wants in sends REQUEST to the server and waits for its GRANT; when it leaves it sends RELEASE. The server
+//! keeps a queue of the requests it has not granted yet. Three messages an entry, whatever the load; the server is the
+//! bottleneck, and the policy of its queue decides who is served when.
+//!
+//! Where this departs from the printed text:
+//!
+//! - **T22**: the printed server never notes down who holds the lock. It grants a REQUEST whenever the *queue* is empty, and so
+//!   a second time while the first is inside. Here it keeps the holder.
+//! - REQUEST, GRANT and RELEASE name the request they are about, so that one that comes late or twice does nothing.
+//! - A caller that gives up withdraws its request by a RELEASE. If a GRANT crosses it, the RELEASE frees what was granted.
+//! - A REQUEST also says that all earlier requests of its sender are over, in case it overtakes a RELEASE.
+//!
+//! The notes know no readers: shared requests are treated as exclusive ones. A member that is alone enters without a message.
+
+use std::fmt;
+
+use super::constant::Constant;
+use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::{Fence, NodeId, Setup};
+
+/// A member or the server: the same type, since a driver runs one protocol.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Central {
+    epoch: u64,
+    role: Role,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Role {
+    Member(Member),
+    Server(Server),
+}
+
+/// 'Operation on process i'.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Member {
+    /// No other member: nobody to be kept out.
+    alone: bool,
+    /// The number of the last request made; 0 before the first one.
+    number: u64,
+    phase: Phase,
+    /// Alone: the count of the largest fence given.
+    fence: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Idle,
+    Waiting,
+    Inside,
+}
+
+/// 'Operation at server'.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Server {
+    rules: Constant<CentralRules>,
+    members: Constant<Box<[NodeId]>>,
+    /// Whom it has granted and who has not released yet (T22): at most one, but for readers who sat there at the start.
+    holders: Vec<(NodeId, u64)>,
+    /// `Q`: requests that have not yet been granted, in the order of arrival; at most one a member.
+    queue: Vec<(NodeId, u64)>,
+    /// The highest request number heard of from each member: what comes later about an older one says nothing new.
+    latest: Box<[u64]>,
+    /// Round robin: who was granted last.
+    turn: NodeId,
+    /// The count of the largest fence given.
+    fence: u64,
+}
+
+/// The options of [`Central`].
+#[derive(Clone, Debug)]
+pub struct CentralRules {
+    queue: Policy,
+    forgets_holder: bool,
+}
+
+/// Which of the waiting requests is granted next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Policy {
+    /// The one that has waited longest at the server.
+    Fifo,
+    /// The next one around from the last that was granted.
+    RoundRobin,
+    /// The lowest member: 'processes 1 & 2 could keep making requests & thereby exclude process 3'.
+    LowestId,
+}
+
+/// What members and the server tell each other in [`Central`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CentralMessage {
+    /// To the server: I want in.
+    Request {
+        /// Which of its sender's requests it is.
+        number: u64,
+    },
+    /// From the server: you are in.
+    Grant {
+        /// The request that is granted; no other is.
+        number: u64,
+        /// The count of the entry's fence.
+        fence: u64,
+    },
+    /// To the server: I have left, or I no longer want in.
+    Release {
+        /// The request that is over.
+        number: u64,
+    },
+}
+
+/// [`Central`] sets no timers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CentralTimer {}
+
+type Out = Effects<CentralMessage, CentralTimer>;
+
+impl Protocol for Central {
+    type Message = CentralMessage;
+    type Timer = CentralTimer;
+    type Options = CentralRules;
+
+    fn parse(options: &Options) -> Result<CentralRules, OptionError> {
+        let mut parsed = options.read("central");
+        let policies = [("fifo", Policy::Fifo), ("round-robin", Policy::RoundRobin), ("lowest-id", Policy::LowestId)];
+        let queue = parsed.choice("queue", &policies)?;
+        let forgets_holder = !parsed.as_printed(&["T22"])?.is_empty();
+        parsed.finish()?;
+        Ok(CentralRules { queue, forgets_holder })
+    }
+
+    fn needs(_: &CentralRules) -> Needs {
+        Needs { server: true, ..Needs::default() }
+    }
+
+    fn new(setup: &Setup<'_, CentralRules>) -> Self {
+        let fence = setup.seat.fence.count();
+        let members = setup.view.members();
+        let role = if setup.me == NodeId::SERVER {
+            // Whoever sits inside at the start holds by request 0, which every member counts as made.
+            let holders = setup.seat.holders.iter().filter(|_| members.len() > 1).map(|node| (*node, 0));
+            Role::Server(Server {
+                rules: Constant::new(setup.options.clone()),
+                members: Constant::new(members.into()),
+                holders: holders.collect(),
+                queue: Vec::new(),
+                latest: vec![0; members.len()].into(),
+                turn: NodeId::SERVER,
+                fence,
+            })
+        } else {
+            let seated = setup.seat.held_by(setup.me).is_some();
+            let phase = if seated { Phase::Inside } else { Phase::Idle };
+            Role::Member(Member { alone: members.len() < 2, number: 0, phase, fence })
+        };
+        Self { epoch: setup.view.epoch(), role }
+    }
+
+    fn handle(&mut self, input: Input<CentralMessage, CentralTimer>, out: &mut Out) {
+        match (&mut self.role, input) {
+            (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(self.epoch, out),
+            (Role::Member(member), Input::Cancel | Input::Release) => member.on_release(out),
+            (Role::Member(member), Input::Deliver { from: NodeId::SERVER, message }) => {
+                if let CentralMessage::Grant { number, fence } = message {
+                    member.on_grant(number, Fence::compose(self.epoch, fence), out);
+                }
+            }
+            (Role::Server(server), Input::Deliver { from, message }) => match message {
+                CentralMessage::Request { number } => server.on_request(from, number, out),
+                CentralMessage::Release { number } => server.on_release(from, number, out),
+                CentralMessage::Grant { .. } => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// A member that has asked must remember its numbers, and the server what it has heard: the other side does.
+    fn is_idle(&self) -> bool {
+        match &self.role {
+            Role::Member(member) => member.phase == Phase::Idle && member.number == 0,
+            Role::Server(server) => server.holders.is_empty() && server.latest.iter().all(|number| *number == 0),
+        }
+    }
+
+    /// What is about a request that is over. Numbers only rise, so it stays so.
+    fn is_moot(&self, from: NodeId, message: &CentralMessage) -> bool {
+        match (&self.role, message) {
+            (Role::Member(member), CentralMessage::Grant { number, .. }) => {
+                *number <= member.number && !member.waits_for(*number)
+            }
+            (Role::Server(server), CentralMessage::Request { number }) => server.has_heard(from, *number),
+            (Role::Server(server), CentralMessage::Release { number }) => {
+                let about = |(node, known): &(NodeId, u64)| *node == from && known <= number;
+                let known = server.holders.iter().chain(&server.queue).any(about);
+                !server.rules.forgets_holder && server.has_heard(from, *number) && !known
+            }
+            _ => true,
+        }
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        match &self.role {
+            Role::Member(member) if member.phase != Phase::Idle => Some(member.number),
+            _ => None,
+        }
+    }
+}
+
+impl Member {
+    /// 'Send (Request, i) to manager'.
+    fn on_acquire(&mut self, epoch: u64, out: &mut Out) {
+        debug_assert!(self.phase == Phase::Idle, "the driver serialises local callers");
+        self.number += 1;
+        self.phase = Phase::Waiting;
+        if !self.alone {
+            return send(NodeId::SERVER, CentralMessage::Request { number: self.number }, out);
+        }
+        if let Some(fence) = Fence::compose(epoch, self.fence + 1) {
+            self.fence += 1;
+            self.on_grant(self.number, Some(fence), out);
+        }
+    }
+
+    /// 'Wait for reply'. A fence past its end refuses the entry.
+    fn on_grant(&mut self, number: u64, fence: Option<Fence>, out: &mut Out) {
+        if let (true, Some(fence)) = (self.waits_for(number), fence) {
+            self.phase = Phase::Inside;
+            out.push(Effect::Enter { fence });
+        }
+    }
+
+    /// 'Send (Release) to manager', whether this member was inside or only waited.
+    fn on_release(&mut self, out: &mut Out) {
+        let was = std::mem::replace(&mut self.phase, Phase::Idle);
+        if was != Phase::Idle && !self.alone {
+            send(NodeId::SERVER, CentralMessage::Release { number: self.number }, out);
+        }
+    }
+
+    fn waits_for(&self, number: u64) -> bool {
+        self.phase == Phase::Waiting && self.number == number
+    }
+}
+
+impl Server {
+    /// 'If m == (Request, i)'.
+    fn on_request(&mut self, from: NodeId, number: u64, out: &mut Out) {
+        let Some(at) = self.position(from).filter(|at| number > self.latest[*at]) else { return };
+        self.latest[at] = number;
+        if self.rules.forgets_holder {
+            // As printed: 'if empty(Q): Send (Grant) to i'.
+            let free = self.queue.is_empty();
+            self.queue.push((from, number));
+            return if free {
+                self.grant_next(out)
+            } else {
+            };
+        }
+        self.forget(from, number);
+        self.queue.push((from, number));
+        self.grant_next(out);
+    }
+
+    /// 'If m == (Release)', by whoever held the lock or only waited.
+    fn on_release(&mut self, from: NodeId, number: u64, out: &mut Out) {
+        let Some(at) = self.position(from) else { return };
+        self.latest[at] = self.latest[at].max(number);
+        self.forget(from, number);
+        self.grant_next(out);
+    }
+
+    /// The requests of a member up to this one are over, wherever they are.
+    fn forget(&mut self, node: NodeId, number: u64) {
+        let stays = |(other, known): &(NodeId, u64)| *other != node || *known > number;
+        self.holders.retain(stays);
+        self.queue.retain(stays);
+    }
+
+    /// 'Remove ID j from Q; Send (Grant) to j', if nobody holds the lock.
+    fn grant_next(&mut self, out: &mut Out) {
+        let Some(next) = self.next().filter(|_| self.holders.is_empty()) else { return };
+        if self.fence >= Fence::COUNT_MAX {
+            return; // At its very end a fence refuses; it never wraps.
+        }
+        self.fence += 1;
+        let (node, number) = self.queue.remove(next);
+        if !self.rules.forgets_holder {
+            self.holders.push((node, number));
+        }
+        if self.rules.queue == Policy::RoundRobin {
+            self.turn = node;
+        }
+        send(node, CentralMessage::Grant { number, fence: self.fence }, out);
+    }
+
+    /// The position in the queue of who comes next.
+    fn next(&self) -> Option<usize> {
+        let ids = self.queue.iter().enumerate().map(|(at, (node, _))| (*node, at));
+        match self.rules.queue {
+            Policy::Fifo => ids.map(|(_, at)| at).next(),
+            Policy::RoundRobin => ids.min_by_key(|(node, _)| (*node <= self.turn, *node)).map(|(_, at)| at),
+            Policy::LowestId => ids.min().map(|(_, at)| at),
+        }
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.members.binary_search(&node).ok()
+    }
+
+    fn has_heard(&self, node: NodeId, number: u64) -> bool {
+        self.position(node).is_none_or(|at| number <= self.latest[at])
+    }
+}
+
+fn send(to: NodeId, message: CentralMessage, out: &mut Out) {
+    out.push(Effect::Send { to, message });
+}
+
+impl Message for CentralMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Grant { .. } => "GRANT",
+            Self::Release { .. } => "RELEASE",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { number } => {
+                out.push(1);
+                put_number(out, *number);
+            }
+            Self::Grant { number, fence } => {
+                out.push(2);
+                put_numbers(out, [*number, *fence]);
+            }
+            Self::Release { number } => {
+                out.push(3);
+                put_number(out, *number);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { number: bytes.number()? },
+            2 => Self::Grant { number: bytes.number()?, fence: bytes.number()? },
+            3 => Self::Release { number: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn grant(&self) -> Option<Self> {
+        match self {
+            Self::Request { number } => Some(Self::Grant { number: *number, fence: 0 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CentralMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number } => write!(f, "REQUEST({number})"),
+            Self::Grant { number, .. } => write!(f, "GRANT({number})"),
+            Self::Release { number } => write!(f, "RELEASE({number})"),
+        }
+    }
+}

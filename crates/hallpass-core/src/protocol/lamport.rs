@@ -1,0 +1,409 @@
+//! Lamport's mutual exclusion (1978) as Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012) have
+//! it: without the assumption that links keep order.
+//!
+//! Every node keeps a replica of one queue of requests, ordered by timestamp. A node that wants in sends REQUEST(T) to all
+//! others and enters once each has sent a REPLY and its own request is at the head of its queue; when it leaves, it sends
+//! RELEASE to all. 3(N-1) messages an entry.
+//!
+//! A REPLY from y tells x that x's queue holds every request of y with an earlier timestamp. So y replies at once if
+//!
+//! - A: it is not waiting, or
+//! - B: x has already replied to y's request, and so has it in its queue, or
+//! - C: y's own request is later than x's,
+//!
+//! and defers its REPLY otherwise, until x has replied to it: else x could 'jump the gun' while y's earlier REQUEST is still
+//! under way.
+//!
+//! Where this departs from the printed text:
+//!
+//! - **T23**: RELEASE(T) removes exactly the request it names. 'Pop top element' is right as long as every RELEASE follows an
+//!   entry, since entries come in the order of the queue; a caller that gives up releases from the middle, and a RELEASE that
+//!   comes twice pops two.
+//! - **T24**: a request asks Check() itself, or a node that is alone never enters; Check() asks for `waiting`, or a node that
+//!   is inside enters again; REPLY and RELEASE carry timestamps as REQUEST does.
+//! - REPLYs name the request they answer. A REQUEST also says that earlier requests of its sender are over, so that the queue
+//!   holds one request a node, in whatever order messages come.
+//! - The clock ticks at requests only, since only they are compared.
+//!
+//! The notes know no readers: shared requests are treated as exclusive ones. Fences: an entry takes the largest known plus one.
+//! That is heard in time, since a node enters only once it has heard the RELEASE, or a later REQUEST, of everyone who
+//! entered before: both carry it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::constant::Constant;
+use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use crate::wire::{DecodeError, Reader, put_numbers};
+use crate::{Fence, NodeId, NodeSet, Setup};
+
+/// One node's part of the algorithm.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lamport {
+    me: NodeId,
+    rules: Constant<LamportRules>,
+    /// `Ni`, in rising order.
+    peers: Arc<[NodeId]>,
+    /// `Ti()`: the highest time of any request known.
+    clock: u64,
+    phase: Phase,
+    /// `Tr`: the time of the pending local request.
+    time: u64,
+    /// `Q`, the earliest first. One entry a node.
+    queue: Vec<(u64, NodeId)>,
+    /// `R`: positions in `peers` that have replied to the pending request.
+    replied: NodeSet,
+    /// `D`: positions in `peers` whose request, their latest, waits for a deferred REPLY.
+    deferred: NodeSet,
+    /// The time of the latest request heard of from each peer, by REQUEST or by RELEASE. What is older is over.
+    latest: Vec<u64>,
+    /// The count of the largest fence known.
+    fence: u64,
+    epoch: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Idle,
+    Waiting,
+    Inside,
+}
+
+/// The options of [`Lamport`].
+#[derive(Clone, Debug)]
+pub struct LamportRules {
+    /// T23.
+    pops_top: bool,
+    /// T24.
+    careless: bool,
+}
+
+/// What nodes tell each other in [`Lamport`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LamportMessage {
+    /// I want in.
+    Request {
+        /// When, by its sender's clock: with the sender's id the place in every queue.
+        time: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+    /// You know of every request of mine that comes before yours.
+    Reply {
+        /// The time of the request it answers.
+        answers: u64,
+        /// Its sender's clock.
+        clock: u64,
+    },
+    /// I have left, or I no longer want in.
+    Release {
+        /// The time of the request that is over.
+        time: u64,
+        /// Its sender's clock.
+        clock: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+}
+
+/// [`Lamport`] sets no timers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LamportTimer {}
+
+type Out = Effects<LamportMessage, LamportTimer>;
+
+/// No clock stands higher, so that adding to one never overflows.
+const TIME_MAX: u64 = 1 << 62;
+
+impl Protocol for Lamport {
+    type Message = LamportMessage;
+    type Timer = LamportTimer;
+    type Options = LamportRules;
+
+    fn parse(options: &Options) -> Result<LamportRules, OptionError> {
+        let mut parsed = options.read("lamport");
+        let printed = parsed.as_printed(&["T23", "T24"])?;
+        parsed.finish()?;
+        Ok(LamportRules { pops_top: printed.contains(&"T23"), careless: printed.contains(&"T24") })
+    }
+
+    fn needs(_: &LamportRules) -> Needs {
+        Needs::default()
+    }
+
+    fn new(setup: &Setup<'_, LamportRules>) -> Self {
+        let peers = setup.view.others(setup.me);
+        // Time 0 comes before every request of this view, so all of them wait for whoever sits inside.
+        let mut queue: Vec<_> = setup.seat.holders.iter().map(|node| (0, *node)).collect();
+        queue.sort_unstable();
+        Self {
+            me: setup.me,
+            rules: Constant::new(setup.options.clone()),
+            clock: 0,
+            phase: if setup.seat.held_by(setup.me).is_some() { Phase::Inside } else { Phase::Idle },
+            time: 0,
+            queue,
+            replied: NodeSet::new(),
+            deferred: NodeSet::new(),
+            latest: vec![0; peers.len()],
+            peers,
+            fence: setup.seat.fence.count(),
+            epoch: setup.view.epoch(),
+        }
+    }
+
+    fn handle(&mut self, input: Input<LamportMessage, LamportTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { .. } => self.on_acquire(out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message } => {
+                if let Ok(from) = self.peers.binary_search(&from) {
+                    self.on_message(from, message, out);
+                }
+            }
+            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
+    /// Peers take a request for an old one unless the clock is remembered.
+    fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle && self.clock == 0 && self.queue.is_empty()
+    }
+
+    /// What is about a request that is over and says nothing new otherwise. Clocks and fences only rise, so it stays so.
+    fn is_moot(&self, from: NodeId, message: &LamportMessage) -> bool {
+        let Ok(at) = self.peers.binary_search(&from) else { return true };
+        if self.rules.pops_top || self.rules.careless {
+            return false;
+        }
+        match *message {
+            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fence,
+            LamportMessage::Reply { answers, clock } => {
+                let over =
+                    answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
+                over && clock <= self.clock
+            }
+            LamportMessage::Release { time, clock, fence } => {
+                let newer = (self.latest[at], self.peers[at]);
+                let over = time < newer.0 || (time == newer.0 && !self.queue.contains(&newer));
+                over && clock <= self.clock && fence <= self.fence
+            }
+        }
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        (self.phase != Phase::Idle).then_some(self.time)
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.clock
+    }
+}
+
+impl Lamport {
+    /// 'Request()'.
+    fn on_acquire(&mut self, out: &mut Out) {
+        debug_assert!(self.phase == Phase::Idle, "the driver serialises local callers");
+        self.clock += 1;
+        self.time = self.clock;
+        self.phase = Phase::Waiting;
+        self.enqueue(self.time, self.me);
+        if !self.peers.is_empty() {
+            out.push(Effect::Broadcast { message: LamportMessage::Request { time: self.time, fence: self.fence } });
+        }
+        if !self.rules.careless {
+            self.check(out);
+        }
+    }
+
+    /// 'Release()', or a caller gives up. Then nobody's REPLY is held back any longer: no request of ours is pending (A).
+    fn on_release(&mut self, out: &mut Out) {
+        if std::mem::replace(&mut self.phase, Phase::Idle) == Phase::Idle {
+            return;
+        }
+        if self.rules.pops_top {
+            self.pop_top();
+        } else {
+            self.queue.retain(|(_, node)| *node != self.me);
+        }
+        if !self.peers.is_empty() {
+            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fence };
+            out.push(Effect::Broadcast { message });
+        }
+        self.replied = NodeSet::new();
+        let deferred: Vec<usize> = self.deferred.iter().collect();
+        deferred.into_iter().for_each(|at| self.send_reply(at, out));
+    }
+
+    fn on_message(&mut self, from: usize, message: LamportMessage, out: &mut Out) {
+        match message {
+            // No group counts that far: whoever says so is broken, and believing it would break everybody.
+            LamportMessage::Request { time: mark, .. }
+            | LamportMessage::Reply { clock: mark, .. }
+            | LamportMessage::Release { clock: mark, .. }
+            | LamportMessage::Release { time: mark, .. }
+                if mark > TIME_MAX => {}
+            LamportMessage::Request { time, fence } => {
+                self.hear(time, fence);
+                self.on_request(from, time, out);
+            }
+            LamportMessage::Reply { answers, clock } => {
+                self.hear(clock, 0);
+                self.on_reply(from, answers, out);
+            }
+            LamportMessage::Release { time, clock, fence } => {
+                self.hear(clock, fence);
+                self.on_peer_release(from, time, out);
+            }
+        }
+    }
+
+    /// 'if m == (Request, j, T)'.
+    fn on_request(&mut self, from: usize, time: u64, out: &mut Out) {
+        if time <= self.latest[from] {
+            return; // It came before, or is over already.
+        }
+        self.latest[from] = time;
+        let node = self.peers[from];
+        let printed = self.rules.pops_top || self.rules.careless;
+        if !printed {
+            self.queue.retain(|(_, other)| *other != node);
+        }
+        self.enqueue(time, node);
+        if self.waits() && !self.replied.contains(from) && (self.time, self.me) < (time, node) {
+            self.deferred.insert(from);
+        } else {
+            self.send_reply(from, out);
+        }
+        // An earlier request of this peer may have stood in front of ours, and is over. As printed it stays there.
+        if !printed {
+            self.check(out);
+        }
+    }
+
+    /// 'else if m == (Reply, j)'.
+    fn on_reply(&mut self, from: usize, answers: u64, out: &mut Out) {
+        if self.phase == Phase::Idle || answers != self.time {
+            return; // It answers a request that was given up.
+        }
+        self.replied.insert(from);
+        if self.deferred.contains(from) {
+            self.send_reply(from, out);
+        }
+        self.check(out);
+    }
+
+    /// 'else if m == (Release)'.
+    fn on_peer_release(&mut self, from: usize, time: u64, out: &mut Out) {
+        let node = self.peers[from];
+        if self.rules.pops_top {
+            self.pop_top();
+        } else {
+            self.queue.retain(|(known, other)| *other != node || *known > time);
+        }
+        if time >= self.latest[from] {
+            self.latest[from] = time;
+            self.deferred.remove(from);
+        }
+        self.check(out);
+    }
+
+    /// 'Check to see if i is now enabled.'
+    fn check(&mut self, out: &mut Out) {
+        let first = self.queue.first() == Some(&(self.time, self.me));
+        let wants = self.waits() || (self.rules.careless && self.phase == Phase::Inside);
+        if !wants || !first || self.replied.len() < self.peers.len() {
+            return;
+        }
+        // At its very end a fence refuses; it never wraps.
+        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        self.fence += 1;
+        self.phase = Phase::Inside;
+        out.push(Effect::Enter { fence });
+    }
+
+    fn send_reply(&mut self, to: usize, out: &mut Out) {
+        self.deferred.remove(to);
+        let message = LamportMessage::Reply { answers: self.latest[to], clock: self.stamp() };
+        out.push(Effect::Send { to: self.peers[to], message });
+    }
+
+    fn hear(&mut self, clock: u64, fence: u64) {
+        self.clock = self.clock.max(clock);
+        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+    }
+
+    /// What REPLY and RELEASE are stamped with; as printed (T24), nothing.
+    fn stamp(&self) -> u64 {
+        if self.rules.careless { 0 } else { self.clock }
+    }
+
+    fn enqueue(&mut self, time: u64, node: NodeId) {
+        let at = self.queue.partition_point(|entry| *entry < (time, node));
+        self.queue.insert(at, (time, node));
+    }
+
+    /// As printed (T23).
+    fn pop_top(&mut self) {
+        if !self.queue.is_empty() {
+            self.queue.remove(0);
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+}
+
+impl Message for LamportMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+            Self::Release { .. } => "RELEASE",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { time, fence } => {
+                out.push(1);
+                put_numbers(out, [*time, *fence]);
+            }
+            Self::Reply { answers, clock } => {
+                out.push(2);
+                put_numbers(out, [*answers, *clock]);
+            }
+            Self::Release { time, clock, fence } => {
+                out.push(3);
+                put_numbers(out, [*time, *clock, *fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { time: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
+            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn grant(&self) -> Option<Self> {
+        match self {
+            Self::Request { time, .. } => Some(Self::Reply { answers: *time, clock: *time }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for LamportMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { time, .. } => write!(f, "REQUEST({time})"),
+            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
+            Self::Release { time, .. } => write!(f, "RELEASE({time})"),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The token ring of Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012).
+//!
+//! The nodes form a ring in the order of their ids. One token, the message OK, travels from each node to the next; whoever
+//! wants in waits for it, enters while it is there, and sends it on when it leaves.
+//!
+//! **T25**. As printed the token never rests: an idle ring sends messages for ever, `waiting` is never cleared, so that the
+//! next OK lets a caller in that is long gone, and the cost is not '0 to n-1' but 1 to n messages from one entry to the next
+//! of a busy ring: n when the same node asks again. Here the token parks where nobody further on is known to want it, and a
+//! node that asks wakes it:
+//!
+//! - REQUEST(i) goes around from its origin i, node by node, until it meets the token, or a node that has sent a REQUEST of its
+//!   own since the token last left it: on its way to that node the token passes i first.
+//! - OK then travels on until it has reached the farthest origin it knows of (`left`), serving every node that waits on
+//!   its way, and parks there.
+//!
+//! Both together are N messages where one node asks at a time, and none if the token is parked at the one who asks. Where
+//! everybody asks, an entry costs one OK and one REQUEST.
+//!
+//! How REQUESTs grow old: the token visits nodes one after the other, so its hop count tells where it is. Each node remembers
+//! the hop at which the token was last there (before the start as if it had come around), and a REQUEST carries that of its
+//! origin i. At a node d steps further on, the token's first visit after i is hop(i) + d, `due`. If the node's own last visit
+//! is later than that, the token has been at i since, and the REQUEST is done. If it is the same, the token is here or has gone on,
+//! and so does the REQUEST. If the node has not seen that visit yet, the token is on the link to it, overtaken by the
+//! REQUEST: the node keeps it until the token arrives.
+//!
+//! A token that does not come from the neighbour with exactly the next hop is no token: one sent twice stays one. A caller that
+//! gives up lets the token come and go. The notes know no readers: shared requests are treated as exclusive ones. The fence
+//! is a counter in the token, raised at every entry.
+
+use std::fmt;
+
+use super::constant::Constant;
+use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::{Fence, NodeId, Setup};
+
+/// One node on the ring.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TokenRing {
+    /// Its place on the ring.
+    place: u64,
+    ring: Constant<Circle>,
+    /// `havetoken`, with what it carries.
+    token: Option<Token>,
+    phase: Phase,
+    /// The token's hop count at its last visit here.
+    hop: u64,
+    /// This node has sent a REQUEST since then. It is never called back, so the token will come.
+    summoned: bool,
+    /// How far the token must go on from here when it arrives, for REQUESTs that have overtaken it; 0 if for none.
+    overtook: u64,
+}
+
+/// What is the same on every node.
+#[derive(Debug)]
+struct Circle {
+    rules: TokenRingRules,
+    members: Box<[NodeId]>,
+    /// Where the token is at the start.
+    start: u64,
+    /// Nobody enters before the token has this hop: it has then been at everyone who sat inside at the start.
+    opens: u64,
+    /// The count of the largest fence at the start.
+    fence: u64,
+    epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Token {
+    /// How many steps it has to go on from here, at the least.
+    left: u64,
+    /// The count of the largest fence given.
+    fence: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Idle,
+    Waiting,
+    Inside,
+}
+
+/// The options of [`TokenRing`].
+#[derive(Clone, Debug)]
+pub struct TokenRingRules {
+    /// The token never parks.
+    spins: bool,
+    /// T25: `waiting` is never cleared.
+    keeps_waiting: bool,
+}
+
+/// What nodes tell each other in [`TokenRing`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TokenRingMessage {
+    /// The token.
+    Ok {
+        /// How often it has been sent, counted on from the start.
+        hop: u64,
+        /// How many steps it has to go on from its receiver, at the least.
+        left: u64,
+        /// The count of the largest fence given.
+        fence: u64,
+    },
+    /// Somebody wants the token.
+    Request {
+        /// Who.
+        origin: NodeId,
+        /// The hop at which the token was last there.
+        hop: u64,
+    },
+}
+
+/// [`TokenRing`] sets no timers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TokenRingTimer {}
+
+type Out = Effects<TokenRingMessage, TokenRingTimer>;
+
+impl Protocol for TokenRing {
+    type Message = TokenRingMessage;
+    type Timer = TokenRingTimer;
+    type Options = TokenRingRules;
+
+    fn parse(options: &Options) -> Result<TokenRingRules, OptionError> {
+        let mut parsed = options.read("token-ring");
+        let spins = parsed.choice("idle", &[("park", false), ("spin", true)])?;
+        let keeps_waiting = !parsed.as_printed(&["T25"])?.is_empty();
+        parsed.finish()?;
+        Ok(TokenRingRules { spins, keeps_waiting })
+    }
+
+    fn needs(_: &TokenRingRules) -> Needs {
+        Needs::default()
+    }
+
+    fn new(setup: &Setup<'_, TokenRingRules>) -> Self {
+        let members: Box<[NodeId]> = setup.view.members().into();
+        let count = members.len() as u64;
+        let place_of = |node| members.binary_search(&node).map_or(0, |at| at as u64);
+        let start = setup.seat.holders.first().map_or(0, |node| place_of(*node));
+        let steps = |from: u64, to: u64| (to + count - from) % count;
+        // Several may sit inside if they are readers by a protocol that knows them: the token first goes round to them.
+        let farthest = setup.seat.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
+        let place = place_of(setup.me);
+        let fence = setup.seat.fence.count();
+        let seated = setup.seat.held_by(setup.me).is_some();
+        Self {
+            place,
+            token: (place == start).then_some(Token { left: farthest, fence }),
+            phase: if seated { Phase::Inside } else { Phase::Idle },
+            hop: count - steps(place, start),
+            summoned: false,
+            overtook: 0,
+            ring: Constant::new(Circle {
+                rules: setup.options.clone(),
+                members,
+                start,
+                opens: count + farthest,
+                fence,
+                epoch: setup.view.epoch(),
+            }),
+        }
+    }
+
+    fn handle(&mut self, input: Input<TokenRingMessage, TokenRingTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { .. } => self.on_acquire(out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message } if from == self.ring.previous(self.place) => match message {
+                TokenRingMessage::Ok { hop, left, fence } => self.on_ok(hop, left, fence, out),
+                TokenRingMessage::Request { origin, hop } => self.on_request(origin, hop, out),
+            },
+            Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
+    /// Once the token has been here or has left, that must be remembered, or there are two of them.
+    fn is_idle(&self) -> bool {
+        let ring = &self.ring;
+        let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.place == ring.start);
+        let unused = self.token.as_ref().is_none_or(|token| token.fence == ring.fence);
+        self.phase == Phase::Idle && !self.summoned && self.overtook == 0 && first && unused
+    }
+
+    /// What is about a visit of the token that is over. Hops only rise, so it stays so.
+    fn is_moot(&self, from: NodeId, message: &TokenRingMessage) -> bool {
+        if from != self.ring.previous(self.place) {
+            return true;
+        }
+        match *message {
+            TokenRingMessage::Ok { hop, .. } => hop <= self.hop,
+            TokenRingMessage::Request { origin, hop } => {
+                let steps = self.ring.steps_from(origin, self.place).filter(|steps| *steps > 0);
+                let due = steps.map_or(0, |steps| hop.saturating_add(steps));
+                due < self.hop || (due == self.hop && self.summoned)
+            }
+        }
+    }
+}
+
+impl TokenRing {
+    /// 'Request()'.
+    fn on_acquire(&mut self, out: &mut Out) {
+        debug_assert!(
+            self.phase == Phase::Idle || self.ring.rules.keeps_waiting,
+            "the driver serialises local callers"
+        );
+        self.phase = Phase::Waiting;
+        if self.token.is_some() {
+            return self.use_token(out);
+        }
+        // As printed nobody has to ask for a token that never rests. Its first step is left to us: an instance says nothing
+        // before it is told something.
+        let spinning = self.ring.rules.spins && self.hop > self.ring.members.len() as u64;
+        if !self.summoned && !spinning {
+            self.summoned = true;
+            self.send(TokenRingMessage::Request { origin: self.ring.members[self.place as usize], hop: self.hop }, out);
+        }
+    }
+
+    /// 'Release()', or a caller gives up.
+    fn on_release(&mut self, out: &mut Out) {
+        let was = std::mem::replace(&mut self.phase, Phase::Idle);
+        if was != Phase::Idle && self.ring.rules.keeps_waiting {
+            self.phase = Phase::Waiting;
+            return self.pass_on(true, out);
+        }
+        self.pass_on(self.ring.rules.spins, out);
+    }
+
+    /// 'When receive (OK)'.
+    fn on_ok(&mut self, hop: u64, left: u64, fence: u64, out: &mut Out) {
+        if hop != self.hop + self.ring.len() || self.token.is_some() {
+            return; // It has been here before.
+        }
+        self.hop = hop;
+        self.summoned = false;
+        let left = left.min(self.ring.len()).max(std::mem::take(&mut self.overtook));
+        self.token = Some(Token { left, fence: fence.min(Fence::COUNT_MAX) });
+        self.use_token(out);
+    }
+
+    fn on_request(&mut self, origin: NodeId, hop: u64, out: &mut Out) {
+        let Some(steps) = self.ring.steps_from(origin, self.place).filter(|steps| *steps > 0) else {
+            return; // Back home: the token is right behind it.
+        };
+        let back = self.ring.len() - steps;
+        let due = hop.saturating_add(steps);
+        match &mut self.token {
+            Some(token) if due == self.hop => {
+                token.left = token.left.max(back);
+                self.pass_on(false, out);
+            }
+            None if due == self.hop && !self.summoned => self.send(TokenRingMessage::Request { origin, hop }, out),
+            None if due == self.hop + self.ring.len() => self.overtook = self.overtook.max(back),
+            _ => {}
+        }
+    }
+
+    /// The token is here: whoever waits enters, else it goes on if it is wanted further on.
+    fn use_token(&mut self, out: &mut Out) {
+        let Some(token) = &mut self.token else { return };
+        if self.phase == Phase::Waiting && self.hop >= self.ring.opens {
+            // At its very end a fence refuses; it never wraps.
+            if let Some(fence) = Fence::compose(self.ring.epoch, token.fence + 1) {
+                token.fence += 1;
+                self.phase = Phase::Inside;
+                return out.push(Effect::Enter { fence });
+            }
+        } else if self.phase == Phase::Waiting {
+            token.left = self.ring.len(); // All the way round to here, once more.
+        }
+        self.pass_on(self.ring.rules.spins, out);
+    }
+
+    /// Sends the token to the next node if it is here, not in use, and has to go on.
+    fn pass_on(&mut self, always: bool, out: &mut Out) {
+        let Some(Token { left, fence }) = self.token.take() else { return };
+        if self.phase == Phase::Inside || self.ring.len() == 1 || (left == 0 && !always) {
+            self.token = Some(Token { left, fence });
+            return;
+        }
+        self.send(TokenRingMessage::Ok { hop: self.hop + 1, left: left.saturating_sub(1), fence }, out);
+    }
+
+    fn send(&self, message: TokenRingMessage, out: &mut Out) {
+        out.push(Effect::Send { to: self.ring.next(self.place), message });
+    }
+}
+
+impl Circle {
+    fn len(&self) -> u64 {
+        self.members.len() as u64
+    }
+
+    fn next(&self, place: u64) -> NodeId {
+        self.members[((place + 1) % self.len()) as usize]
+    }
+
+    fn previous(&self, place: u64) -> NodeId {
+        self.members[((place + self.len() - 1) % self.len()) as usize]
+    }
+
+    /// How many steps it is from a member to a place; none if it is no member.
+    fn steps_from(&self, origin: NodeId, place: u64) -> Option<u64> {
+        let from = self.members.binary_search(&origin).ok()? as u64;
+        Some((place + self.len() - from) % self.len())
+    }
+}
+
+impl Message for TokenRingMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Ok { .. } => "OK",
+            Self::Request { .. } => "REQUEST",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ok { hop, left, fence } => {
+                out.push(1);
+                put_numbers(out, [*hop, *left, *fence]);
+            }
+            Self::Request { origin, hop } => {
+                out.push(2);
+                put_number(out, origin.0.into());
+                put_number(out, *hop);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Ok { hop: bytes.number()?, left: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Request { origin: bytes.node()?, hop: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for TokenRingMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok { left: 0, .. } => f.write_str("OK"),
+            Self::Ok { left, .. } => write!(f, "OK({left} to go)"),
+            Self::Request { origin, .. } => write!(f, "REQUEST({origin})"),
+        }
+    }
+}
