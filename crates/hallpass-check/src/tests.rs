@@ -1,4 +1,5 @@
 use hallpass_core::NodeId;
+use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
 use hallpass_sim::{Limits, Order, Rig};
@@ -56,6 +57,17 @@ fn every_machine_holds_with_two_nodes() {
         clean::<Sequenced>(2, "", order, Limits { cancels: None, readers: true, ..WRITERS });
         clean::<Classic>(2, "", order, WRITERS);
     }
+}
+
+#[test]
+fn permissions_that_stay_hold() {
+    for order in [Order::Any, Order::Fifo] {
+        clean::<CarvalhoRoucairol>(2, "", order, Limits { cancels: None, readers: true, ..WRITERS });
+        clean::<CarvalhoRoucairol>(2, "cache-idle=1T", order, Limits { readers: true, ..WRITERS });
+        clean::<CarvalhoRoucairol>(3, "", order, Limits { entries: Some(1), cancels: None, ..WRITERS });
+        clean::<CarvalhoRoucairol>(3, "", order, Limits { entries: Some(1), readers: true, ..WRITERS });
+    }
+    clean::<CarvalhoRoucairol>(2, "", Order::Any, Limits { readers: true, duplicates: 1, ..WRITERS });
 }
 
 #[test]

@@ -28,6 +28,8 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("RA-22", Mutation::Swallow("LEAVE_ACK")),
     ("RA-23", Mutation::Deaf("YES_I_AM_HERE")),
     ("RA-24", Mutation::NeverDefer),
+    ("CR-1", Mutation::NeverDefer),
+    ("CR-2", Mutation::SendTwice),
 ];
 
 #[test]
@@ -45,6 +47,7 @@ fn a_planted_bug_turns_each_claim() {
 #[test]
 fn every_id_has_a_planted_bug() {
     let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
-    let expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    expected.extend((1..=2).map(|n| format!("CR-{n}")));
     assert_eq!(ids, expected);
 }

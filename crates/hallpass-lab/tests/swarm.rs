@@ -8,7 +8,9 @@ fn draw(seed: u64) -> RunSpec {
     let mut rng = Rng::new(seed);
     let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
     let (protocol, options): (&str, String) =
-        match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic"]).as_str() {
+        match pick(&["plain", "plain", "implicit", "ring", "medium", "modulo", "classic", "classic", "permissions"])
+            .as_str()
+        {
             "plain" => (
                 "ricart-agrawala",
                 pick(&[
@@ -25,6 +27,7 @@ fn draw(seed: u64) -> RunSpec {
                 pick(&["reply=implicit", "reply=implicit request=broadcast", "reply=implicit release=broadcast"]),
             ),
             "ring" => ("ricart-agrawala-ring", pick(&["ring=echo", "ring=annotate"])),
+            "permissions" => ("carvalho-roucairol", pick(&["", "", "cache-idle=3T"])),
             "medium" => ("ricart-agrawala", "medium=sequenced".to_owned()),
             "modulo" => ("ricart-agrawala", "modulo".to_owned()),
             _ => (

@@ -37,6 +37,8 @@ macro_rules! shipped {
 }
 
 shipped![
+    "carvalho-roucairol-readers",
+    "carvalho-roucairol-reentry",
     "cmu-example",
     "ricart-agrawala-decision-table",
     "ricart-agrawala-figure-1",
@@ -60,6 +62,8 @@ shipped![
     "trap-12-readers-and-writers",
     "trap-13-first-come",
     "trap-14-delayed-handling",
+    "trap-15-using",
+    "trap-16-atomic-entry",
 ];
 
 /// What became of a scenario.

@@ -122,11 +122,7 @@ impl Protocol for CarvalhoRoucairol {
         let cache_idle = parsed.duration("cache-idle")?;
         let printed = parsed.as_printed(&["T15", "T16"])?;
         parsed.finish()?;
-        Ok(CrRules {
-            cache_idle,
-            forgets_using: printed.contains(&"T15"),
-            enters_late: printed.contains(&"T16"),
-        })
+        Ok(CrRules { cache_idle, forgets_using: printed.contains(&"T15"), enters_late: printed.contains(&"T16") })
     }
 
     fn needs(_: &CrRules) -> Needs {
