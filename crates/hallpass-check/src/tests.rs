@@ -1,4 +1,5 @@
 use hallpass_core::NodeId;
+use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
 use hallpass_core::protocol::central::Central;
 use hallpass_core::protocol::lamport::Lamport;
 use hallpass_core::protocol::lamport_fifo::LamportFifo;
@@ -78,6 +79,17 @@ fn the_schemes_of_the_notes_hold_with_two_and_three_nodes() {
     }
     clean::<LamportFifo>(2, "", Order::Fifo, any);
     clean::<LamportFifo>(3, "", Order::Fifo, once);
+}
+
+#[test]
+fn permissions_that_stay_hold() {
+    for order in [Order::Any, Order::Fifo] {
+        clean::<CarvalhoRoucairol>(2, "", order, Limits { cancels: None, readers: true, ..WRITERS });
+        clean::<CarvalhoRoucairol>(2, "cache-idle=1T", order, Limits { readers: true, ..WRITERS });
+        clean::<CarvalhoRoucairol>(3, "", order, Limits { entries: Some(1), cancels: None, ..WRITERS });
+        clean::<CarvalhoRoucairol>(3, "", order, Limits { entries: Some(1), readers: true, ..WRITERS });
+    }
+    clean::<CarvalhoRoucairol>(2, "", Order::Any, Limits { readers: true, duplicates: 1, ..WRITERS });
 }
 
 #[test]

@@ -35,6 +35,8 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("CMU-5", Mutation::Deaf("RELEASE")),
     ("CMU-6", Mutation::Swallow("REQUEST")),
     ("CMU-7", Mutation::StuckFence),
+    ("CR-1", Mutation::NeverDefer),
+    ("CR-2", Mutation::SendTwice),
 ];
 
 #[test]
@@ -54,5 +56,6 @@ fn every_id_has_a_planted_bug() {
     let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
     let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
     expected.extend((1..=7).map(|n| format!("CMU-{n}")));
+    expected.extend((1..=2).map(|n| format!("CR-{n}")));
     assert_eq!(ids, expected);
 }

@@ -20,6 +20,7 @@ fn draw(seed: u64) -> RunSpec {
         "lamport",
         "lamport-fifo",
         "token-ring",
+        "permissions",
     ])
     .as_str()
     {
@@ -27,6 +28,7 @@ fn draw(seed: u64) -> RunSpec {
         "lamport" => ("lamport", String::new()),
         "lamport-fifo" => ("lamport-fifo", String::new()),
         "token-ring" => ("token-ring", String::new()),
+        "permissions" => ("carvalho-roucairol", pick(&["", "", "cache-idle=3T"])),
         "plain" => (
             "ricart-agrawala",
             pick(&[

@@ -2,6 +2,7 @@
 //!
 //! One instance is one lock on one node within one view. Each algorithm is one file, to be laid beside its paper.
 
+pub mod carvalho_roucairol;
 pub mod central;
 mod constant;
 pub mod lamport;

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::carvalho_roucairol::CarvalhoRoucairol;
 use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use super::{OptionError, Options, Protocol};
 
@@ -57,6 +58,8 @@ roster! {
     LamportFifo: super::lamport_fifo::LamportFifo = "lamport-fifo";
     /// The notes again: a token ring.
     TokenRing: super::token_ring::TokenRing = "token-ring";
+    /// Carvalho and Roucairol 1983: permissions that stay.
+    CarvalhoRoucairol: CarvalhoRoucairol = "carvalho-roucairol";
 }
 
 impl Kind {

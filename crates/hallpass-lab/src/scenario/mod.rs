@@ -38,6 +38,8 @@ macro_rules! shipped {
 
 shipped![
     "central-withdrawal",
+    "carvalho-roucairol-readers",
+    "carvalho-roucairol-reentry",
     "cmu-example",
     "lamport-cases",
     "lamport-fifo-order",
@@ -69,6 +71,8 @@ shipped![
     "trap-23-pop-top",
     "trap-24-check",
     "trap-25-idle-token",
+    "trap-15-using",
+    "trap-16-atomic-entry",
 ];
 
 /// What became of a scenario.

@@ -218,6 +218,9 @@ impl<P: Protocol> Table<'_, P> {
         spec.options.clone_from(&self.script.options);
         spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
         spec.mutation = self.mutation;
+        if self.mutation.is_some() {
+            spec.states_max = 400_000; // A planted bug can make the number of states explode.
+        }
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
                 return command.fail(format!("'{word}' is not key=value"));

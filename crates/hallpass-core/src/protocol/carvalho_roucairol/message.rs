@@ -1,0 +1,94 @@
+use std::fmt;
+
+use crate::protocol::{Message, Mode};
+use crate::wire::{DecodeError, Reader, put_numbers};
+
+/// One REQUEST, as it is sent and as its REPLY names it. Later ones of a node are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Asked {
+    /// The request's sequence number: its place in the order, with the node's id.
+    pub number: u64,
+    /// How often this node was asked again for the same request, because the permission went away before it was used.
+    pub round: u64,
+    /// What for.
+    pub mode: Mode,
+}
+
+/// What nodes tell each other in [`CarvalhoRoucairol`](super::CarvalhoRoucairol).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CrMessage {
+    /// I need your permission.
+    Request(Asked),
+    /// You have it, until I ask.
+    Reply {
+        /// The REQUEST it answers, and so the mode it is given for.
+        answers: Asked,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+}
+
+impl Message for CrMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request(asked) => put_asked(out, 1, asked),
+            Self::Reply { answers, fence } => {
+                put_asked(out, 3, answers);
+                put_numbers(out, [*fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = bytes.byte()?;
+        let mode = match kind {
+            1 | 3 => Mode::Exclusive,
+            2 | 4 => Mode::Shared,
+            _ => return Err(DecodeError::Unknown),
+        };
+        let asked = Asked { number: bytes.number()?, round: bytes.number()?, mode };
+        Ok(if kind <= 2 { Self::Request(asked) } else { Self::Reply { answers: asked, fence: bytes.number()? } })
+    }
+
+    fn grant(&self) -> Option<Self> {
+        match self {
+            Self::Request(asked) => Some(Self::Reply { answers: *asked, fence: 0 }),
+            Self::Reply { .. } => None,
+        }
+    }
+}
+
+/// The mode is part of the first byte: messages are small.
+fn put_asked(out: &mut Vec<u8>, kind: u8, asked: &Asked) {
+    out.push(kind + u8::from(asked.mode == Mode::Shared));
+    put_numbers(out, [asked.number, asked.round]);
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)?;
+        if self.round > 0 {
+            write!(f, ", again {}", self.round)?;
+        }
+        if self.mode == Mode::Shared {
+            f.write_str(", shared")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CrMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(asked) => write!(f, "REQUEST({asked})"),
+            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
+        }
+    }
+}

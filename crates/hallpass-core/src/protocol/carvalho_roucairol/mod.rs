@@ -1,0 +1,395 @@
+//! Carvalho and Roucairol, 'On Mutual Exclusion in Computer Networks', 1983: permissions that stay.
+//!
+//! Ricart and Agrawala's algorithm asks everybody each time. Here a REPLY is a permission that 'remains valid until *i* has
+//! decided to send a REPLY message to *j*': whoever has everybody's permission enters without a word, as often as it likes,
+//! until somebody asks for one back. Between 0 and 2(N-1) messages an entry; none at all for a node that uses the lock alone.
+//!
+//! # Where this departs from the printed text
+//!
+//! - T15: the listing interleaves two columns. `Reply_Deferred [i]` in RELEASE-RESOURCE means `[j]`, and process 2 calls
+//!   TREAT-REPLY-MESSAGE, not 'TREAT-RELEASE-MESSAGE'. The test on `Using` in TREAT-REQUEST-MESSAGE is what keeps a second node
+//!   out while the first is inside; `as-printed=T15` takes it away.
+//! - T16: 'the procedures are indivisible, except for the waitfor': the end of the waitfor and `Waiting := false; Using := true`
+//!   are one step here, the delivery of the last REPLY. `as-printed=T16` puts a gap between them.
+//! - T17: a node that keeps its permissions when it is removed or restarted enters, and nobody can object. An instance lives in
+//!   one view: with a new view or a new life comes a fresh one, without permissions. That is the view layer's promise.
+//! - T1: `Hgst_Sequence_Number` includes one's own numbers, so that a number never comes twice.
+//! - A REPLY names the request that it answers and is otherwise discarded, also as a permission: then the permission is nobody's,
+//!   which is safe. The third branch asks again under the same number, so requests have a `round` besides: else a repeated
+//!   REPLY to the first round would pass for the answer to the second.
+//!
+//! # Readers
+//!
+//! The paper knows writers only. Here a permission is for a [`Mode`], and between two nodes it is like a cache line: one of them
+//! has it exclusively, or both have it shared, or one has it shared, or nobody has it. **Invariant: giving only weakens the
+//! giver, and only an accepted REPLY strengthens the receiver.** Who gives an exclusive permission keeps nothing; who gives a
+//! shared one keeps a shared one at most. A node that has everybody's shared permission reads without a word.
+//!
+//! At the start a permission is **nobody's**, unless the seat names a holder. To let the lower of two ids have it would save the
+//! first messages, but then a node that has dropped an idle lock could not be told from one that has yet to hear of it: both
+//! sides would have the permission. So an absent instance has none, in either mode.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use super::constant::Constant;
+use super::{Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
+use crate::{Fence, NodeId, NodeSet, Setup};
+
+pub use message::{Asked, CrMessage};
+
+/// One node's part of the algorithm: the paper's 'shared database'.
+///
+/// - **Inputs**: [`handle`](Protocol::handle); [`give_back`](Self::give_back) for a driver that bounds what is cached;
+///   [`raise_floor`](Self::raise_floor) before the first input.
+/// - **Outputs**: effects.
+/// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions), [`floor`](Self::floor).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CarvalhoRoucairol {
+    /// `ME`.
+    me: NodeId,
+    rules: Constant<CrRules>,
+    /// Everybody else, in rising order; `N` is one more than their number. The sets below hold positions in it.
+    peers: Arc<[NodeId]>,
+    /// `Hgst_Sequence_Number`, one's own included (T1).
+    highest: u64,
+    /// `Waiting`, `Using` and `Our_Sequence_Number`.
+    request: Option<Request>,
+    /// `A[j]`: whose exclusive permission is here. It lets readers in too.
+    exclusive: NodeSet,
+    /// Whose shared permission is here. Disjoint from `exclusive`.
+    shared: NodeSet,
+    /// Who has been asked for the request that waits, and has not answered.
+    awaiting: NodeSet,
+    /// How often a peer was asked again for the request that waits, if it was.
+    rounds: Vec<(NodeId, u64)>,
+    /// `Reply_Deferred`, in rising order, at most one request a peer: its newest.
+    deferred: Vec<(NodeId, Asked)>,
+    /// The count of the largest fence known.
+    fence: u64,
+    epoch: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Request {
+    number: u64,
+    mode: Mode,
+    /// `Using`; `Waiting` before that.
+    inside: bool,
+}
+
+/// The options of [`CarvalhoRoucairol`].
+#[derive(Clone, Debug, Default)]
+pub struct CrRules {
+    /// Give all permissions back when they have not been used for so long; never, by default, as in the paper.
+    cache_idle: Option<Ticks>,
+    /// As printed (T15): a node inside answers like one that wants nothing.
+    forgets_using: bool,
+    /// As printed (T16): entering is a step of its own.
+    enters_late: bool,
+}
+
+/// The timers of [`CarvalhoRoucairol`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CrTimer {
+    /// The permissions here have not been used for a while.
+    CacheIdle,
+    /// As printed (T16): all permissions were here a moment ago.
+    Using,
+}
+
+/// What must outlive an instance that is dropped because it is idle, node-wide: numbers and fences never come twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Floor {
+    /// The highest request number.
+    pub number: u64,
+    /// The largest count of a fence.
+    pub fence: u64,
+}
+
+type Out = Effects<CrMessage, CrTimer>;
+
+impl Protocol for CarvalhoRoucairol {
+    type Message = CrMessage;
+    type Timer = CrTimer;
+    type Options = CrRules;
+
+    fn parse(options: &Options) -> Result<CrRules, OptionError> {
+        let mut parsed = options.read("carvalho-roucairol");
+        let cache_idle = parsed.duration("cache-idle")?;
+        let printed = parsed.as_printed(&["T15", "T16"])?;
+        parsed.finish()?;
+        Ok(CrRules { cache_idle, forgets_using: printed.contains(&"T15"), enters_late: printed.contains(&"T16") })
+    }
+
+    fn needs(_: &CrRules) -> Needs {
+        Needs::default()
+    }
+
+    fn new(setup: &Setup<'_, CrRules>) -> Self {
+        let peers = setup.view.others(setup.me);
+        let (mut exclusive, mut shared) = (NodeSet::new(), NodeSet::new());
+        let request = setup.seat.held_by(setup.me).map(|mode| {
+            let permissions = if mode == Mode::Exclusive { &mut exclusive } else { &mut shared };
+            permissions.fill(peers.len());
+            Request { number: 0, mode, inside: true }
+        });
+        Self {
+            me: setup.me,
+            rules: Constant::new(setup.options.clone()),
+            peers,
+            highest: 0,
+            request,
+            exclusive,
+            shared,
+            awaiting: NodeSet::new(),
+            rounds: Vec::new(),
+            deferred: Vec::new(),
+            fence: setup.seat.fence.count(),
+            epoch: setup.view.epoch(),
+        }
+    }
+
+    fn handle(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { mode, .. } => self.on_acquire(mode, out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message: CrMessage::Request(asked) } => self.on_request(from, asked, out),
+            Input::Deliver { from, message: CrMessage::Reply { answers, fence } } => {
+                self.on_reply(from, answers, fence, out);
+            }
+            Input::Timeout(CrTimer::CacheIdle) => self.give_back(),
+            Input::Timeout(CrTimer::Using) => self.enter(out),
+            Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
+    /// A permission that is here must be remembered: [`give_back`](Self::give_back) first.
+    fn is_idle(&self) -> bool {
+        self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
+    }
+
+    /// A REPLY that is not accepted changes nothing. It never will be if its number is not above all that this node has
+    /// used, unless its request still waits and this peer's answer to it is outstanding or may be again.
+    fn is_moot(&self, from: NodeId, message: &CrMessage) -> bool {
+        let CrMessage::Reply { answers, .. } = message else { return false };
+        let may_come = |position| {
+            let round = self.round(from);
+            answers.round > round || (answers.round == round && self.awaiting.contains(position))
+        };
+        let current = self.is_waiting_for(answers.number) && self.position(from).is_some_and(may_come);
+        answers.number <= self.highest && !current
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.number)
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.highest
+    }
+}
+
+impl CarvalhoRoucairol {
+    /// Gives up every permission that is here. No message is needed: a permission may always be nobody's. While a request
+    /// waits or is inside it needs them, and nothing happens.
+    pub fn give_back(&mut self) {
+        if self.request.is_none() {
+            self.exclusive = NodeSet::new();
+            self.shared = NodeSet::new();
+        }
+    }
+
+    /// True if a permission is here, for either mode.
+    pub fn has_permissions(&self) -> bool {
+        !self.exclusive.is_empty() || !self.shared.is_empty()
+    }
+
+    /// What to remember of this instance when it is dropped.
+    pub fn floor(&self) -> Floor {
+        Floor { number: self.highest, fence: self.fence }
+    }
+
+    /// Starts above what earlier instances on this node have used. Without it a late REPLY to a request of an earlier
+    /// instance could answer a new one of the same number.
+    pub fn raise_floor(&mut self, floor: Floor) {
+        self.highest = self.highest.max(floor.number);
+        self.fence = self.fence.max(floor.fence);
+    }
+
+    /// REQUEST-RESOURCE, up to the waitfor.
+    fn on_acquire(&mut self, mode: Mode, out: &mut Out) {
+        debug_assert!(self.request.is_none(), "the driver serialises local callers");
+        let number = self.highest + 1;
+        self.highest = number;
+        self.request = Some(Request { number, mode, inside: false });
+        if self.rules.cache_idle.is_some() && self.has_permissions() {
+            out.push(Effect::CancelTimer(CrTimer::CacheIdle));
+        }
+        if self.is_granted(mode) {
+            return self.enter_if_granted(out);
+        }
+        let message = CrMessage::Request(Asked { number, round: 0, mode });
+        if !self.has_permissions() {
+            self.awaiting.fill(self.peers.len());
+            return out.push(Effect::Broadcast { message });
+        }
+        for position in 0..self.peers.len() {
+            if !self.has(position, mode) {
+                self.awaiting.insert(position);
+                out.push(Effect::Send { to: self.peers[position], message: message.clone() });
+            }
+        }
+    }
+
+    /// RELEASE-RESOURCE; also for a caller that gives up. The permissions that have arrived for it stay, since their givers know
+    /// that they are here; a REPLY that comes later answers nothing and is discarded.
+    fn on_release(&mut self, out: &mut Out) {
+        let Some(request) = self.request.take() else { return };
+        if self.rules.enters_late && !request.inside {
+            out.push(Effect::CancelTimer(CrTimer::Using));
+        }
+        self.awaiting = NodeSet::new();
+        self.rounds.clear();
+        for at in 0..self.deferred.len() {
+            let (to, asked) = self.deferred[at];
+            self.give(to, asked, out);
+        }
+        self.deferred.clear();
+        if let Some(ticks) = self.rules.cache_idle.filter(|_| self.has_permissions()) {
+            out.push(Effect::SetTimer { timer: CrTimer::CacheIdle, after: Span::exactly(ticks) });
+        }
+    }
+
+    /// TREAT-REQUEST-MESSAGE: the three branches.
+    fn on_request(&mut self, from: NodeId, asked: Asked, out: &mut Out) {
+        // No group counts that far: whoever says so is broken, and believing it would break everybody.
+        if asked.number > NUMBER_MAX || self.position(from).is_none() {
+            return;
+        }
+        self.highest = self.highest.max(asked.number);
+        if self.defers(from, asked) {
+            return self.defer(from, asked);
+        }
+        self.give(from, asked, out);
+        self.ask_again_if_needed(from, out);
+    }
+
+    /// `Using or (Waiting and Our_Priority)`, where the two conflict: readers never defer readers.
+    fn defers(&self, from: NodeId, asked: Asked) -> bool {
+        let Some(request) = self.request.as_ref().filter(|request| request.mode.conflicts(asked.mode)) else {
+            return false;
+        };
+        if request.inside {
+            return !self.rules.forgets_using;
+        }
+        (request.number, self.me) < (asked.number, from)
+    }
+
+    fn defer(&mut self, from: NodeId, asked: Asked) {
+        match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
+            // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
+            Ok(at) => self.deferred[at].1 = self.deferred[at].1.max(asked),
+            Err(at) => self.deferred.insert(at, (from, asked)),
+        }
+    }
+
+    /// `A[j] := false; send (REPLY(ME), j)`. A reader's REQUEST leaves a shared permission here if one was.
+    fn give(&mut self, to: NodeId, asked: Asked, out: &mut Out) {
+        let Some(position) = self.position(to) else { return };
+        let had_exclusive = self.exclusive.remove(position);
+        match asked.mode {
+            Mode::Exclusive => drop(self.shared.remove(position)),
+            Mode::Shared if had_exclusive => self.shared.insert(position),
+            Mode::Shared => {}
+        }
+        out.push(Effect::Send { to, message: CrMessage::Reply { answers: asked, fence: self.fence } });
+    }
+
+    /// `if Waiting and A[j] and (not Our_Priority)`: the permission that was just given away is still needed.
+    fn ask_again_if_needed(&mut self, from: NodeId, out: &mut Out) {
+        let Some(position) = self.position(from) else { return };
+        let Some(Request { number, mode, inside: false }) = self.request else { return };
+        if self.has(position, mode) || self.awaiting.contains(position) {
+            return;
+        }
+        let round = self.round(from) + 1;
+        match self.rounds.binary_search_by_key(&from, |(node, _)| *node) {
+            Ok(at) => self.rounds[at].1 = round,
+            Err(at) => self.rounds.insert(at, (from, round)),
+        }
+        self.awaiting.insert(position);
+        out.push(Effect::Send { to: from, message: CrMessage::Request(Asked { number, round, mode }) });
+    }
+
+    /// TREAT-REPLY-MESSAGE, and the end of the waitfor if this was the last one (T16).
+    fn on_reply(&mut self, from: NodeId, answers: Asked, fence: u64, out: &mut Out) {
+        let Some(position) = self.position(from) else { return };
+        let Some(Request { number, mode, inside: false }) = self.request else { return };
+        let outstanding = Asked { number, round: self.round(from), mode };
+        if answers != outstanding || !self.awaiting.remove(position) {
+            return;
+        }
+        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        match mode {
+            Mode::Exclusive => {
+                self.shared.remove(position);
+                self.exclusive.insert(position);
+            }
+            Mode::Shared => self.shared.insert(position),
+        }
+        self.enter_if_granted(out);
+    }
+
+    fn enter_if_granted(&mut self, out: &mut Out) {
+        let granted = self.request.as_ref().is_some_and(|request| !request.inside && self.is_granted(request.mode));
+        if granted && self.rules.enters_late {
+            let after = Span { min: 0, max: u64::MAX };
+            out.push(Effect::SetTimer { timer: CrTimer::Using, after });
+        } else if granted {
+            self.enter(out);
+        }
+    }
+
+    /// `Waiting := false; Using := true`.
+    fn enter(&mut self, out: &mut Out) {
+        let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
+        // At its very end a fence refuses; it never wraps.
+        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        request.inside = true;
+        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
+        if request.mode == Mode::Exclusive {
+            self.fence += 1;
+        }
+        out.push(Effect::Enter { fence });
+    }
+
+    /// `A[j] = true for all j ≠ ME`.
+    fn is_granted(&self, mode: Mode) -> bool {
+        let shared = if mode == Mode::Shared { self.shared.len() } else { 0 };
+        self.exclusive.len() + shared == self.peers.len()
+    }
+
+    /// `A[j]`, for a mode.
+    fn has(&self, position: usize, mode: Mode) -> bool {
+        self.exclusive.contains(position) || (mode == Mode::Shared && self.shared.contains(position))
+    }
+
+    fn round(&self, peer: NodeId) -> u64 {
+        self.rounds.binary_search_by_key(&peer, |(node, _)| *node).map_or(0, |at| self.rounds[at].1)
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.peers.binary_search(&node).ok()
+    }
+
+    fn is_waiting_for(&self, number: u64) -> bool {
+        self.request.as_ref().is_some_and(|request| request.number == number && !request.inside)
+    }
+}
+
+/// No sequence number is higher, so that adding to one never overflows.
+const NUMBER_MAX: u64 = 1 << 62;

@@ -1,0 +1,231 @@
+//! The paper's procedures, branch by branch.
+
+use super::*;
+
+#[test]
+fn alone_it_enters_at_once_and_says_nothing() {
+    let mut net = Net::new(1);
+    for _ in 0..3 {
+        assert_eq!(net.write(1), ["enter"]);
+        assert_eq!(net.release(1), NOTHING);
+        assert_eq!(net.read(1), ["enter"]);
+        assert_eq!(net.release(1), NOTHING);
+        assert!(net.nodes[&1].is_idle());
+    }
+}
+
+#[test]
+fn a_permission_stays_until_it_is_given_back() {
+    let mut net = Net::new(3);
+    assert_eq!(net.write(1), ["REQUEST(1) to all"]);
+    net.settle();
+    assert_eq!(net.inside(), [1]);
+    assert_eq!(net.release(1), NOTHING);
+    for _ in 0..3 {
+        assert_eq!(net.write(1), ["enter"], "everybody's permission is here");
+        assert_eq!(net.release(1), NOTHING);
+    }
+}
+
+#[test]
+fn only_those_are_asked_whose_permission_is_missing() {
+    let mut net = Net::new(3);
+    net.pass_through(1, Exclusive);
+    net.write(2);
+    net.settle();
+    net.release(2);
+    assert_eq!((net.has(1, 2), net.has(1, 3)), ("", "X"));
+    assert_eq!(net.write(1), ["REQUEST(3) to 2"]);
+}
+
+#[test]
+fn branch_one_whoever_is_inside_defers() {
+    let mut net = Net::new(2);
+    net.write(2);
+    net.deliver("REQUEST", 2, 1);
+    net.deliver("REPLY", 1, 2);
+    assert_eq!(net.inside(), [2]);
+    net.write(1);
+    // Lower by (number, node) or not: Using comes first.
+    net.nodes.get_mut(&2).unwrap().request.as_mut().unwrap().number = 9;
+    assert_eq!(net.deliver("REQUEST", 1, 2), NOTHING);
+    assert_eq!(net.release(2), ["REPLY(2) to 1"]);
+    assert_eq!(net.has(2, 1), "", "given back");
+}
+
+#[test]
+fn branch_one_whoever_waits_and_comes_first_defers() {
+    let mut net = Net::new(3);
+    net.write(1);
+    net.write(2);
+    assert_eq!(net.deliver("REQUEST", 2, 1), NOTHING, "equal numbers: the lower id comes first");
+    net.deliver("REQUEST", 1, 3);
+    net.write(3);
+    assert_eq!(net.deliver("REQUEST", 3, 1), NOTHING, "a higher number");
+    net.deliver("REQUEST", 1, 2);
+    net.deliver("REPLY", 2, 1);
+    assert_eq!(net.deliver("REPLY", 3, 1), ["enter"]);
+    assert_eq!(net.release(1), ["REPLY(1) to 2", "REPLY(2) to 3"]);
+}
+
+#[test]
+fn branch_two_whoever_wants_nothing_gives() {
+    let mut net = Net::new(2);
+    net.pass_through(1, Exclusive);
+    assert_eq!(net.has(1, 2), "X");
+    net.write(2);
+    assert_eq!(net.deliver("REQUEST", 2, 1), ["REPLY(2) to 2"]);
+    assert_eq!(net.has(1, 2), "");
+}
+
+#[test]
+fn branch_two_whoever_waits_without_the_permission_and_comes_second_gives() {
+    let mut net = Net::new(2);
+    net.write(1);
+    net.write(2);
+    assert_eq!(net.deliver("REQUEST", 1, 2), ["REPLY(1) to 1"], "its own REQUEST is under way already");
+}
+
+#[test]
+fn branch_three_whoever_waits_with_the_permission_and_comes_second_gives_and_asks_again() {
+    let mut net = Net::new(3);
+    net.pass_through(3, Exclusive);
+    net.write(2);
+    net.deliver("REQUEST", 2, 3);
+    assert_eq!(net.has(3, 2), "");
+    // Node 3 has node 1's permission, asks node 2 only, and comes second behind node 1's lower number.
+    assert_eq!(net.write(3), ["REQUEST(3) to 2"]);
+    net.write(1);
+    net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 2;
+    let message = CrMessage::Request(Asked { number: 2, round: 0, mode: Exclusive });
+    assert_eq!(net.receive(1, 3, message), ["REPLY(2) to 1", "REQUEST(3, again 1) to 1"]);
+    assert_eq!(net.has(3, 1), "");
+}
+
+#[test]
+fn both_sides_want_in_again_and_again_and_take_turns() {
+    let mut net = Net::new(2);
+    net.write(1);
+    net.write(2);
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        net.settle();
+        let inside = net.inside()[0];
+        order.push(inside);
+        net.release(inside);
+        net.write(inside);
+    }
+    assert_eq!(order, [1, 2, 1, 2, 1, 2]);
+}
+
+/// T15: without the test on `Using` a node inside answers as if it wanted nothing.
+#[test]
+fn as_printed_without_using_a_node_inside_gives() {
+    let mut net = Net::with(2, "as-printed=T15", Seat::NOBODY);
+    net.write(1);
+    net.settle();
+    assert_eq!(net.inside(), [1]);
+    net.write(2);
+    assert_eq!(net.deliver("REQUEST", 2, 1), ["REPLY(2) to 2"]);
+}
+
+/// T16: between 'all permissions are here' and `Using` one may be given away.
+#[test]
+fn as_printed_with_a_gap_a_node_enters_without_the_permission() {
+    let mut net = Net::with(2, "as-printed=T16", Seat::NOBODY);
+    net.pass_through_late(2);
+    net.write(1);
+    assert_eq!(net.write(2), [format!("set Using {}", u64::MAX)]);
+    net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 1;
+    let early = CrMessage::Request(Asked { number: 1, round: 0, mode: Exclusive });
+    assert_eq!(net.receive(1, 2, early), ["REPLY(1) to 1", "REQUEST(2, again 1) to 1"]);
+    assert_eq!(net.has(2, 1), "");
+    assert_eq!(net.act(2, Input::Timeout(CrTimer::Using), Exclusive), ["enter"]);
+}
+
+impl Net {
+    /// As [`pass_through`](Net::pass_through), where entering takes a step of its own.
+    fn pass_through_late(&mut self, node: u32) {
+        self.write(node);
+        self.settle();
+        self.act(node, Input::Timeout(CrTimer::Using), Exclusive);
+        self.release(node);
+    }
+}
+
+/// T17: why permissions die with the view. Node 2 is removed while it sleeps; node 1 goes on in a view of its own.
+#[test]
+fn a_removed_node_that_keeps_its_permissions_enters_and_nobody_can_object() {
+    let mut net = Net::new(2);
+    net.pass_through(2, Exclusive);
+    let mut alone = Net::new(1);
+    assert_eq!(alone.write(1), ["enter"]);
+    assert_eq!(net.write(2), ["enter"], "two inside: only a session that has run out keeps node 2 from this");
+    let reborn = net.fresh(2, Seat::NOBODY);
+    assert!(!reborn.has_permissions(), "a new life or view starts with none");
+}
+
+#[test]
+fn who_is_seated_has_everybodys_permission_and_keeps_it() {
+    let seat = Seat { holders: &[NodeId(2)], mode: Exclusive, fence: Fence::new(7) };
+    let mut net = Net::with(3, "", seat);
+    net.write(1);
+    net.settle();
+    assert_eq!(net.inside(), [2], "the others wait");
+    assert_eq!(net.release(2), ["REPLY(1) to 1"]);
+    net.settle();
+    assert_eq!((net.inside(), net.fences.last()), (vec![1], Some(&8)));
+    assert_eq!(net.has(2, 3), "X");
+}
+
+#[test]
+fn readers_may_be_seated_together() {
+    let seat = Seat { holders: &[NodeId(1), NodeId(2)], mode: Shared, fence: Fence::new(7) };
+    let mut net = Net::with(3, "", seat);
+    net.write(3);
+    net.settle();
+    assert_eq!(net.inside(), [1, 2]);
+    net.release(1);
+    assert_eq!(net.read(1), ["REQUEST(2, shared) to 3"], "what node 3 asked for is given back");
+    net.settle();
+    net.release(2);
+    net.settle();
+    assert_eq!(net.inside(), [3]);
+    net.release(3);
+    net.settle();
+    assert_eq!(net.inside(), [1]);
+}
+
+#[test]
+fn nonsense_from_peers_changes_nothing() {
+    let mut net = Net::new(2);
+    net.write(1);
+    let before = net.nodes[&1].clone();
+    let asked = |number, round| Asked { number, round, mode: Exclusive };
+    for (from, message) in [
+        (2, CrMessage::Request(asked(NUMBER_MAX + 1, 0))),
+        (2, CrMessage::Request(asked(u64::MAX, u64::MAX))),
+        (9, CrMessage::Request(asked(1, 0))),
+        (9, CrMessage::Reply { answers: asked(1, 0), fence: 1 }),
+        (2, CrMessage::Reply { answers: asked(1, 1), fence: 1 }),
+        (2, CrMessage::Reply { answers: asked(2, 0), fence: 1 }),
+        (2, CrMessage::Reply { answers: Asked { mode: Shared, ..asked(1, 0) }, fence: 1 }),
+        (2, CrMessage::Reply { answers: asked(u64::MAX, u64::MAX), fence: u64::MAX }),
+    ] {
+        assert_eq!(net.receive(from, 1, message.clone()), NOTHING, "{message:?}");
+        assert_eq!(net.nodes[&1], before, "{message:?}");
+    }
+}
+
+#[test]
+fn options_are_known_or_refused_in_one_line() {
+    assert_eq!(parse("cache-idle=2T").unwrap().cache_idle, Some(2000));
+    for (words, reason) in [
+        ("cache-idle=soon", "not a duration"),
+        ("as-printed=T1", "offered: T15, T16"),
+        ("reply=implicit", "carvalho-roucairol has no option 'reply' here"),
+    ] {
+        let error = parse(words).expect_err(words).to_string();
+        assert!(error.contains(reason) && !error.contains('\n'), "{error}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Random walks of three nodes, with everything a driver may do in between.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One step, chosen by a number: whatever fits there and then. Now and then a message is repeated.
+fn step(net: &mut Net, choice: u16) {
+    let node = u32::from(choice % 3) + 1;
+    let choice = usize::from(choice / 3);
+    let waits = net.nodes[&node].request.is_some();
+    match choice % 11 {
+        0 if !waits => drop(net.write(node)),
+        1 if !waits => drop(net.read(node)),
+        2 if waits && !net.inside.contains_key(&node) => drop(net.cancel(node)),
+        3 | 4 if net.inside.contains_key(&node) => drop(net.release(node)),
+        5 => net.nodes.get_mut(&node).unwrap().give_back(),
+        6 if net.nodes[&node].is_idle() => {
+            let mut fresh = net.fresh(node, Seat::NOBODY);
+            // Node-wide: other locks may have raised it further.
+            let Floor { number, fence } = net.nodes[&node].floor();
+            fresh.raise_floor(Floor { number: number + choice as u64 % 2, fence });
+            net.nodes.insert(node, fresh);
+        }
+        kind if !net.flying.is_empty() => {
+            let at = choice / 11 % net.flying.len();
+            let (from, to, message) = if kind == 7 { net.flying[at].clone() } else { net.flying.remove(at) };
+            net.receive(from, to, message);
+        }
+        _ => {}
+    }
+}
+
+/// Like a cache line: exclusive on one side means nothing on the other.
+fn pairs_agree(net: &Net) {
+    for a in 1..=3 {
+        for b in a + 1..=3 {
+            let pair = (net.has(a, b), net.has(b, a));
+            assert!(matches!(pair, ("", _) | (_, "") | ("S", "S")), "{a} and {b}: {pair:?}");
+        }
+    }
+}
+
+fn small_replies() -> impl Iterator<Item = CrMessage> {
+    (0..4 * 3 * 2).map(|i| {
+        let mode = if i % 2 == 0 { Exclusive } else { Shared };
+        CrMessage::Reply { answers: Asked { number: i / 2 % 4, round: i / 8, mode }, fence: 3 }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Exclusion is asserted by the net at every entry.
+    #[test]
+    fn whatever_happens_pairs_agree_and_fences_rise(choices in prop::collection::vec(any::<u16>(), 0..150)) {
+        let mut net = Net::new(3);
+        for choice in choices {
+            step(&mut net, choice);
+            pairs_agree(&net);
+        }
+        // Heal: everybody leaves or waits to, and everything arrives.
+        for _ in 0..4 {
+            net.settle();
+            for node in net.inside() {
+                net.release(node);
+            }
+        }
+        prop_assert!(net.nodes.values().all(|node| node.request.is_none() && node.deferred.is_empty()));
+        prop_assert!(net.fences.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", net.fences);
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_moot_changes_nothing_now_or_later(choices in prop::collection::vec(any::<u16>(), 0..60)) {
+        let mut net = Net::new(3);
+        let mut moot: Vec<(u32, u32, CrMessage)> = Vec::new();
+        for choice in choices {
+            step(&mut net, choice);
+            let made = (1..=3).flat_map(|to| small_replies().map(move |message| (to % 3 + 1, to, message)));
+            let candidates: Vec<_> = net.flying.iter().cloned().chain(made).collect();
+            for (from, to, message) in candidates {
+                if net.nodes[&to].is_moot(NodeId(from), &message) && !moot.contains(&(from, to, message.clone())) {
+                    moot.push((from, to, message));
+                }
+            }
+            for (from, to, message) in &moot {
+                prop_assert!(net.nodes[to].is_moot(NodeId(*from), message), "moot once, not moot now: {message:?}");
+                let mut node = net.nodes[to].clone();
+                let mut out = Effects::new();
+                node.handle(Input::Deliver { from: NodeId(*from), message: message.clone() }, &mut out);
+                prop_assert_eq!(&node, &net.nodes[to]);
+                prop_assert!(out.is_empty(), "{out:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_may_still_be_accepted_is_not_moot() {
+    let mut net = Net::new(2);
+    net.write(1);
+    let reply = |number, round| CrMessage::Reply { answers: Asked { number, round, mode: Exclusive }, fence: 0 };
+    let is_moot = |net: &Net, message| net.nodes[&1].is_moot(NodeId(2), &message);
+    assert!(!is_moot(&net, reply(1, 0)) && !is_moot(&net, reply(1, 1)) && !is_moot(&net, reply(2, 0)));
+    assert!(!net.nodes[&1].is_moot(NodeId(2), &CrMessage::Request(Asked { number: 1, round: 0, mode: Shared })));
+    net.settle();
+    assert!(is_moot(&net, reply(1, 0)) && is_moot(&net, reply(1, 1)) && !is_moot(&net, reply(2, 0)));
+}
