@@ -3,10 +3,13 @@
 //! One instance is one lock on one node within one view. Each algorithm is one file, to be laid beside its paper.
 
 mod constant;
+#[cfg(test)]
+mod hands;
 mod mutant;
 mod options;
 pub mod ricart_agrawala;
 mod roster;
+pub mod token;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;

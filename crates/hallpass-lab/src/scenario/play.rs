@@ -232,6 +232,7 @@ impl<P: Protocol> Table<'_, P> {
                 "faults" => spec.faults = value.to_owned(),
                 "order" => spec.order = if value == "fifo" { Order::Fifo } else { Order::Any },
                 "last" => spec.last_entries = number().ok(),
+                "property" => spec.property = Some(value.to_owned()),
                 _ => replace_option(&mut spec.options, key, word),
             }
         }
