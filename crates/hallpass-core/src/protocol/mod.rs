@@ -5,10 +5,13 @@
 mod constant;
 #[cfg(test)]
 mod hands;
+pub mod maekawa;
 mod mutant;
+pub mod naimi_trehel;
 mod options;
 pub mod ricart_agrawala;
 mod roster;
+pub mod suzuki_kasami;
 pub mod token;
 
 use std::fmt::{Debug, Display};

@@ -1,6 +1,9 @@
 use std::fmt;
 
+use super::maekawa::Maekawa;
+use super::naimi_trehel::NaimiTrehel;
 use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use super::suzuki_kasami::SuzukiKasami;
 use super::token::TokenAlgorithm;
 use super::{OptionError, Options, Protocol};
 
@@ -52,6 +55,12 @@ roster! {
     RicartAgrawalaRing: Ring = "ricart-agrawala-ring";
     /// Ricart and Agrawala 1983, the appendix: an explicit token.
     Token: TokenAlgorithm = "token";
+    /// Naimi and Trehel: path reversal.
+    NaimiTrehel: NaimiTrehel = "naimi-trehel";
+    /// Suzuki and Kasami: the queue in the token.
+    SuzukiKasami: SuzukiKasami = "suzuki-kasami";
+    /// Maekawa: grid quorums.
+    Maekawa: Maekawa = "maekawa";
 }
 
 impl Kind {
