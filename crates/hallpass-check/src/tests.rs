@@ -1,5 +1,9 @@
 use hallpass_core::NodeId;
+use hallpass_core::protocol::maekawa::Maekawa;
+use hallpass_core::protocol::naimi_trehel::NaimiTrehel;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
+use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
 use hallpass_sim::{Limits, Order, Rig};
 
@@ -56,6 +60,23 @@ fn every_machine_holds_with_two_nodes() {
         clean::<Sequenced>(2, "", order, Limits { cancels: None, readers: true, ..WRITERS });
         clean::<Classic>(2, "", order, WRITERS);
     }
+}
+
+#[test]
+fn tokens_and_quorums_hold_with_three_nodes() {
+    let cancelled = Limits { entries: Some(1), cancels: None, readers: true, ..WRITERS };
+    for order in [Order::Any, Order::Fifo] {
+        clean::<TokenAlgorithm>(3, "", order, WRITERS);
+        clean::<TokenAlgorithm>(3, "start=ricart-agrawala", order, cancelled);
+        clean::<NaimiTrehel>(3, "", order, WRITERS);
+        clean::<NaimiTrehel>(4, "", order, cancelled);
+        clean::<SuzukiKasami>(3, "", order, cancelled);
+        clean::<Maekawa>(3, "", order, cancelled);
+    }
+    let twice = Limits { entries: Some(1), duplicates: 1, ..WRITERS };
+    clean::<TokenAlgorithm>(3, "start=ricart-agrawala", Order::Any, twice);
+    clean::<SuzukiKasami>(3, "", Order::Any, twice);
+    clean::<Maekawa>(3, "", Order::Any, twice);
 }
 
 #[test]

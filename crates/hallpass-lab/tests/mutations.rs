@@ -28,6 +28,11 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("RA-22", Mutation::Swallow("LEAVE_ACK")),
     ("RA-23", Mutation::Deaf("YES_I_AM_HERE")),
     ("RA-24", Mutation::NeverDefer),
+    ("RT-1", Mutation::SendTwice),
+    ("RT-2", Mutation::Swallow("REPLY")),
+    ("NT-1", Mutation::StuckFence),
+    ("SK-1", Mutation::SendTwice),
+    ("MK-1", Mutation::Swallow("FAILED")),
 ];
 
 #[test]
@@ -45,6 +50,7 @@ fn a_planted_bug_turns_each_claim() {
 #[test]
 fn every_id_has_a_planted_bug() {
     let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
-    let expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    expected.extend(["RT-1", "RT-2", "NT-1", "SK-1", "MK-1"].map(str::to_owned));
     assert_eq!(ids, expected);
 }

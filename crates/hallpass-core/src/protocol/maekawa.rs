@@ -211,11 +211,7 @@ impl Protocol for Maekawa {
         }
     }
 
-    fn handle(
-        &mut self,
-        input: Input<MaekawaMessage, NoTimer>,
-        out: &mut Effects<MaekawaMessage, NoTimer>,
-    ) {
+    fn handle(&mut self, input: Input<MaekawaMessage, NoTimer>, out: &mut Effects<MaekawaMessage, NoTimer>) {
         let mut post = Post { out, own: VecDeque::new() };
         match input {
             Input::Acquire { .. } => self.on_acquire(&mut post),
@@ -250,7 +246,8 @@ impl Protocol for Maekawa {
             }
             MaekawaMessage::Release { number, fence } => {
                 let queued = self.queue.iter().any(|waiter| waiter.client == from && waiter.number <= number);
-                let locked = self.locked.as_ref().is_some_and(|locked| locked.client == from && locked.number <= number);
+                let locked =
+                    self.locked.as_ref().is_some_and(|locked| locked.client == from && locked.number <= number);
                 number <= self.known[from] && !queued && !locked && fence <= self.fence
             }
         }
@@ -505,7 +502,9 @@ impl fmt::Display for MaekawaMessage {
             Self::Request { number, .. } | Self::Release { number, .. } | Self::Failed { number, .. } => {
                 write!(f, "{}({number})", self.kind())
             }
-            Self::Locked { number, grant, .. } | Self::Inquire { number, grant } | Self::Relinquish { number, grant } => {
+            Self::Locked { number, grant, .. }
+            | Self::Inquire { number, grant }
+            | Self::Relinquish { number, grant } => {
                 write!(f, "{}({number}, vote {grant})", self.kind())
             }
         }

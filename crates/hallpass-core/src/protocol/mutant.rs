@@ -79,7 +79,9 @@ impl<P: Protocol> Protocol for Mutant<P> {
         let Some(input) = mutate_input(mutation, input) else { return };
         let start = out.len();
         let grant = match &input {
-            Input::Deliver { from, message } if mutation == Mutation::NeverDefer => message.grant().map(|grant| (*from, grant)),
+            Input::Deliver { from, message } if mutation == Mutation::NeverDefer => {
+                message.grant().map(|grant| (*from, grant))
+            }
             _ => None,
         };
         self.inner.handle(input, out);

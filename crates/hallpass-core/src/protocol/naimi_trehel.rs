@@ -210,7 +210,10 @@ impl NaimiTrehel {
         if let (Some(to), Some(fence)) = (self.next.take(), self.token) {
             self.token = None;
             self.hop += 1;
-            out.push(Effect::Send { to, message: NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence } });
+            out.push(Effect::Send {
+                to,
+                message: NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence },
+            });
         }
     }
 }

@@ -97,8 +97,7 @@ impl Protocol for SuzukiKasami {
         let members: Arc<[NodeId]> = setup.view.members().into();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.seat.holders.first().copied();
-        let token =
-            Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.seat.fence.count() };
+        let token = Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.seat.fence.count() };
         let at = members.partition_point(|node| *node < setup.me);
         let mut asked = vec![0; members.len()];
         // A node that starts again asks with numbers that no peer remembers of its earlier lives (T21).

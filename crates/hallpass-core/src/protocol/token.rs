@@ -21,7 +21,7 @@
 //! whoever does not defer it sends a REPLY. The first to have all REPLYs makes the token, **and never sends a REPLY
 //! again**. That is why there is only one: of two requests one is deferred by the other's node until that node is done,
 //! which now means for ever. Nobody waits for those REPLYs: whoever was deferred is in `request_data`, so the token comes.
-//! A REQUEST says whether its sender knows of the token, so REPLYs die out: a node asks at most once without knowing.
+//! A REQUEST says whether its sender knows of the token, so REPLYs die out: a node knows once the token has been there.
 
 #[cfg(test)]
 mod tests;

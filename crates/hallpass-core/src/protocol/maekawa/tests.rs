@@ -114,7 +114,11 @@ fn a_waiter_that_is_overtaken_is_told_unless_failed_is_for_arrivals() {
         let mut net = Net::new(9, words);
         let mut ask = |from, number| net.receive(from, 1, MaekawaMessage::Request { number, fence: 0 });
         assert_eq!(ask(2, 5), ["LOCKED(5, vote 1) to 2"]);
-        assert_eq!(ask(3, 4), ["INQUIRE(5, vote 1) to 2"], "{words}: 3 is the first, and earlier than who has the vote");
+        assert_eq!(
+            ask(3, 4),
+            ["INQUIRE(5, vote 1) to 2"],
+            "{words}: 3 is the first, and earlier than who has the vote"
+        );
         assert_eq!(ask(4, 3), told, "{words}: now it is not the first any more");
         assert_eq!(ask(7, 6), ["FAILED(6) to 7"], "{words}");
     }
