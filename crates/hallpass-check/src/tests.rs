@@ -3,7 +3,11 @@ use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
 use hallpass_core::protocol::central::Central;
 use hallpass_core::protocol::lamport::Lamport;
 use hallpass_core::protocol::lamport_fifo::LamportFifo;
+use hallpass_core::protocol::maekawa::Maekawa;
+use hallpass_core::protocol::naimi_trehel::NaimiTrehel;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
+use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
 use hallpass_sim::{Limits, Order, Rig};
@@ -90,6 +94,23 @@ fn permissions_that_stay_hold() {
         clean::<CarvalhoRoucairol>(3, "", order, Limits { entries: Some(1), readers: true, ..WRITERS });
     }
     clean::<CarvalhoRoucairol>(2, "", Order::Any, Limits { readers: true, duplicates: 1, ..WRITERS });
+}
+
+#[test]
+fn tokens_and_quorums_hold_with_three_nodes() {
+    let cancelled = Limits { entries: Some(1), cancels: None, readers: true, ..WRITERS };
+    for order in [Order::Any, Order::Fifo] {
+        clean::<TokenAlgorithm>(3, "", order, WRITERS);
+        clean::<TokenAlgorithm>(3, "start=ricart-agrawala", order, cancelled);
+        clean::<NaimiTrehel>(3, "", order, WRITERS);
+        clean::<NaimiTrehel>(4, "", order, cancelled);
+        clean::<SuzukiKasami>(3, "", order, cancelled);
+        clean::<Maekawa>(3, "", order, cancelled);
+    }
+    let twice = Limits { entries: Some(1), duplicates: 1, ..WRITERS };
+    clean::<TokenAlgorithm>(3, "start=ricart-agrawala", Order::Any, twice);
+    clean::<SuzukiKasami>(3, "", Order::Any, twice);
+    clean::<Maekawa>(3, "", Order::Any, twice);
 }
 
 #[test]

@@ -37,6 +37,11 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("CMU-7", Mutation::StuckFence),
     ("CR-1", Mutation::NeverDefer),
     ("CR-2", Mutation::SendTwice),
+    ("RT-1", Mutation::SendTwice),
+    ("RT-2", Mutation::Swallow("REPLY")),
+    ("NT-1", Mutation::StuckFence),
+    ("SK-1", Mutation::SendTwice),
+    ("MK-1", Mutation::Swallow("FAILED")),
 ];
 
 #[test]
@@ -57,5 +62,6 @@ fn every_id_has_a_planted_bug() {
     let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
     expected.extend((1..=7).map(|n| format!("CMU-{n}")));
     expected.extend((1..=2).map(|n| format!("CR-{n}")));
+    expected.extend(["RT-1", "RT-2", "NT-1", "SK-1", "MK-1"].map(str::to_owned));
     assert_eq!(ids, expected);
 }

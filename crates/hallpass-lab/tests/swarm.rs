@@ -96,6 +96,22 @@ fn draw(seed: u64) -> RunSpec {
     .with(&options)
 }
 
+/// The same for tokens and quorums.
+fn draw_tokens_and_quorums(seed: u64) -> RunSpec {
+    let mut rng = Rng::new(seed);
+    let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
+    let protocol = pick(&["token", "token", "suzuki-kasami", "naimi-trehel", "maekawa", "maekawa"]);
+    let options = if protocol == "token" { pick(&["", "start=ricart-agrawala"]) } else { String::new() };
+    let faults = if protocol == "naimi-trehel" { String::new() } else { pick(&["", "", "dup:0.1"]) };
+    let latency = pick(&["1ms", "200us..3ms", "exp:1ms", "links:1-2=9ms,else=1ms"]);
+    let order = if pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
+    let load = pick(&["saturated", "saturated", "light", "0.3", "2", "hotspot:0.8"]);
+    let (hold, readers) = (Some(pick(&["0ns", "100us", "1ms", "7ms"])), pick(&["0", "0.5"]).parse().unwrap());
+    let nodes = 2 + rng.below(24) as u32;
+    let spec = RunSpec::of(&protocol).with(&options);
+    RunSpec { nodes, entries: 150, seed, load, hold, latency, order, readers, faults, ..spec }
+}
+
 #[test]
 fn the_swarm_notices_a_planted_bug() {
     use hallpass_core::protocol::Mutation::{HalfDone, NeverDefer, StuckFence};
@@ -110,7 +126,7 @@ fn random_runs_hold() {
     let seeds = std::env::var("HALLPASS_SWARM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let mut entries = 0;
     for seed in 1..=seeds {
-        let spec = draw(seed);
+        let spec = if seed % 4 == 0 { draw_tokens_and_quorums(seed) } else { draw(seed) };
         let report = simulate(&spec).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(report.violations.is_empty(), "{}\nreproduce: {}", report.violations[0], spec.command());
         entries += report.entries;

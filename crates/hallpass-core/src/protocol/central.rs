@@ -161,11 +161,10 @@ impl Protocol for Central {
         match (&mut self.role, input) {
             (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(self.epoch, out),
             (Role::Member(member), Input::Cancel | Input::Release) => member.on_release(out),
-            (Role::Member(member), Input::Deliver { from: NodeId::SERVER, message }) => {
-                if let CentralMessage::Grant { number, fence } = message {
-                    member.on_grant(number, Fence::compose(self.epoch, fence), out);
-                }
-            }
+            (
+                Role::Member(member),
+                Input::Deliver { from: NodeId::SERVER, message: CentralMessage::Grant { number, fence } },
+            ) => member.on_grant(number, Fence::compose(self.epoch, fence), out),
             (Role::Server(server), Input::Deliver { from, message }) => match message {
                 CentralMessage::Request { number } => server.on_request(from, number, out),
                 CentralMessage::Release { number } => server.on_release(from, number, out),
@@ -252,10 +251,10 @@ impl Server {
             // As printed: 'if empty(Q): Send (Grant) to i'.
             let free = self.queue.is_empty();
             self.queue.push((from, number));
-            return if free {
-                self.grant_next(out)
-            } else {
-            };
+            if free {
+                self.grant_next(out);
+            }
+            return;
         }
         self.forget(from, number);
         self.queue.push((from, number));

@@ -5,14 +5,20 @@
 pub mod carvalho_roucairol;
 pub mod central;
 mod constant;
+#[cfg(test)]
+mod hands;
 pub mod lamport;
 pub mod lamport_fifo;
+pub mod maekawa;
 mod mutant;
+pub mod naimi_trehel;
 #[cfg(test)]
 mod notes_tests;
 mod options;
 pub mod ricart_agrawala;
 mod roster;
+pub mod suzuki_kasami;
+pub mod token;
 pub mod token_ring;
 
 use std::fmt::{Debug, Display};

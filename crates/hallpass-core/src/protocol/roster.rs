@@ -1,7 +1,11 @@
 use std::fmt;
 
 use super::carvalho_roucairol::CarvalhoRoucairol;
+use super::maekawa::Maekawa;
+use super::naimi_trehel::NaimiTrehel;
 use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
+use super::suzuki_kasami::SuzukiKasami;
+use super::token::TokenAlgorithm;
 use super::{OptionError, Options, Protocol};
 
 /// Something to do with a protocol that was chosen at run time.
@@ -60,6 +64,14 @@ roster! {
     TokenRing: super::token_ring::TokenRing = "token-ring";
     /// Carvalho and Roucairol 1983: permissions that stay.
     CarvalhoRoucairol: CarvalhoRoucairol = "carvalho-roucairol";
+    /// Ricart and Agrawala 1983, the appendix: an explicit token.
+    Token: TokenAlgorithm = "token";
+    /// Naimi and Trehel: path reversal.
+    NaimiTrehel: NaimiTrehel = "naimi-trehel";
+    /// Suzuki and Kasami: the queue in the token.
+    SuzukiKasami: SuzukiKasami = "suzuki-kasami";
+    /// Maekawa: grid quorums.
+    Maekawa: Maekawa = "maekawa";
 }
 
 impl Kind {

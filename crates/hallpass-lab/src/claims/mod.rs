@@ -9,6 +9,7 @@ mod cmu;
 mod membership;
 mod raymond;
 mod ricart_agrawala;
+mod token;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,6 +70,7 @@ fn all() -> Vec<Claim> {
         cmu::CLAIMS,
         carvalho_roucairol::CLAIMS,
         raymond::CLAIMS,
+        token::CLAIMS,
     ]
     .concat()
 }

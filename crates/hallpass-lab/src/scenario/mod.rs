@@ -15,7 +15,7 @@
 //! A command, a line of dashes, what happened, an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
 //! `deliver KIND A -> B`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`, `crash N`, `restart N`,
 //! `join N`, `leave N`; `network` lists what is under way. `explore WORDS` explores the protocol instead, with the words
-//! `entries=2 cancels=0 readers=true faults=crash:1 order=fifo nodes=3` and options of the protocol; `simulate WORDS`
+//! `entries=2 cancels=0 readers=true faults=crash:1 order=fifo nodes=3 property=exclusion` and options of the protocol; `simulate WORDS`
 //! runs it in virtual time, with `seed=1 load=light hold=5ms latency=1ms faults=.. readers=0.5`.
 
 mod parse;
@@ -51,6 +51,11 @@ shipped![
     "ricart-agrawala-leave",
     "ricart-agrawala-failure",
     "ricart-agrawala-restart",
+    "maekawa-inquire",
+    "maekawa-overtaken",
+    "naimi-trehel-path-reversal",
+    "suzuki-kasami-queue",
+    "token-cyclic-scan",
     "trap-01-own-number",
     "trap-02-atomic-deferral",
     "trap-03-atomic-number",
@@ -73,6 +78,7 @@ shipped![
     "trap-25-idle-token",
     "trap-15-using",
     "trap-16-atomic-entry",
+    "trap-20-two-tokens",
 ];
 
 /// What became of a scenario.

@@ -235,6 +235,7 @@ impl<P: Protocol> Table<'_, P> {
                 "faults" => spec.faults = value.to_owned(),
                 "order" => spec.order = parse_order(command, word)?,
                 "last" => spec.last_entries = Some(parsed(command, word)?),
+                "property" => spec.property = Some(value.to_owned()),
                 _ => replace_option(&mut spec.options, key, word),
             }
         }
