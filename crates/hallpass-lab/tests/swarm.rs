@@ -58,6 +58,7 @@ fn draw(seed: u64) -> RunSpec {
     };
     let classic = options.contains("classic");
     let exact = options.contains("implicit") || options.contains("sequenced") || options == "modulo";
+    let exact = exact || protocol == "lamport-fifo";
     let faults = match (classic, exact) {
         (true, _) => pick(&[
             "",

@@ -299,7 +299,9 @@ impl Lamport {
         if self.rules.pops_top {
             self.pop_top();
         } else {
-            self.queue.retain(|(known, other)| *other != node || *known > time);
+            // One that is overtaken by a later one is over as well; as printed its own RELEASE is waited for.
+            let stays = |known: u64| known > time || (self.rules.careless && known != time);
+            self.queue.retain(|(known, other)| *other != node || stays(*known));
         }
         if time >= self.latest[from] {
             self.latest[from] = time;

@@ -7,7 +7,7 @@
 //! others in one's queue, and a message stamped later than it has come from every other node. 3(N-1) messages an entry.
 //!
 //! Rule 5 counts on order: a message stamped later than T proves that no earlier REQUEST of its sender is still under way.
-//! `links=any` drops that requirement, to see the algorithm fail.
+//! So a REQUEST that is lost or overtaken lets two inside. `links=any` drops the requirement, to see that.
 //!
 //! Where this departs from the paper: a caller may give up, which is rule 3 before it has entered. A REPLY to a request that was
 //! given up does not count for a later one, whatever its stamp. The clock ticks at requests and is set past the time of every
@@ -95,7 +95,10 @@ impl Protocol for LamportFifo {
     }
 
     fn needs(rules: &LamportFifoRules) -> Needs {
-        Needs { fifo: (!rules.any_order).then_some("lamport-fifo"), ..Needs::default() }
+        let lost =
+            "lamport-fifo takes a later message for proof that all earlier ones came: a lost REQUEST lets two inside";
+        let strict = !rules.any_order;
+        Needs { fifo: strict.then_some("lamport-fifo"), no_loss: strict.then_some(lost), ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, LamportFifoRules>) -> Self {

@@ -105,9 +105,10 @@ fn alone_and_at_the_end_of_fences() {
 
 #[test]
 fn it_asks_for_links_that_keep_order() {
-    let needs = |words| LamportFifo::needs(&parse::<LamportFifo>(words).unwrap()).fifo;
-    assert_eq!(needs(""), Some("lamport-fifo"));
-    assert_eq!(needs("links=any"), None);
+    let needs = |words| LamportFifo::needs(&parse::<LamportFifo>(words).unwrap());
+    assert_eq!(needs("").fifo, Some("lamport-fifo"));
+    assert!(needs("").no_loss.unwrap().contains("lost REQUEST"));
+    assert_eq!((needs("links=any").fifo, needs("links=any").no_loss), (None, None));
     assert!(parse::<LamportFifo>("as-printed=T23").unwrap_err().contains("no option"));
 }
 
