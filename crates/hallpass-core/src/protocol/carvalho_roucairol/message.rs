@@ -1,15 +1,13 @@
 use std::fmt;
 
 use crate::protocol::{Message, Mode};
-use crate::wire::{DecodeError, Reader, put_numbers};
+use crate::wire::{DecodeError, Reader, put_number};
 
 /// One REQUEST, as it is sent and as its REPLY names it. Later ones of a node are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Asked {
     /// The request's sequence number: its place in the order, with the node's id.
     pub number: u64,
-    /// How often this node was asked again for the same request, because the permission went away before it was used.
-    pub round: u64,
     /// What for.
     pub mode: Mode,
 }
@@ -41,7 +39,7 @@ impl Message for CrMessage {
             Self::Request(asked) => put_asked(out, 1, asked),
             Self::Reply { answers, fence } => {
                 put_asked(out, 3, answers);
-                put_numbers(out, [*fence]);
+                put_number(out, *fence);
             }
         }
     }
@@ -53,7 +51,7 @@ impl Message for CrMessage {
             2 | 4 => Mode::Shared,
             _ => return Err(DecodeError::Unknown),
         };
-        let asked = Asked { number: bytes.number()?, round: bytes.number()?, mode };
+        let asked = Asked { number: bytes.number()?, mode };
         Ok(if kind <= 2 { Self::Request(asked) } else { Self::Reply { answers: asked, fence: bytes.number()? } })
     }
 
@@ -68,19 +66,15 @@ impl Message for CrMessage {
 /// The mode is part of the first byte: messages are small.
 fn put_asked(out: &mut Vec<u8>, kind: u8, asked: &Asked) {
     out.push(kind + u8::from(asked.mode == Mode::Shared));
-    put_numbers(out, [asked.number, asked.round]);
+    put_number(out, asked.number);
 }
 
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.number)?;
-        if self.round > 0 {
-            write!(f, ", again {}", self.round)?;
+        match self.mode {
+            Mode::Exclusive => write!(f, "{}", self.number),
+            Mode::Shared => write!(f, "{}, shared", self.number),
         }
-        if self.mode == Mode::Shared {
-            f.write_str(", shared")?;
-        }
-        Ok(())
     }
 }
 

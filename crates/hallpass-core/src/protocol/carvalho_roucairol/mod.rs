@@ -15,8 +15,14 @@
 //!   one view: with a new view or a new life comes a fresh one, without permissions. That is the view layer's promise.
 //! - T1: `Hgst_Sequence_Number` includes one's own numbers, so that a number never comes twice.
 //! - A REPLY names the request that it answers and is otherwise discarded, also as a permission: then the permission is nobody's,
-//!   which is safe. The third branch asks again under the same number, so requests have a `round` besides: else a repeated
-//!   REPLY to the first round would pass for the answer to the second.
+//!   which is safe.
+//!
+//! # Why the number is name enough
+//!
+//! The third branch asks again under the same number, so two REPLYs to it may be under way where messages come twice. Either may
+//! count: once j has replied to number n, all that j asks for later has a higher number and is deferred until n is over, so j
+//! cannot have come by what it gave away. For the same reason nobody is asked twice for one request, unless a REQUEST that was
+//! given up or repeated takes a permission away.
 //!
 //! # Readers
 //!
@@ -64,8 +70,6 @@ pub struct CarvalhoRoucairol {
     shared: NodeSet,
     /// Who has been asked for the request that waits, and has not answered.
     awaiting: NodeSet,
-    /// How often a peer was asked again for the request that waits, if it was.
-    rounds: Vec<(NodeId, u64)>,
     /// `Reply_Deferred`, in rising order, at most one request a peer: its newest.
     deferred: Vec<(NodeId, Asked)>,
     /// The count of the largest fence known.
@@ -146,7 +150,6 @@ impl Protocol for CarvalhoRoucairol {
             exclusive,
             shared,
             awaiting: NodeSet::new(),
-            rounds: Vec::new(),
             deferred: Vec::new(),
             fence: setup.seat.fence.count(),
             epoch: setup.view.epoch(),
@@ -172,16 +175,11 @@ impl Protocol for CarvalhoRoucairol {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }
 
-    /// A REPLY that is not accepted changes nothing. It never will be if its number is not above all that this node has
-    /// used, unless its request still waits and this peer's answer to it is outstanding or may be again.
-    fn is_moot(&self, from: NodeId, message: &CrMessage) -> bool {
+    /// A REPLY that is not accepted changes nothing. It may be later if its number lies ahead, or if its request still waits:
+    /// the permission may go and be asked for again.
+    fn is_moot(&self, _: NodeId, message: &CrMessage) -> bool {
         let CrMessage::Reply { answers, .. } = message else { return false };
-        let may_come = |position| {
-            let round = self.round(from);
-            answers.round > round || (answers.round == round && self.awaiting.contains(position))
-        };
-        let current = self.is_waiting_for(answers.number) && self.position(from).is_some_and(may_come);
-        answers.number <= self.highest && !current
+        answers.number <= self.highest && !self.is_waiting_for(answers.number)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -232,7 +230,7 @@ impl CarvalhoRoucairol {
         if self.is_granted(mode) {
             return self.enter_if_granted(out);
         }
-        let message = CrMessage::Request(Asked { number, round: 0, mode });
+        let message = CrMessage::Request(Asked { number, mode });
         if !self.has_permissions() {
             self.awaiting.fill(self.peers.len());
             return out.push(Effect::Broadcast { message });
@@ -253,7 +251,6 @@ impl CarvalhoRoucairol {
             out.push(Effect::CancelTimer(CrTimer::Using));
         }
         self.awaiting = NodeSet::new();
-        self.rounds.clear();
         for at in 0..self.deferred.len() {
             let (to, asked) = self.deferred[at];
             self.give(to, asked, out);
@@ -316,21 +313,15 @@ impl CarvalhoRoucairol {
         if self.has(position, mode) || self.awaiting.contains(position) {
             return;
         }
-        let round = self.round(from) + 1;
-        match self.rounds.binary_search_by_key(&from, |(node, _)| *node) {
-            Ok(at) => self.rounds[at].1 = round,
-            Err(at) => self.rounds.insert(at, (from, round)),
-        }
         self.awaiting.insert(position);
-        out.push(Effect::Send { to: from, message: CrMessage::Request(Asked { number, round, mode }) });
+        out.push(Effect::Send { to: from, message: CrMessage::Request(Asked { number, mode }) });
     }
 
     /// TREAT-REPLY-MESSAGE, and the end of the waitfor if this was the last one (T16).
     fn on_reply(&mut self, from: NodeId, answers: Asked, fence: u64, out: &mut Out) {
         let Some(position) = self.position(from) else { return };
         let Some(Request { number, mode, inside: false }) = self.request else { return };
-        let outstanding = Asked { number, round: self.round(from), mode };
-        if answers != outstanding || !self.awaiting.remove(position) {
+        if answers != (Asked { number, mode }) || !self.awaiting.remove(position) {
             return;
         }
         self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
@@ -376,10 +367,6 @@ impl CarvalhoRoucairol {
     /// `A[j]`, for a mode.
     fn has(&self, position: usize, mode: Mode) -> bool {
         self.exclusive.contains(position) || (mode == Mode::Shared && self.shared.contains(position))
-    }
-
-    fn round(&self, peer: NodeId) -> u64 {
-        self.rounds.binary_search_by_key(&peer, |(node, _)| *node).map_or(0, |at| self.rounds[at].1)
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {

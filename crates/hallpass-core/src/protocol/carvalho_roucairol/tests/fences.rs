@@ -59,7 +59,7 @@ fn at_the_end_of_all_counts_an_entry_is_refused() {
 fn an_absurd_fence_is_cut_to_the_largest() {
     let mut net = Net::new(2);
     net.write(1);
-    let answers = Asked { number: 1, round: 0, mode: Exclusive };
+    let answers = Asked { number: 1, mode: Exclusive };
     assert_eq!(net.receive(2, 1, CrMessage::Reply { answers, fence: u64::MAX }), NOTHING, "refused, not wrapped");
     assert_eq!(net.nodes[&1].floor().fence, Fence::COUNT_MAX);
 }

@@ -97,8 +97,8 @@ fn branch_three_whoever_waits_with_the_permission_and_comes_second_gives_and_ask
     assert_eq!(net.write(3), ["REQUEST(3) to 2"]);
     net.write(1);
     net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 2;
-    let message = CrMessage::Request(Asked { number: 2, round: 0, mode: Exclusive });
-    assert_eq!(net.receive(1, 3, message), ["REPLY(2) to 1", "REQUEST(3, again 1) to 1"]);
+    let message = CrMessage::Request(Asked { number: 2, mode: Exclusive });
+    assert_eq!(net.receive(1, 3, message), ["REPLY(2) to 1", "REQUEST(3) to 1"]);
     assert_eq!(net.has(3, 1), "");
 }
 
@@ -137,8 +137,8 @@ fn as_printed_with_a_gap_a_node_enters_without_the_permission() {
     net.write(1);
     assert_eq!(net.write(2), [format!("set Using {}", u64::MAX)]);
     net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 1;
-    let early = CrMessage::Request(Asked { number: 1, round: 0, mode: Exclusive });
-    assert_eq!(net.receive(1, 2, early), ["REPLY(1) to 1", "REQUEST(2, again 1) to 1"]);
+    let early = CrMessage::Request(Asked { number: 1, mode: Exclusive });
+    assert_eq!(net.receive(1, 2, early), ["REPLY(1) to 1", "REQUEST(2) to 1"]);
     assert_eq!(net.has(2, 1), "");
     assert_eq!(net.act(2, Input::Timeout(CrTimer::Using), Exclusive), ["enter"]);
 }
@@ -201,16 +201,15 @@ fn nonsense_from_peers_changes_nothing() {
     let mut net = Net::new(2);
     net.write(1);
     let before = net.nodes[&1].clone();
-    let asked = |number, round| Asked { number, round, mode: Exclusive };
+    let asked = |number| Asked { number, mode: Exclusive };
     for (from, message) in [
-        (2, CrMessage::Request(asked(NUMBER_MAX + 1, 0))),
-        (2, CrMessage::Request(asked(u64::MAX, u64::MAX))),
-        (9, CrMessage::Request(asked(1, 0))),
-        (9, CrMessage::Reply { answers: asked(1, 0), fence: 1 }),
-        (2, CrMessage::Reply { answers: asked(1, 1), fence: 1 }),
-        (2, CrMessage::Reply { answers: asked(2, 0), fence: 1 }),
-        (2, CrMessage::Reply { answers: Asked { mode: Shared, ..asked(1, 0) }, fence: 1 }),
-        (2, CrMessage::Reply { answers: asked(u64::MAX, u64::MAX), fence: u64::MAX }),
+        (2, CrMessage::Request(asked(NUMBER_MAX + 1))),
+        (2, CrMessage::Request(asked(u64::MAX))),
+        (9, CrMessage::Request(asked(1))),
+        (9, CrMessage::Reply { answers: asked(1), fence: 1 }),
+        (2, CrMessage::Reply { answers: asked(2), fence: 1 }),
+        (2, CrMessage::Reply { answers: Asked { mode: Shared, ..asked(1) }, fence: 1 }),
+        (2, CrMessage::Reply { answers: asked(u64::MAX), fence: u64::MAX }),
     ] {
         assert_eq!(net.receive(from, 1, message.clone()), NOTHING, "{message:?}");
         assert_eq!(net.nodes[&1], before, "{message:?}");

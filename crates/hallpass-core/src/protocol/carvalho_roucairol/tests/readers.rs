@@ -85,8 +85,8 @@ fn a_waiting_writer_that_comes_second_shares_with_a_reader_and_asks_again() {
     net.write(3);
     net.read(1);
     net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 2;
-    let message = CrMessage::Request(Asked { number: 2, round: 0, mode: Shared });
-    assert_eq!(net.receive(1, 3, message), ["REPLY(2, shared) to 1", "REQUEST(3, again 1) to 1"]);
+    let message = CrMessage::Request(Asked { number: 2, mode: Shared });
+    assert_eq!(net.receive(1, 3, message), ["REPLY(2, shared) to 1", "REQUEST(3) to 1"]);
     assert_eq!(net.has(3, 1), "S");
 }
 

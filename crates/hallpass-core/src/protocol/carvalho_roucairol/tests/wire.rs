@@ -23,8 +23,8 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn message() -> impl Strategy<Value = CrMessage> {
-    (any::<bool>(), any::<bool>(), number(), number(), number()).prop_map(|(request, shared, number, round, fence)| {
-        let asked = Asked { number, round, mode: if shared { Shared } else { Exclusive } };
+    (any::<bool>(), any::<bool>(), number(), number()).prop_map(|(request, shared, number, fence)| {
+        let asked = Asked { number, mode: if shared { Shared } else { Exclusive } };
         if request { CrMessage::Request(asked) } else { CrMessage::Reply { answers: asked, fence } }
     })
 }
@@ -50,9 +50,9 @@ proptest! {
 
 #[test]
 fn messages_are_small_and_unknown_kinds_are_refused() {
-    let answers = Asked { number: 100, round: 0, mode: Shared };
-    assert_eq!(bytes_of(&CrMessage::Request(answers)), [2, 100, 0]);
-    assert_eq!(bytes_of(&CrMessage::Reply { answers, fence: 9 }), [4, 100, 0, 9]);
+    let answers = Asked { number: 100, mode: Shared };
+    assert_eq!(bytes_of(&CrMessage::Request(answers)), [2, 100]);
+    assert_eq!(bytes_of(&CrMessage::Reply { answers, fence: 9 }), [4, 100, 9]);
     for kind in [0, 5, 255] {
         assert_eq!(decode(&[kind, 1, 1, 1]), Err(DecodeError::Unknown));
     }
@@ -60,9 +60,9 @@ fn messages_are_small_and_unknown_kinds_are_refused() {
 
 #[test]
 fn messages_are_shown_by_the_papers_names() {
-    let asked = Asked { number: 3, round: 2, mode: Shared };
+    let asked = Asked { number: 3, mode: Shared };
     let request = CrMessage::Request(asked);
-    assert_eq!(request.to_string(), "REQUEST(3, again 2, shared)");
-    assert_eq!(request.grant().unwrap().to_string(), "REPLY(3, again 2, shared)");
+    assert_eq!(request.to_string(), "REQUEST(3, shared)");
+    assert_eq!(request.grant().unwrap().to_string(), "REPLY(3, shared)");
     assert_eq!((request.kind(), request.grant().unwrap().kind()), ("REQUEST", "REPLY"));
 }
