@@ -10,7 +10,7 @@ use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
 use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
-use hallpass_sim::{Limits, Order, Rig};
+use hallpass_sim::{Limits, Order, Rig, Rng};
 
 use super::*;
 
@@ -111,6 +111,44 @@ fn tokens_and_quorums_hold_with_three_nodes() {
     clean::<TokenAlgorithm>(3, "start=ricart-agrawala", Order::Any, twice);
     clean::<SuzukiKasami>(3, "", Order::Any, twice);
     clean::<Maekawa>(3, "", Order::Any, twice);
+}
+
+/// Groups too large to explore: every step drawn, to the end, with callers that give up and messages that come twice.
+fn walks<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
+    let seeds = std::env::var("HALLPASS_WALKS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let rig = rig::<P>(nodes, words, Order::Any, Limits { cancels: Some(6), duplicates, ..WRITERS });
+    for seed in 1..=seeds {
+        let (mut rng, mut stage, mut scratch) = (Rng::new(seed), Stage::new(&rig), Scratch::default());
+        let (mut steps, mut way) = (Vec::new(), Vec::new());
+        loop {
+            steps.clear();
+            stage.steps(&rig, &mut steps);
+            if steps.is_empty() {
+                break;
+            }
+            way.push(steps[rng.below(steps.len() as u64) as usize]);
+            let violation = stage.take(&rig, way[way.len() - 1], &mut scratch, None);
+            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", rig.play(&way).0);
+        }
+        assert_eq!(stage.check_end(&rig), None, "{nodes} nodes {words}, seed {seed}");
+    }
+}
+
+#[test]
+fn tokens_and_quorums_hold_on_random_walks() {
+    for nodes in [5, 7, 10] {
+        walks::<TokenAlgorithm>(nodes, "", 3);
+        walks::<TokenAlgorithm>(nodes, "start=ricart-agrawala", 3);
+        walks::<NaimiTrehel>(nodes, "", 0);
+        walks::<SuzukiKasami>(nodes, "", 3);
+        walks::<Maekawa>(nodes, "", 3);
+    }
+}
+
+#[test]
+#[should_panic(expected = "wait")]
+fn random_walks_notice_waiters_that_are_not_told() {
+    walks::<Maekawa>(10, "failed=arrival", 0);
 }
 
 #[test]

@@ -19,6 +19,7 @@ fn warning(option: &str, nodes: u32) -> Option<String> {
             (modulus < least).then(|| format!("numbers={value} is below 2N-1 = {least}: expect a violation (RA-14)"))
         }
         ("as-printed", _) => Some(format!("as-printed={value}: the printed text is put back, expect a violation")),
+        ("failed", "arrival") => Some("failed=arrival: overtaken waiters are not told, expect a deadlock".to_owned()),
         ("transit-max", _) => {
             Some(format!("transit-max={value} is taken at its word: a message that takes longer can let two inside"))
         }
