@@ -355,7 +355,7 @@ fn a_scenario_file_is_played() {
     let differs = scratch("differs.txt");
     fs::write(&differs, shipped.replace("2 enters, fence 1", "2 enters, fence 9")).unwrap();
     let warned = hallpass(&format!("lab trace --scenario {}", differs.display()));
-    assert_eq!((warned.code, &warned.out), (0, &ran.out), "it is drawn all the same");
+    assert_eq!((warned.code, &warned.out), (1, &ran.out), "it is drawn all the same");
     assert_eq!(warned.err.lines().count(), 1, "{}", warned.err);
     assert!(warned.err.contains("'2 enters, fence 1' where the scenario says '2 enters, fence 9'"), "{}", warned.err);
 }
