@@ -219,7 +219,7 @@ impl<P: Protocol> Stage<P> {
         let founders = rig.view.members().len();
         let started = founders + usize::from(rig.needs.server);
         let limits = &rig.limits;
-        Self {
+        let mut stage = Self {
             actors: (0..rig.ids.len())
                 .map(|at| Actor {
                     protocol: (at < started).then(|| rig.protocol(at, 0)),
@@ -248,7 +248,14 @@ impl<P: Protocol> Stage<P> {
                 leaves: limits.leaves,
             },
             overtaken: 0,
+        };
+        if rig.needs.start {
+            for (at, sponsor) in rig.ids.iter().enumerate().take(started) {
+                let input = Input::Join { sponsor: *sponsor };
+                stage.handle(rig, at as u8, input, &mut Scratch::default(), &mut None);
+            }
         }
+        stage
     }
 
     /// Appends every step that may come next.
@@ -281,7 +288,7 @@ impl<P: Protocol> Stage<P> {
         if actor.protocol.is_none() {
             if self.left.joins > 0 && usize::from(at) == rig.ids.len() - usize::from(self.left.joins) {
                 out.push(Step::Join(at));
-            } else if self.left.restarts > 0 && actor.incarnation == 0 && !actor.leaving {
+            } else if self.left.restarts > 0 && (actor.incarnation == 0 || rig.needs.recovery) && !actor.leaving {
                 out.push(Step::Restart(at));
             }
             return;

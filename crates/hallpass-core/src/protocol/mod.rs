@@ -5,6 +5,7 @@
 mod constant;
 mod mutant;
 mod options;
+pub mod raymond;
 pub mod ricart_agrawala;
 mod roster;
 
@@ -190,6 +191,8 @@ pub struct Needs {
     pub membership: bool,
     /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
     pub recovery: bool,
+    /// The founding members are told by [`Input::Join`] to begin, all of them, before anything else.
+    pub start: bool,
     /// There is one more process, [`NodeId::SERVER`], which is no member and never asks.
     pub server: bool,
     /// Entries carry fences; without them an exploration without end stays finite.
@@ -207,6 +210,7 @@ impl Default for Needs {
             no_loss: None,
             membership: false,
             recovery: false,
+            start: false,
             server: false,
             fences: true,
         }

@@ -37,6 +37,13 @@ pub struct Mutant<P> {
     mutation: Option<Mutation>,
 }
 
+impl<P> Mutant<P> {
+    /// The protocol itself, for those who watch its state.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+}
+
 impl<P: PartialEq> PartialEq for Mutant<P> {
     fn eq(&self, other: &Self) -> bool {
         self.inner == other.inner
@@ -79,7 +86,9 @@ impl<P: Protocol> Protocol for Mutant<P> {
         let Some(input) = mutate_input(mutation, input) else { return };
         let start = out.len();
         let grant = match &input {
-            Input::Deliver { from, message } if mutation == Mutation::NeverDefer => message.grant().map(|grant| (*from, grant)),
+            Input::Deliver { from, message } if mutation == Mutation::NeverDefer => {
+                message.grant().map(|grant| (*from, grant))
+            }
             _ => None,
         };
         self.inner.handle(input, out);

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::raymond::Raymond;
 use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use super::{OptionError, Options, Protocol};
 
@@ -49,6 +50,8 @@ roster! {
     RicartAgrawalaSequenced: Sequenced = "ricart-agrawala" where "medium" is "sequenced";
     /// Section 6.3: around a ring.
     RicartAgrawalaRing: Ring = "ricart-agrawala-ring";
+    /// Raymond 1989.
+    Raymond: Raymond = "raymond";
 }
 
 impl Kind {
@@ -88,6 +91,6 @@ mod tests {
         assert_eq!(options.pairs().collect::<Vec<_>>(), [("hsn", "ask")]);
         assert_eq!(Kind::select("ricart-agrawala", &mut Options::default()), Ok(Kind::RicartAgrawala));
         let error = Kind::select("paxos", &mut Options::default()).unwrap_err().to_string();
-        assert_eq!(error, "there is no protocol 'paxos'; there are ricart-agrawala, ricart-agrawala-ring");
+        assert_eq!(error, "there is no protocol 'paxos'; there are ricart-agrawala, ricart-agrawala-ring, raymond");
     }
 }
