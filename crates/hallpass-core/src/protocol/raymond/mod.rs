@@ -211,12 +211,9 @@ impl Raymond {
         if self.is_recovering() || self.holder.is_none() {
             return;
         }
-        let witness = self.witness_due();
-        let assigned = self.assign_privilege(witness, out);
+        let assigned = self.assign_privilege(out);
         let requested = self.make_request();
-        // A witness has not asked, so a REQUEST that overtakes its PRIVILEGE would have it ask back (3.5 counts on ASKED).
-        let together = self.fixed.rules.piggyback || assigned == witness;
-        let piggybacked = assigned.is_some() && requested.is_some() && together;
+        let piggybacked = assigned.is_some() && requested.is_some() && self.fixed.rules.piggyback;
         if let Some(to) = assigned {
             self.send(to, |life| RaymondMessage::Privilege { life, count: self.count, asks: piggybacked }, out);
         }
@@ -226,19 +223,19 @@ impl Raymond {
     }
 
     /// ASSIGN_PRIVILEGE (3.2): enters, or says to whom the privilege goes.
-    fn assign_privilege(&mut self, witness: Option<NodeId>, out: &mut Out) -> Option<NodeId> {
-        let me = self.fixed.me;
-        let may = self.holder == Some(me) && !self.using;
+    fn assign_privilege(&mut self, out: &mut Out) -> Option<NodeId> {
+        let may = self.holder == Some(self.fixed.me) && !self.using;
         let head = *self.queue.first().filter(|_| may)?;
-        if let Some(to) = if head == me { witness } else { Some(head) } {
-            self.queue.retain(|node| *node != to);
-            self.holder = Some(to);
+        if head != self.fixed.me {
+            self.queue.remove(0);
+            self.holder = Some(head);
             self.asked = false;
-            return Some(to);
+            return Some(head);
         }
         let count = self.count + 1;
         // At the end of all counts nobody enters any more, and the request stays where it is.
         let fence = Fence::compose(self.fixed.epoch, count).filter(|_| count <= self.count_max())?;
+        self.tell_count_if_due(out);
         self.queue.remove(0);
         self.asked = false;
         self.count = count;

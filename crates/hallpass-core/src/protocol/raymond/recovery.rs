@@ -12,11 +12,11 @@
 //!   What is sent to a node names its life, and a node drops what was meant for a former one. That such messages are lost
 //!   does no harm: each of them was sent before its sender's ADVISE, which tells what became of it. So the duplicates of
 //!   8.6 do not arise either.
-//! - T28: who crashed inside may go on outside, and its last fences are known to nobody. A node that holds the privilege
-//!   enters at most `reserve` times before a neighbour hears of the count again: it hands the privilege to a neighbour, its
-//!   witness, and asks for it back. A neighbour that advises 'you hold' adds the reserve to the count it remembers, tells
-//!   that, and remembers it too. So a rebuilt privilege starts above every fence given, whoever dies how often, as
-//!   long as one neighbour of a holder lives, which is 8.8's assumption.
+//! - T28: who crashed inside may go on outside, and its last fences are known to nobody. A node that keeps the privilege
+//!   tells a neighbour its count every `reserve` entries, by an ADVISE that nobody asked for; it need not wait, for
+//!   the restart interval sees to it that this arrives before a RESTART. A neighbour that advises 'you hold' adds the
+//!   reserve to the count it remembers, tells that, and remembers it too. So a rebuilt privilege starts above every fence
+//!   given, however often its holder dies, as long as the holder's neighbours do not die with it, which is 8.8's assumption.
 //! - 8.4: the core has no clock, so the queue is rebuilt by the count of PRIVILEGEs received, the second way.
 
 use super::{Out, Raymond, RaymondMessage, RaymondTimer, Standing};
@@ -92,13 +92,18 @@ impl Raymond {
         }
     }
 
-    /// An ADVISE quotes the life that asked: one to a recovery that failed itself is dropped (8.7).
+    /// An ADVISE quotes the life that asked: one to a recovery that failed itself is dropped (8.7). One that nobody asked
+    /// for tells how far the holder has counted.
     pub(super) fn on_advise(&mut self, neighbour: usize, life: u32, of: u32, advice: Advice, out: &mut Out) {
         let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.life == life) else { return };
-        let Some(phase) = &mut recovery.phase else { return };
-        phase.advice[neighbour] = Some(advice);
-        recovery.lives[neighbour] = of;
-        self.finish_if_advised(out);
+        if let Some(phase) = &mut recovery.phase {
+            let known = phase.advice[neighbour].get_or_insert(advice);
+            known.count = known.count.max(advice.count);
+            recovery.lives[neighbour] = of;
+            self.finish_if_advised(out);
+        } else if self.holder == Some(self.fixed.neighbours[neighbour]) {
+            self.count = self.count.max(advice.count.min(Fence::COUNT_MAX));
+        }
     }
 
     /// 8.2 to 8.5, once all have answered.
@@ -161,7 +166,15 @@ impl Raymond {
             return phase.unanswered.push((neighbour, life));
         }
         recovery.lives[neighbour] = life;
-        let (of, served) = (recovery.life, recovery.served[neighbour]);
+        if self.holder == Some(self.fixed.neighbours[neighbour]) {
+            self.count = self.fixed.rules.at_most(self.count);
+        }
+        self.advise(neighbour, out);
+    }
+
+    /// 8.1: the state of the edge between the two as this node sees it.
+    fn advise(&self, neighbour: usize, out: &mut Out) {
+        let Some(recovery) = &self.recovery else { return };
         let to = self.fixed.neighbours[neighbour];
         let standing = match (self.holder == Some(to), self.asked, self.queue.contains(&to)) {
             (true, false, _) => Standing::Yours,
@@ -169,18 +182,20 @@ impl Raymond {
             (false, _, true) => Standing::Queued,
             (false, _, false) => Standing::NotQueued,
         };
-        if self.holder == Some(to) {
-            self.count = self.fixed.rules.at_most(self.count);
-        }
-        let message = RaymondMessage::Advise { life, of, standing, served, count: self.count };
-        out.push(Effect::Send { to, message });
+        let (life, of, served) = (recovery.lives[neighbour], recovery.life, recovery.served[neighbour]);
+        out.push(Effect::Send { to, message: RaymondMessage::Advise { life, of, standing, served, count: self.count } });
     }
 
-    /// The neighbour to hand the privilege to before the next entry of one's own: none while the reserve lasts.
-    pub(super) fn witness_due(&self) -> Option<NodeId> {
-        let recovery = self.recovery.as_ref()?;
-        let used_up = self.count >= recovery.base.saturating_add(self.fixed.rules.reserve);
-        self.fixed.neighbours.first().copied().filter(|_| used_up)
+    /// Before an entry: if the reserve is used up, a neighbour hears of the count (T28).
+    pub(super) fn tell_count_if_due(&mut self, out: &mut Out) {
+        let reserve = self.fixed.rules.reserve;
+        let is_due = |recovery: &&mut Box<Recovery>| self.count >= recovery.base.saturating_add(reserve);
+        if let Some(recovery) = self.recovery.as_mut().filter(is_due) {
+            recovery.base = self.count;
+            if !self.fixed.neighbours.is_empty() {
+                self.advise(0, out);
+            }
+        }
     }
 
     /// The largest count this life may reach.

@@ -14,7 +14,7 @@ pub struct RaymondRules {
     pub(super) initialize: bool,
     /// 8: nodes may crash and come back.
     pub(super) recovery: bool,
-    /// With recovery: how many entries a holder makes before a neighbour must hear of the count again (T28).
+    /// With recovery: after how many entries of its own a holder tells a neighbour its count (T28).
     pub(super) reserve: u64,
     /// As printed: states 3 and 4 of 8.1 give ASKED the wrong way round.
     pub(super) t26: bool,
@@ -22,7 +22,7 @@ pub struct RaymondRules {
     pub(super) t27: bool,
 }
 
-/// Three messages in so many entries of one node alone; a recovery skips as many fences.
+/// One message in so many entries of one node alone; a recovery skips as many fences.
 const RESERVE: u64 = 1 << 16;
 
 impl RaymondRules {
