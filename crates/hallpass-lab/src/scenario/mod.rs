@@ -60,6 +60,12 @@ shipped![
     "trap-12-readers-and-writers",
     "trap-13-first-come",
     "trap-14-delayed-handling",
+    "raymond-figure-1",
+    "raymond-initialize",
+    "raymond-overtaking",
+    "raymond-recovery",
+    "trap-26-advise",
+    "trap-27-incarnations",
 ];
 
 /// What became of a scenario.
