@@ -28,6 +28,15 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("RA-22", Mutation::Swallow("LEAVE_ACK")),
     ("RA-23", Mutation::Deaf("YES_I_AM_HERE")),
     ("RA-24", Mutation::NeverDefer),
+    ("RY-1", Mutation::NeverDefer),
+    ("RY-2", Mutation::HalfDone),
+    ("RY-3", Mutation::HalfDone),
+    ("RY-4", Mutation::SendTwice),
+    ("RY-5", Mutation::SendTwice),
+    ("RY-6", Mutation::SendTwice),
+    ("RY-7", Mutation::SendTwice),
+    ("RY-8", Mutation::Swallow("INITIALIZE")),
+    ("RY-9", Mutation::Deaf("ADVISE")),
 ];
 
 #[test]
@@ -45,6 +54,7 @@ fn a_planted_bug_turns_each_claim() {
 #[test]
 fn every_id_has_a_planted_bug() {
     let ids: Vec<&str> = PLANTED.iter().map(|(id, _)| *id).collect();
-    let expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
+    expected.extend((1..=9).map(|n| format!("RY-{n}")));
     assert_eq!(ids, expected);
 }

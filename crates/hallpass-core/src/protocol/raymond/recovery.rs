@@ -183,7 +183,10 @@ impl Raymond {
             (false, _, false) => Standing::NotQueued,
         };
         let (life, of, served) = (recovery.lives[neighbour], recovery.life, recovery.served[neighbour]);
-        out.push(Effect::Send { to, message: RaymondMessage::Advise { life, of, standing, served, count: self.count } });
+        out.push(Effect::Send {
+            to,
+            message: RaymondMessage::Advise { life, of, standing, served, count: self.count },
+        });
     }
 
     /// Before an entry: if the reserve is used up, a neighbour hears of the count (T28).

@@ -30,7 +30,8 @@ impl Net {
         let mut options = Options::from_words(words.split_whitespace()).unwrap();
         options.nodes = view.members().to_vec();
         let rules = Raymond::parse(&options).unwrap();
-        let mut net = Self { rules, view: view.clone(), nodes: BTreeMap::new(), flying: Vec::new(), fences: Vec::new() };
+        let mut net =
+            Self { rules, view: view.clone(), nodes: BTreeMap::new(), flying: Vec::new(), fences: Vec::new() };
         view.members().iter().for_each(|node| net.start(node.0, 0, seat));
         net
     }
@@ -204,7 +205,11 @@ fn initialize_floods_the_tree_and_who_has_heard_it_may_ask() {
     assert_eq!(net.acquire(2), NOTHING, "it does not know whom to ask");
     assert_eq!(net.act(1, Input::Join { sponsor: NodeId(1) }), ["INITIALIZE to 2"]);
     assert_eq!(net.act(3, Input::Join { sponsor: NodeId(1) }), NOTHING, "only the first holder begins");
-    assert_eq!(net.deliver("INITIALIZE", 1, 2), ["INITIALIZE to 3", "REQUEST to 1"], "it asks while node 3 knows nothing");
+    assert_eq!(
+        net.deliver("INITIALIZE", 1, 2),
+        ["INITIALIZE to 3", "REQUEST to 1"],
+        "it asks while node 3 knows nothing"
+    );
     net.settle();
     assert_eq!(net.fences, [1]);
     assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [2, 2, 2]);
@@ -261,7 +266,7 @@ fn the_seats_holder_is_inside_and_everybody_knows_where() {
         net.acquire(1);
         net.settle();
         assert!(net.fences.is_empty() && !net.nodes[&3].is_idle());
-        assert_eq!(net.release(3), ["PRIVILEGE to 2", ]);
+        assert_eq!(net.release(3), ["PRIVILEGE to 2",]);
         net.settle();
         assert_eq!(net.fences, [9]);
     }
@@ -501,8 +506,11 @@ fn message() -> impl Strategy<Value = RaymondMessage> {
     ];
     prop_oneof![
         any::<u32>().prop_map(|life| RaymondMessage::Request { life }),
-        (any::<u32>(), any::<u64>(), any::<bool>())
-            .prop_map(|(life, count, asks)| RaymondMessage::Privilege { life, count, asks }),
+        (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(life, count, asks)| RaymondMessage::Privilege {
+            life,
+            count,
+            asks
+        }),
         Just(RaymondMessage::Initialize),
         any::<u32>().prop_map(|life| RaymondMessage::Restart { life }),
         (any::<u32>(), any::<u32>(), standing, any::<u32>(), any::<u64>()).prop_map(
