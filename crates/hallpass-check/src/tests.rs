@@ -5,6 +5,7 @@ use hallpass_core::protocol::lamport::Lamport;
 use hallpass_core::protocol::lamport_fifo::LamportFifo;
 use hallpass_core::protocol::maekawa::Maekawa;
 use hallpass_core::protocol::naimi_trehel::NaimiTrehel;
+use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
 use hallpass_core::protocol::token::TokenAlgorithm;
@@ -253,4 +254,30 @@ fn what_a_protocol_cannot_do_is_refused() {
     assert!(refused("numbers=modulo:3", Limits { cancels: Some(1), ..WRITERS }).contains("T4"));
     assert!(refused("reply=implicit", Limits { losses: 1, ..WRITERS }).contains("T10"));
     assert!(refused("", Limits { joins: 1, ..WRITERS }).contains("membership=classic"));
+}
+
+#[test]
+fn raymond_holds_on_every_small_tree() {
+    for order in [Order::Any, Order::Fifo] {
+        for words in ["tree=line", "tree=star:3", "piggyback=true", "greedy=true tree=line", "start=initialize"] {
+            clean::<Raymond>(3, words, order, Limits { entries: Some(1), cancels: Some(1), readers: true, ..WRITERS });
+        }
+        let crash = Limits { entries: Some(1), crashes: 1, restarts: 1, ..WRITERS };
+        clean::<Raymond>(2, "recovery=classic", order, Limits { cancels: None, ..crash });
+        clean::<Raymond>(3, "recovery=classic tree=line greedy=true piggyback=true", order, crash);
+    }
+}
+
+/// With two crashes neighbours may be down together and stay out, but nobody enters wrongly or with an old fence.
+#[test]
+fn raymond_is_safe_when_neighbours_fail_together_or_one_fails_while_it_recovers() {
+    let twice = Limits { entries: Some(2), crashes: 2, restarts: 2, ..WRITERS };
+    let rig = rig::<Raymond>(2, "recovery=classic fence-reserve=1", Order::Any, twice);
+    for property in ["exclusion", "fence", "protocol"] {
+        let effort = Effort { property: Some(property.to_owned()), states_max: 3_000_000 };
+        let found = explore(&rig, &effort, |_| {});
+        assert!(found.complete && found.violation.is_none(), "{property}: {:?} in {}", found.violation, found.states);
+    }
+    let (violation, _) = explore(&rig, &Effort::default(), |_| {}).violation.unwrap();
+    assert_eq!(violation.property, "progress", "section 8.8: not in adjacent nodes");
 }

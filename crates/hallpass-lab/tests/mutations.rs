@@ -42,6 +42,15 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("NT-1", Mutation::StuckFence),
     ("SK-1", Mutation::SendTwice),
     ("MK-1", Mutation::Swallow("FAILED")),
+    ("RY-1", Mutation::NeverDefer),
+    ("RY-2", Mutation::HalfDone),
+    ("RY-3", Mutation::HalfDone),
+    ("RY-4", Mutation::SendTwice),
+    ("RY-5", Mutation::SendTwice),
+    ("RY-6", Mutation::SendTwice),
+    ("RY-7", Mutation::SendTwice),
+    ("RY-8", Mutation::Swallow("INITIALIZE")),
+    ("RY-9", Mutation::Deaf("ADVISE")),
 ];
 
 #[test]
@@ -63,5 +72,6 @@ fn every_id_has_a_planted_bug() {
     expected.extend((1..=7).map(|n| format!("CMU-{n}")));
     expected.extend((1..=2).map(|n| format!("CR-{n}")));
     expected.extend(["RT-1", "RT-2", "NT-1", "SK-1", "MK-1"].map(str::to_owned));
+    expected.extend((1..=9).map(|n| format!("RY-{n}")));
     assert_eq!(ids, expected);
 }

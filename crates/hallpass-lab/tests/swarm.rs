@@ -113,6 +113,36 @@ fn draw_tokens_and_quorums(seed: u64) -> RunSpec {
     RunSpec { nodes, entries: 150, seed, load, hold, latency, order, readers, faults, ..spec }
 }
 
+/// The same for Raymond's trees, a third of them with nodes that crash and come back.
+fn draw_raymond(seed: u64) -> RunSpec {
+    let mut rng = Rng::new(seed);
+    let mut pick = |words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
+    let variant = pick(&["", "start=initialize", "recovery=classic", "recovery=classic fence-reserve=2"]);
+    let recovers = variant.contains("recovery");
+    let options = [
+        pick(&["tree=line", "tree=star:3", "tree=star:5", "tree=random tree-seed=4"]),
+        pick(&["", "piggyback=true"]),
+        pick(&["", "greedy=true"]),
+        variant,
+    ]
+    .join(" ");
+    let faults = if recovers { pick(&["", "crash:1,restart:1", "crash:5,restart:5"]) } else { String::new() };
+    let unbounded = if recovers { "1ms" } else { "exp:1ms" };
+    let order = if pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
+    let spec = RunSpec {
+        entries: 120,
+        seed,
+        load: pick(&["saturated", "saturated", "light", "0.3", "2", "hotspot:0.8"]),
+        hold: Some(pick(&["0ns", "100us", "1ms", "7ms"])),
+        latency: pick(&["1ms", "200us..3ms", "links:1-2=9ms,else=1ms", unbounded]),
+        order,
+        readers: pick(&["0", "0", "0.5"]).parse().unwrap(),
+        faults,
+        ..RunSpec::of("raymond")
+    };
+    RunSpec { nodes: 2 + rng.below(12) as u32, ..spec }.with(&options)
+}
+
 #[test]
 fn the_swarm_notices_a_planted_bug() {
     use hallpass_core::protocol::Mutation::{HalfDone, NeverDefer, StuckFence};
@@ -127,7 +157,11 @@ fn random_runs_hold() {
     let seeds = std::env::var("HALLPASS_SWARM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let mut entries = 0;
     for seed in 1..=seeds {
-        let spec = if seed % 4 == 0 { draw_tokens_and_quorums(seed) } else { draw(seed) };
+        let spec = match seed % 8 {
+            0 | 4 => draw_tokens_and_quorums(seed),
+            2 => draw_raymond(seed),
+            _ => draw(seed),
+        };
         let report = simulate(&spec).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(report.violations.is_empty(), "{}\nreproduce: {}", report.violations[0], spec.command());
         entries += report.entries;

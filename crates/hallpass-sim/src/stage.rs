@@ -232,7 +232,7 @@ impl<P: Protocol> Stage<P> {
         let founders = rig.view.members().len();
         let started = founders + usize::from(rig.needs.server);
         let limits = &rig.limits;
-        Self {
+        let mut stage = Self {
             actors: (0..rig.ids.len())
                 .map(|at| Actor {
                     protocol: (at < started).then(|| rig.protocol(at, 0)),
@@ -261,7 +261,14 @@ impl<P: Protocol> Stage<P> {
                 leaves: limits.leaves,
             },
             overtaken: 0,
+        };
+        if rig.needs.start {
+            for (at, sponsor) in rig.ids.iter().enumerate().take(started) {
+                let input = Input::Join { sponsor: *sponsor };
+                stage.handle(rig, at as u8, input, &mut Scratch::default(), &mut None);
+            }
         }
+        stage
     }
 
     /// Appends every step that may come next.

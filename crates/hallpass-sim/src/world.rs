@@ -166,6 +166,9 @@ impl<'a, P: Protocol> World<'a, P> {
         for at in 0..self.deeds.len() {
             self.queue.push(self.deeds[at].0, Happening::Deed);
         }
+        for at in 0..if self.needs.start { self.nodes.len() } else { 0 } {
+            self.handle(at, Input::Join { sponsor: self.nodes[at].id });
+        }
         self.start_load();
         while let Some((at, happening)) = self.queue.pop() {
             if self.is_over() {
@@ -362,6 +365,9 @@ impl<'a, P: Protocol> World<'a, P> {
         if !sponsors.is_empty() {
             let sponsor = sponsors[self.rng.below(sponsors.len() as u64) as usize];
             self.handle(at, Input::Join { sponsor });
+        } else if self.needs.recovery {
+            // Who is back in its own place needs no sponsor.
+            self.handle(at, Input::Join { sponsor: self.nodes[at].id });
         }
     }
 

@@ -15,6 +15,7 @@ pub mod naimi_trehel;
 #[cfg(test)]
 mod notes_tests;
 mod options;
+pub mod raymond;
 pub mod ricart_agrawala;
 mod roster;
 pub mod suzuki_kasami;
@@ -205,6 +206,8 @@ pub struct Needs {
     pub membership: bool,
     /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
     pub recovery: bool,
+    /// The founding members are told by [`Input::Join`] to begin, all of them, before anything else.
+    pub start: bool,
     /// There is one more process, [`NodeId::SERVER`], which is no member and never asks.
     pub server: bool,
     /// Entries carry fences; without them an exploration without end stays finite.
@@ -223,6 +226,7 @@ impl Default for Needs {
             unexplorable: None,
             membership: false,
             recovery: false,
+            start: false,
             server: false,
             fences: true,
         }

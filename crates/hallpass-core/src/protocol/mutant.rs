@@ -37,6 +37,13 @@ pub struct Mutant<P> {
     mutation: Option<Mutation>,
 }
 
+impl<P> Mutant<P> {
+    /// The protocol itself, for those who watch its state.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+}
+
 impl<P: PartialEq> PartialEq for Mutant<P> {
     fn eq(&self, other: &Self) -> bool {
         self.inner == other.inner

@@ -3,6 +3,7 @@ use std::fmt;
 use super::carvalho_roucairol::CarvalhoRoucairol;
 use super::maekawa::Maekawa;
 use super::naimi_trehel::NaimiTrehel;
+use super::raymond::Raymond;
 use super::ricart_agrawala::{Classic, RicartAgrawala, Ring, Sequenced};
 use super::suzuki_kasami::SuzukiKasami;
 use super::token::TokenAlgorithm;
@@ -72,6 +73,8 @@ roster! {
     SuzukiKasami: SuzukiKasami = "suzuki-kasami";
     /// Maekawa: grid quorums.
     Maekawa: Maekawa = "maekawa";
+    /// Raymond 1989.
+    Raymond: Raymond = "raymond";
 }
 
 impl Kind {

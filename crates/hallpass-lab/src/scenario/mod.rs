@@ -79,6 +79,12 @@ shipped![
     "trap-15-using",
     "trap-16-atomic-entry",
     "trap-20-two-tokens",
+    "raymond-figure-1",
+    "raymond-initialize",
+    "raymond-overtaking",
+    "raymond-recovery",
+    "trap-26-advise",
+    "trap-27-incarnations",
 ];
 
 /// What became of a scenario.

@@ -33,13 +33,14 @@ impl Visitor for Player<'_> {
         let needs = P::needs(&options);
         let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
         let some = if needs.membership { 99 } else { 0 };
+        let crashes = if needs.recovery { 99 } else { some };
         let limits = Limits {
             entries: Some(200),
             last_entries: None,
             cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
             readers: needs.no_shared.is_none(),
-            crashes: some,
-            restarts: some,
+            crashes,
+            restarts: crashes,
             losses: if needs.no_loss.is_some() { 0 } else { 99 },
             duplicates: if needs.no_loss.is_some() { 0 } else { 99 },
             joins,
