@@ -51,6 +51,7 @@ const PLANTED: &[(&str, Mutation)] = &[
     ("RY-7", Mutation::SendTwice),
     ("RY-8", Mutation::Swallow("INITIALIZE")),
     ("RY-9", Mutation::Deaf("ADVISE")),
+    ("TBL-1", Mutation::SendTwice),
 ];
 
 #[test]
@@ -73,5 +74,6 @@ fn every_id_has_a_planted_bug() {
     expected.extend((1..=2).map(|n| format!("CR-{n}")));
     expected.extend(["RT-1", "RT-2", "NT-1", "SK-1", "MK-1"].map(str::to_owned));
     expected.extend((1..=9).map(|n| format!("RY-{n}")));
+    expected.push("TBL-1".to_owned());
     assert_eq!(ids, expected);
 }

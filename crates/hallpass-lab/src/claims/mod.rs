@@ -9,6 +9,7 @@ mod cmu;
 mod membership;
 mod raymond;
 mod ricart_agrawala;
+mod table;
 mod token;
 
 use std::sync::Mutex;
@@ -71,6 +72,7 @@ fn all() -> Vec<Claim> {
         carvalho_roucairol::CLAIMS,
         raymond::CLAIMS,
         token::CLAIMS,
+        table::CLAIMS,
     ]
     .concat()
 }

@@ -23,7 +23,7 @@ fn count(report: &Report, kind: &str) -> u64 {
 }
 
 /// What single entries cost under a load with one request at a time: every number of messages that occurs.
-fn costs(report: &Report) -> BTreeSet<u64> {
+pub(super) fn costs(report: &Report) -> BTreeSet<u64> {
     let (mut costs, mut cost) = (BTreeSet::new(), None);
     for event in report.trace.iter().flat_map(|trace| &trace.events) {
         match event.what {
