@@ -29,6 +29,7 @@
 //! **The driver's contract**: after every [`Protocol::handle`] carry out all effects, in order, before the next input.
 
 mod fence;
+pub mod node;
 mod node_id;
 pub mod protocol;
 mod view;

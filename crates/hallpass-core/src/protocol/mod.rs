@@ -160,7 +160,7 @@ pub enum Effect<M, T> {
 pub type Effects<M, T> = Vec<Effect<M, T>>;
 
 /// A message of some protocol: what the driver must know to carry, count and show it.
-pub trait Message: Clone + Eq + Ord + Hash + Debug + Display {
+pub trait Message: Clone + Eq + Ord + Hash + Debug + Display + Send {
     /// The paper's name for it, such as `REQUEST`.
     fn kind(&self) -> &'static str;
     /// Appends the message's bytes.
@@ -233,6 +233,23 @@ impl Default for Needs {
     }
 }
 
+/// What must outlive an instance that is dropped because it is idle, node-wide: numbers and fences never come twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Floor {
+    /// The highest request number.
+    pub number: u64,
+    /// The largest count of a fence.
+    pub fence: u64,
+}
+
+impl Floor {
+    /// At least as high as another one.
+    pub fn raise(&mut self, other: Self) {
+        self.number = self.number.max(other.number);
+        self.fence = self.fence.max(other.fence);
+    }
+}
+
 /// One mutual exclusion algorithm: one lock, one node, one view.
 ///
 /// - **Inputs**: [`handle`](Self::handle) takes them all; each call is atomic.
@@ -240,11 +257,11 @@ impl Default for Needs {
 /// - **Getters**: [`is_idle`](Self::is_idle).
 ///
 /// State is `Clone + Eq + Hash`, so that the checker can explore it.
-pub trait Protocol: Clone + Eq + Hash + Debug {
+pub trait Protocol: Clone + Eq + Hash + Debug + Send {
     /// What nodes tell each other.
     type Message: Message;
     /// The timers it sets.
-    type Timer: Copy + Eq + Ord + Hash + Debug;
+    type Timer: Copy + Eq + Ord + Hash + Debug + Send;
     /// Its options, parsed and found to fit together.
     type Options: Clone + Debug + Send + Sync;
 
@@ -266,6 +283,32 @@ pub trait Protocol: Clone + Eq + Hash + Debug {
     fn is_moot(&self, _from: NodeId, _message: &Self::Message) -> bool {
         false
     }
+    /// What must outlive this instance when it is dropped because it is idle; `None` if it may not be dropped.
+    fn floor(&self) -> Option<Floor> {
+        None
+    }
+    /// Starts above what earlier instances on this node have used. Called before the first input.
+    fn raise_floor(&mut self, _floor: Floor) {}
+    /// True if somebody on another node, who conflicts with the local request, is known to wait for it. A protocol that
+    /// cannot know says yes.
+    fn has_waiters(&self) -> bool {
+        true
+    }
+    /// The local caller leaves and another one on the same node enters in the same mode, before anybody else: the new
+    /// entry's fence, if the protocol can do that.
+    fn reenter(&mut self) -> Option<Fence> {
+        None
+    }
+    /// Forgets a request of this node that was deferred; true if there was one. Its sender is told and cancels it.
+    fn refuse(&mut self, _from: NodeId) -> bool {
+        false
+    }
+    /// True if [`refuse`](Self::refuse) works, so that a caller who only tries is answered in one round trip.
+    fn refuses(&self) -> bool {
+        false
+    }
+    /// Gives up what is cached and not in use.
+    fn give_back(&mut self) {}
     /// The number by which a waiting or entered request is ordered, for those who watch.
     fn request_number(&self) -> Option<u64> {
         None

@@ -7,14 +7,22 @@
 //! Everything after the version is a varint, but for the name's bytes. What comes from a peer is data: every length is
 //! checked before anything is allocated, and no input makes the decoder panic.
 
+mod frame;
+mod hello;
+
 use std::fmt;
 
 use crate::{Message, NodeId};
 
+pub use frame::{Body, Frame, Header};
+pub(crate) use frame::{Outgoing, write};
+pub use hello::Hello;
+pub(crate) use hello::LABEL_MAX;
+
 /// The version this code speaks.
 pub const VERSION: u8 = 1;
 /// No frame is longer than this; a longer one is refused before it is read.
-pub const FRAME_MAX: usize = 64 * 1024;
+pub const FRAME_MAX: usize = u16::MAX as usize;
 /// No lock name is longer than this.
 pub const NAME_MAX: usize = 255;
 
@@ -36,6 +44,8 @@ pub enum DecodeError {
     Number,
     /// A lock name that is empty or not UTF-8.
     Name,
+    /// Something inside a frame is longer than the frame says.
+    Malformed,
 }
 
 impl fmt::Display for DecodeError {
@@ -47,6 +57,7 @@ impl fmt::Display for DecodeError {
             Self::Unknown => f.write_str("the message is of an unknown kind"),
             Self::Version(version) => write!(f, "the peer speaks version {version}, this node {VERSION}"),
             Self::Number => f.write_str("the message holds a malformed number"),
+            Self::Malformed => f.write_str("the message says that it is longer than its frame"),
             Self::Name => f.write_str("the lock name is empty or not UTF-8"),
         }
     }

@@ -42,17 +42,18 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
+use super::{Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use message::{Asked, CrMessage};
 
 /// One node's part of the algorithm: the paper's 'shared database'.
 ///
-/// - **Inputs**: [`handle`](Protocol::handle); [`give_back`](Self::give_back) for a driver that bounds what is cached;
-///   [`raise_floor`](Self::raise_floor) before the first input.
+/// - **Inputs**: [`handle`](Protocol::handle); [`give_back`](Protocol::give_back) for a driver that bounds what is cached;
+///   [`raise_floor`](Protocol::raise_floor) before the first input.
 /// - **Outputs**: effects.
-/// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions), [`floor`](Self::floor).
+/// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions),
+///   [`has_waiters`](Protocol::has_waiters), [`floor`](Protocol::floor).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CarvalhoRoucairol {
     /// `ME`.
@@ -103,15 +104,6 @@ pub enum CrTimer {
     CacheIdle,
     /// As printed (T16): all permissions were here a moment ago.
     Using,
-}
-
-/// What must outlive an instance that is dropped because it is idle, node-wide: numbers and fences never come twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Floor {
-    /// The highest request number.
-    pub number: u64,
-    /// The largest count of a fence.
-    pub fence: u64,
 }
 
 type Out = Effects<CrMessage, CrTimer>;
@@ -170,7 +162,7 @@ impl Protocol for CarvalhoRoucairol {
         }
     }
 
-    /// A permission that is here must be remembered: [`give_back`](Self::give_back) first.
+    /// A permission that is here must be remembered: [`give_back`](Protocol::give_back) first.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }
@@ -180,6 +172,47 @@ impl Protocol for CarvalhoRoucairol {
     fn is_moot(&self, _: NodeId, message: &CrMessage) -> bool {
         let CrMessage::Reply { answers, .. } = message else { return false };
         answers.number <= self.highest && !self.is_waiting_for(answers.number)
+    }
+
+    fn floor(&self) -> Option<Floor> {
+        Some(Floor { number: self.highest, fence: self.fence })
+    }
+
+    /// Without it a late REPLY to a request of an earlier instance could answer a new one of the same number.
+    fn raise_floor(&mut self, floor: Floor) {
+        self.highest = self.highest.max(floor.number);
+        self.fence = self.fence.max(floor.fence);
+    }
+
+    fn has_waiters(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// All permissions are here and nobody is told of a local change of hands; only the fence moves on.
+    fn reenter(&mut self) -> Option<Fence> {
+        let request = self.request.as_ref().filter(|request| request.inside)?;
+        let fence = Fence::compose(self.epoch, self.fence + 1)?;
+        self.fence += u64::from(request.mode == Mode::Exclusive);
+        Some(fence)
+    }
+
+    /// As if the REQUEST had been lost and its sender had then given up.
+    fn refuse(&mut self, from: NodeId) -> bool {
+        let found = self.deferred.binary_search_by_key(&from, |(node, _)| *node);
+        found.is_ok_and(|at| self.deferred.remove(at).0 == from)
+    }
+
+    fn refuses(&self) -> bool {
+        true
+    }
+
+    /// Gives up every permission that is here. No message is needed: a permission may always be nobody's. While a request
+    /// waits or is inside it needs them, and nothing happens.
+    fn give_back(&mut self) {
+        if self.request.is_none() {
+            self.exclusive = NodeSet::new();
+            self.shared = NodeSet::new();
+        }
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -192,30 +225,9 @@ impl Protocol for CarvalhoRoucairol {
 }
 
 impl CarvalhoRoucairol {
-    /// Gives up every permission that is here. No message is needed: a permission may always be nobody's. While a request
-    /// waits or is inside it needs them, and nothing happens.
-    pub fn give_back(&mut self) {
-        if self.request.is_none() {
-            self.exclusive = NodeSet::new();
-            self.shared = NodeSet::new();
-        }
-    }
-
     /// True if a permission is here, for either mode.
     pub fn has_permissions(&self) -> bool {
         !self.exclusive.is_empty() || !self.shared.is_empty()
-    }
-
-    /// What to remember of this instance when it is dropped.
-    pub fn floor(&self) -> Floor {
-        Floor { number: self.highest, fence: self.fence }
-    }
-
-    /// Starts above what earlier instances on this node have used. Without it a late REPLY to a request of an earlier
-    /// instance could answer a new one of the same number.
-    pub fn raise_floor(&mut self, floor: Floor) {
-        self.highest = self.highest.max(floor.number);
-        self.fence = self.fence.max(floor.fence);
     }
 
     /// REQUEST-RESOURCE, up to the waitfor.

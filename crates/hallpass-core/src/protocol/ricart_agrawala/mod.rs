@@ -23,7 +23,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Bounds, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span};
+use super::{Bounds, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use classic::{Classic, ClassicRules, ClassicTimer};
@@ -142,6 +142,29 @@ impl Protocol for RicartAgrawala {
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
         plain && over && *highest <= self.highest && *fence <= self.fence
+    }
+
+    fn floor(&self) -> Option<Floor> {
+        // Numbers that wrap have no highest one.
+        self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fence })
+    }
+
+    fn raise_floor(&mut self, floor: Floor) {
+        self.highest = self.highest.max(floor.number);
+        self.fence = self.fence.max(floor.fence);
+    }
+
+    fn has_waiters(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    fn refuse(&mut self, from: NodeId) -> bool {
+        let found = self.deferred.iter().position(|(node, _)| *node == from);
+        found.is_some_and(|at| self.deferred.remove(at).0 == from)
+    }
+
+    fn refuses(&self) -> bool {
+        true
     }
 
     fn request_number(&self) -> Option<u64> {

@@ -162,7 +162,7 @@ fn a_fresh_instance_above_the_floor_is_the_idle_one() {
         net.nodes.get_mut(&node).unwrap().give_back();
         let mut fresh = net.fresh(node, Seat::NOBODY);
         assert_ne!(fresh, net.nodes[&node]);
-        fresh.raise_floor(net.nodes[&node].floor());
+        fresh.raise_floor(net.nodes[&node].floor().unwrap());
         assert_eq!(fresh, net.nodes[&node]);
     }
 }
@@ -174,7 +174,7 @@ fn without_the_floor_a_late_answer_would_let_two_inside() {
         net.write(1);
         net.deliver("REQUEST", 1, 2);
         net.cancel(1);
-        let kept = net.nodes[&1].floor();
+        let kept = net.nodes[&1].floor().unwrap();
         net.nodes.insert(1, net.fresh(1, Seat::NOBODY));
         if floor {
             net.nodes.get_mut(&1).unwrap().raise_floor(kept);

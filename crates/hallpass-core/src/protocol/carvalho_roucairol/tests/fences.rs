@@ -61,5 +61,5 @@ fn an_absurd_fence_is_cut_to_the_largest() {
     net.write(1);
     let answers = Asked { number: 1, mode: Exclusive };
     assert_eq!(net.receive(2, 1, CrMessage::Reply { answers, fence: u64::MAX }), NOTHING, "refused, not wrapped");
-    assert_eq!(net.nodes[&1].floor().fence, Fence::COUNT_MAX);
+    assert_eq!(net.nodes[&1].floor().unwrap().fence, Fence::COUNT_MAX);
 }

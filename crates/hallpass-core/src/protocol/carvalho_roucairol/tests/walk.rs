@@ -18,7 +18,7 @@ fn step(net: &mut Net, choice: u16) {
         6 if net.nodes[&node].is_idle() => {
             let mut fresh = net.fresh(node, Seat::NOBODY);
             // Node-wide: other locks may have raised it further.
-            let Floor { number, fence } = net.nodes[&node].floor();
+            let Floor { number, fence } = net.nodes[&node].floor().unwrap();
             fresh.raise_floor(Floor { number: number + choice as u64 % 2, fence });
             net.nodes.insert(node, fresh);
         }

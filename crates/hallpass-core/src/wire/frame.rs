@@ -1,0 +1,162 @@
+use super::{DecodeError, FRAME_MAX, NAME_MAX, Reader, VERSION, put_number};
+use crate::NodeId;
+
+/// What every frame carries: its place on the link, and the view and the lives it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Its number on this link and direction, from 1.
+    pub sequence: u64,
+    /// All frames of the other direction up to this one have arrived.
+    pub acknowledges: u64,
+    /// The view's number.
+    pub epoch: u64,
+    /// The sender.
+    pub from: NodeId,
+    /// The sender's incarnation.
+    pub incarnation: u32,
+    /// The receiver's incarnation as the sender knows it.
+    pub to_incarnation: u32,
+}
+
+/// What a frame says.
+#[derive(Clone, Debug)]
+pub enum Body<'a> {
+    /// A message of the lock's protocol.
+    Message {
+        /// The lock's name: 1 to 255 bytes of UTF-8.
+        lock: &'a str,
+        /// If not 0: answer [`Busy`](Body::Busy) with this number, should the message be deferred.
+        attempt: u64,
+        /// The message's own bytes, to be read by the protocol.
+        bytes: Reader<'a>,
+    },
+    /// A message that carried this attempt would have had to wait, and is forgotten.
+    Busy {
+        /// The lock's name.
+        lock: &'a str,
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Nothing but what the header says.
+    Acknowledgement,
+}
+
+/// One frame: length, version, header, body. The length comes first, in two bytes; everything else is varints and bytes.
+///
+/// ```text
+/// length: u16 big endian | version: u8 | kind: u8 | sequence | acknowledges | epoch | from | incarnation of from
+///   | incarnation of to | [lock name | [attempt] | [message]]
+/// ```
+#[derive(Clone, Debug)]
+pub struct Frame<'a> {
+    /// Where it belongs.
+    pub header: Header,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+const MESSAGE: u8 = 1;
+const ATTEMPT: u8 = 2;
+const BUSY: u8 = 3;
+const ACKNOWLEDGEMENT: u8 = 4;
+
+impl<'a> Frame<'a> {
+    /// Reads one frame from the front of a buffer and tells how many bytes it took. `Truncated`: more must come first.
+    pub fn decode(buffer: &'a [u8]) -> Result<(Self, usize), DecodeError> {
+        let length = buffer.first_chunk::<2>().ok_or(DecodeError::Truncated)?;
+        let length = usize::from(u16::from_be_bytes(*length));
+        let mut bytes = Reader::new(buffer.get(2..2 + length).ok_or(DecodeError::Truncated)?);
+        // Inside a frame nothing more will come: what is cut off there is malformed.
+        let frame = Self::read(&mut bytes).map_err(|error| match error {
+            DecodeError::Truncated => DecodeError::Malformed,
+            other => other,
+        })?;
+        Ok((frame, 2 + length))
+    }
+
+    fn read(bytes: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let version = bytes.byte()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let kind = bytes.byte()?;
+        let (sequence, acknowledges, epoch) = (bytes.number()?, bytes.number()?, bytes.number()?);
+        let (from, incarnation, to_incarnation) = (bytes.node()?, bytes.short()?, bytes.short()?);
+        let header = Header { sequence, acknowledges, epoch, from, incarnation, to_incarnation };
+        if kind == ACKNOWLEDGEMENT {
+            bytes.clone().finish()?;
+            return Ok(Self { header, body: Body::Acknowledgement });
+        }
+        let lock = read_name(bytes)?;
+        let attempt = if kind == MESSAGE { 0 } else { bytes.number()? };
+        let body = match kind {
+            MESSAGE | ATTEMPT => Body::Message { lock, attempt, bytes: bytes.clone() },
+            BUSY => {
+                bytes.clone().finish()?;
+                Body::Busy { lock, attempt }
+            }
+            _ => return Err(DecodeError::Unknown),
+        };
+        Ok(Self { header, body })
+    }
+}
+
+/// A lock name as it travels: its length, then its bytes.
+pub(crate) fn read_name<'a>(bytes: &mut Reader<'a>) -> Result<&'a str, DecodeError> {
+    let length = bytes.number()?;
+    if length > NAME_MAX as u64 {
+        return Err(DecodeError::TooLong);
+    }
+    let name = std::str::from_utf8(bytes.take(length as usize)?).map_err(|_| DecodeError::Name)?;
+    if name.is_empty() { Err(DecodeError::Name) } else { Ok(name) }
+}
+
+/// What to put into a frame.
+pub(crate) enum Outgoing<'a> {
+    /// A message; its bytes are appended by the function that [`write`] is given.
+    Message {
+        lock: &'a str,
+        attempt: u64,
+    },
+    Busy {
+        lock: &'a str,
+        attempt: u64,
+    },
+    Acknowledgement,
+}
+
+/// Appends a frame and tells how long it is; nothing is appended if it would be longer than its receiver takes.
+pub(crate) fn write(
+    out: &mut Vec<u8>,
+    header: &Header,
+    body: &Outgoing<'_>,
+    message: impl FnOnce(&mut Vec<u8>),
+) -> Result<usize, DecodeError> {
+    let start = out.len();
+    let kind = match body {
+        Outgoing::Message { attempt: 0, .. } => MESSAGE,
+        Outgoing::Message { .. } => ATTEMPT,
+        Outgoing::Busy { .. } => BUSY,
+        Outgoing::Acknowledgement => ACKNOWLEDGEMENT,
+    };
+    out.extend_from_slice(&[0, 0, VERSION, kind]);
+    let Header { sequence, acknowledges, epoch, from, incarnation, to_incarnation } = *header;
+    for number in [sequence, acknowledges, epoch, from.0.into(), incarnation.into(), to_incarnation.into()] {
+        put_number(out, number);
+    }
+    if let Outgoing::Message { lock, attempt } | Outgoing::Busy { lock, attempt } = body {
+        put_number(out, lock.len() as u64);
+        out.extend_from_slice(lock.as_bytes());
+        if kind != MESSAGE {
+            put_number(out, *attempt);
+        }
+    }
+    message(out);
+    let length = out.len() - start - 2;
+    if length > FRAME_MAX {
+        out.truncate(start);
+        return Err(DecodeError::TooLong);
+    }
+    out[start..start + 2].copy_from_slice(&(length as u16).to_be_bytes());
+    Ok(length + 2)
+}
