@@ -620,6 +620,12 @@ impl<C> Node<C> {
         self.len() == 0
     }
 
+    /// Everybody who waits.
+    pub fn waiting(&self) -> impl Iterator<Item = &C> {
+        let early = self.early.iter().map(|early| &early.waiter.caller);
+        early.chain(self.entries.iter().flat_map(|entry| entry.queue.iter().map(|waiter| &waiter.caller)))
+    }
+
     /// The locks that are held, waited for or cached here, in no order.
     pub fn locks(&self) -> impl Iterator<Item = LockStatus<'_>> {
         let blanks = self.group.as_ref().map(|group| &group.blanks);

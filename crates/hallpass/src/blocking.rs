@@ -1,0 +1,109 @@
+//! The same for programs without async: every call waits where it stands.
+//!
+//! ```
+//! let node = hallpass::blocking::Node::start(hallpass::Node::builder().name("a"))?;
+//! let guard = node.lock("invoices/42").acquire()?;
+//! assert!(guard.fence() > 0);
+//! guard.release()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::{AcquireError, Builder, Guard, Lost, StartError};
+
+/// A member of a group with a thread of its own for its connections.
+#[derive(Clone)]
+pub struct Node {
+    runtime: Arc<Runtime>,
+    node: crate::Node,
+}
+
+impl Node {
+    /// Starts it. Must not be called from async code, which has [`Builder::start`].
+    pub fn start(builder: Builder) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("hallpass")
+            .enable_all()
+            .build()
+            .map_err(|error| StartError::Setting(format!("cannot start a thread: {error}")))?;
+        let node = runtime.block_on(builder.start())?;
+        Ok(Self { runtime: Arc::new(runtime), node })
+    }
+
+    /// A lock by its name.
+    pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
+        Lock { runtime: Arc::clone(&self.runtime), lock: self.node.lock(name) }
+    }
+
+    /// The node as async code sees it.
+    pub fn node(&self) -> &crate::Node {
+        &self.node
+    }
+}
+
+/// A lock by its name, on one node.
+#[derive(Clone)]
+pub struct Lock {
+    runtime: Arc<Runtime>,
+    lock: crate::Lock,
+}
+
+impl Lock {
+    /// Waits until nobody else is inside, and enters alone.
+    pub fn acquire(&self) -> Result<BlockingGuard, AcquireError> {
+        self.wait(self.lock.acquire())
+    }
+
+    /// Waits until nobody is inside alone, and enters together with others who share.
+    pub fn acquire_shared(&self) -> Result<BlockingGuard, AcquireError> {
+        self.wait(self.lock.acquire_shared())
+    }
+
+    /// Waits, but not longer than this.
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard, AcquireError> {
+        self.wait(self.lock.acquire_timeout(limit))
+    }
+
+    /// Enters if nobody is inside or waits.
+    pub fn try_acquire(&self) -> Result<Option<BlockingGuard>, AcquireError> {
+        let entered = self.runtime.block_on(self.lock.try_acquire())?;
+        Ok(entered.map(|guard| BlockingGuard { guard, runtime: Arc::clone(&self.runtime) }))
+    }
+
+    fn wait(&self, enters: impl Future<Output = Result<Guard, AcquireError>>) -> Result<BlockingGuard, AcquireError> {
+        let guard = self.runtime.block_on(enters)?;
+        Ok(BlockingGuard { guard, runtime: Arc::clone(&self.runtime) })
+    }
+}
+
+/// The lock is held as long as this lives.
+#[derive(Debug)]
+#[must_use = "dropping the guard releases the lock"]
+pub struct BlockingGuard {
+    // In this order: the guard is released while its node still runs.
+    guard: Guard,
+    runtime: Arc<Runtime>,
+}
+
+impl BlockingGuard {
+    /// The entry's fencing token.
+    pub fn fence(&self) -> u64 {
+        self.guard.fence()
+    }
+
+    /// True if the lock has been lost.
+    pub fn is_lost(&self) -> bool {
+        self.guard.is_lost()
+    }
+
+    /// Leaves, and tells whether the lock was held until now.
+    pub fn release(self) -> Result<(), Lost> {
+        let Self { guard, runtime } = self;
+        runtime.block_on(guard.release())
+    }
+}

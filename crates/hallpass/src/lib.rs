@@ -1,0 +1,35 @@
+//! Locks across processes with no lock server: the members of a group exchange messages and agree who goes first.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use hallpass::Node;
+//!
+//! // A group of one; give `peers` for more.
+//! let node = Node::builder().name("a").listen("127.0.0.1:0").start().await?;
+//! let guard = node.lock("invoices/42").acquire().await?;
+//! println!("nobody else is inside; tell the storage fence {}", guard.fence());
+//! guard.release().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! All members are given the same list of members, and a lock is granted once all of them have been met. Permissions stay
+//! where they were used last: a node that uses a lock alone asks nobody, readers ask once until a writer comes. For programs
+//! without async there is [`blocking`].
+
+pub mod blocking;
+mod clock;
+mod connection;
+mod data;
+mod error;
+mod lock;
+mod node;
+mod shared;
+mod tls;
+mod wait;
+
+pub use error::{AcquireError, Lost, StartError};
+pub use hallpass_core::node::Refusal;
+pub use lock::{Guard, Lock, Term};
+pub use node::{Builder, LockInfo, Member, Node, Status};
+pub use tls::Keys;

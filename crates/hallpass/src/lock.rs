@@ -1,0 +1,220 @@
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hallpass_core::Mode;
+use hallpass_core::node::{Patience, Ticket};
+
+use crate::node::Running;
+use crate::shared::Asked;
+use crate::wait::{Verdict, Waiter};
+use crate::{AcquireError, Lost};
+
+/// A lock by its name, on one node. Cheap to clone; it holds nothing.
+#[derive(Clone)]
+pub struct Lock {
+    pub(crate) running: Arc<Running>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Lock {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits until nobody else is inside, and enters alone. Dropping the future leaves no trace behind.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let node = hallpass::Node::builder().start().await?;
+    /// let guard = node.lock("invoices/42").acquire().await?;
+    /// println!("inside, with fence {}", guard.fence());
+    /// drop(guard);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn acquire(&self) -> Result<Guard, AcquireError> {
+        self.enter(Mode::Exclusive, Patience::Wait).await.and_then(|entered| entered.ok_or(AcquireError::Timeout))
+    }
+
+    /// Waits until nobody is inside alone, and enters together with others who share.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let node = hallpass::Node::builder().start().await?;
+    /// let one = node.lock("report").acquire_shared().await?;
+    /// let other = node.lock("report").acquire_shared().await?;
+    /// assert_eq!(one.fence(), other.fence());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn acquire_shared(&self) -> Result<Guard, AcquireError> {
+        self.enter(Mode::Shared, Patience::Wait).await.and_then(|entered| entered.ok_or(AcquireError::Timeout))
+    }
+
+    /// Enters if nobody is inside or waits: one round trip at the most. Two who try at the same moment may both be refused.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let node = hallpass::Node::builder().start().await?;
+    /// let lock = node.lock("nightly");
+    /// let guard = lock.try_acquire().await?;
+    /// assert!(guard.is_some());
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
+        self.enter(Mode::Exclusive, Patience::Try).await
+    }
+
+    /// The same, together with others who share.
+    pub async fn try_acquire_shared(&self) -> Result<Option<Guard>, AcquireError> {
+        self.enter(Mode::Shared, Patience::Try).await
+    }
+
+    /// Waits, but not longer than this.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # use std::time::Duration;
+    /// # let node = hallpass::Node::builder().start().await?;
+    /// let lock = node.lock("nightly");
+    /// let guard = lock.acquire_timeout(Duration::from_secs(1)).await?;
+    /// let late = lock.acquire_timeout(Duration::from_millis(1)).await;
+    /// assert_eq!(late.unwrap_err(), hallpass::AcquireError::Timeout);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, AcquireError> {
+        tokio::time::timeout(limit, self.acquire()).await.unwrap_or(Err(AcquireError::Timeout))
+    }
+
+    async fn enter(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, AcquireError> {
+        let waiting = match self.running.shared.acquire(&self.name, mode, patience)? {
+            Asked::Granted(ticket, fence) => return Ok(Some(self.guard(ticket, fence.get()))),
+            Asked::Busy => return Ok(None),
+            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false },
+        };
+        waiting.wait().await
+    }
+
+    fn guard(&self, ticket: Ticket, fence: u64) -> Guard {
+        Guard { lock: self.clone(), ticket, fence, held: true }
+    }
+}
+
+/// A caller in the queue; dropped, it leaves the queue, or the lock if its turn has just come.
+struct Waiting<'a> {
+    lock: &'a Lock,
+    ticket: Ticket,
+    waiter: Arc<Waiter>,
+    done: bool,
+}
+
+impl Waiting<'_> {
+    async fn wait(mut self) -> Result<Option<Guard>, AcquireError> {
+        match poll_fn(|cx| self.waiter.poll(cx)).await {
+            Verdict::Granted(ticket, fence) => {
+                self.done = true;
+                Ok(Some(self.lock.guard(ticket, fence.get())))
+            }
+            Verdict::Busy => {
+                self.done = true;
+                Ok(None)
+            }
+            Verdict::Stopped => Err(AcquireError::Stopped),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.lock.running.shared.cancel(self.ticket);
+        }
+    }
+}
+
+/// The lock is held as long as this lives. It can move between tasks and threads and be released from any.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard {
+    lock: Lock,
+    ticket: Ticket,
+    fence: u64,
+    held: bool,
+}
+
+impl Guard {
+    /// The entry's fencing token: larger than that of every earlier exclusive entry. Give it to what you protect, and let
+    /// that refuse smaller ones.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.lock.name
+    }
+
+    /// Comes true when the lock is held no more though nobody released it: today, when the node has been stopped.
+    pub async fn lost(&self) {
+        self.lock.running.shared.when_stopped().await;
+    }
+
+    /// Comes true when the lock may be lost soon. With a fixed list of members there is no session to run out: it comes
+    /// with [`lost`](Self::lost).
+    pub async fn at_risk(&self) {
+        self.lost().await;
+    }
+
+    /// True if the lock has been lost.
+    pub fn is_lost(&self) -> bool {
+        self.lock.running.shared.is_stopped()
+    }
+
+    /// Leaves, and tells whether the lock was held until now.
+    pub async fn release(mut self) -> Result<(), Lost> {
+        let lost = self.is_lost();
+        self.held = false;
+        let held = self.lock.running.shared.release(self.ticket);
+        if held && !lost { Ok(()) } else { Err(Lost) }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.held {
+            self.lock.running.shared.release(self.ticket);
+        }
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("lock", &self.lock.name).field("fence", &self.fence).finish_non_exhaustive()
+    }
+}
+
+/// A time as leader: see [`Node::elect`](crate::Node::elect).
+#[derive(Debug)]
+#[must_use = "dropping the term resigns"]
+pub struct Term(pub(crate) Guard);
+
+impl Term {
+    /// The term's number: larger than every earlier one's.
+    pub fn number(&self) -> u64 {
+        self.0.fence()
+    }
+
+    /// Comes true when somebody else may lead.
+    pub async fn lost(&self) {
+        self.0.lost().await;
+    }
+
+    /// Lets somebody else lead.
+    pub async fn resign(self) -> Result<(), Lost> {
+        self.0.release().await
+    }
+}

@@ -1,0 +1,292 @@
+//! A running node: the pure one behind a lock, and its connections.
+//!
+//! There is no task between a socket and the node. Whoever has something for the node, a caller or a socket's reader,
+//! takes the lock, tells the node, and writes what the node has to say to the sockets itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Refusal, Ticket};
+use hallpass_core::wire::Hello;
+use hallpass_core::{Fence, Mode, NodeId};
+use tokio::sync::Notify;
+
+use crate::AcquireError;
+use crate::clock::now;
+use crate::connection::{Connection, Flushed};
+use crate::wait::{Verdict, Waiter};
+
+/// A member of the group other than this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: NodeId,
+    pub(crate) address: String,
+    /// The name its certificate must have, if it is known.
+    pub(crate) name: Option<String>,
+}
+
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// In the order of their ids.
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) stopped: AtomicBool,
+    /// Told when the node is stopped.
+    pub(crate) stopping: Notify,
+    /// Told when the group is complete.
+    pub(crate) completed: Notify,
+    pub(crate) grants: AtomicU64,
+}
+
+pub(crate) struct Core {
+    pub(crate) node: Node<Arc<Waiter>>,
+    /// One for each peer, in the same order.
+    connections: Vec<Option<Connection>>,
+    /// Tells connections apart from those that were there before.
+    generation: u64,
+    /// Everybody who waits, to be told when the node stops.
+    complete: bool,
+}
+
+/// What comes of asking.
+pub(crate) enum Asked {
+    Granted(Ticket, Fence),
+    Busy,
+    Waiting(Ticket, Arc<Waiter>),
+}
+
+impl Shared {
+    pub(crate) fn new(node: Node<Arc<Waiter>>, peers: Vec<Peer>) -> Self {
+        let complete = node.is_complete();
+        let connections = peers.iter().map(|_| None).collect();
+        Self {
+            core: Mutex::new(Core { node, connections, generation: 0, complete }),
+            peers,
+            stopped: AtomicBool::new(false),
+            stopping: Notify::new(),
+            completed: Notify::new(),
+            grants: AtomicU64::new(0),
+        }
+    }
+
+    /// The node, for a look or an input. A panic of another thread inside leaves a node that can still be stopped.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops: everybody who waits is told, connections are closed.
+    pub(crate) fn stop(&self) {
+        if self.stopped.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for waiter in self.core().node.waiting() {
+            waiter.tell(Verdict::Stopped);
+        }
+        self.close_all();
+        self.stopping.notify_waiters();
+        self.completed.notify_waiters();
+    }
+
+    /// Waits until the node is stopped.
+    pub(crate) async fn when_stopped(&self) {
+        loop {
+            let stopping = self.stopping.notified();
+            tokio::pin!(stopping);
+            stopping.as_mut().enable();
+            if self.is_stopped() {
+                return;
+            }
+            stopping.await;
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    // ---- callers ----
+
+    pub(crate) fn acquire(&self, lock: &str, mode: Mode, patience: Patience) -> Result<Asked, AcquireError> {
+        if self.is_stopped() {
+            return Err(AcquireError::Stopped);
+        }
+        let mut waiter = None;
+        let mut core = self.core();
+        let answer = core.node.handle_acquire(lock, mode, patience, now(), || {
+            Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
+        })?;
+        match (answer, waiter) {
+            (Answer::Granted(ticket, fence), _) => {
+                drop(core);
+                self.grants.fetch_add(1, Ordering::Relaxed);
+                Ok(Asked::Granted(ticket, fence))
+            }
+            (Answer::Waiting(ticket), Some(waiter)) => {
+                self.carry_out(core);
+                // Who stops the node tells all who wait; a caller between the two is told here.
+                if self.is_stopped() {
+                    waiter.tell(Verdict::Stopped);
+                }
+                Ok(Asked::Waiting(ticket, waiter))
+            }
+            _ => {
+                self.carry_out(core);
+                Ok(Asked::Busy)
+            }
+        }
+    }
+
+    pub(crate) fn release(&self, ticket: Ticket) -> bool {
+        let mut core = self.core();
+        let held = core.node.handle_release(ticket, now());
+        self.carry_out(core);
+        held
+    }
+
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        let mut core = self.core();
+        core.node.handle_cancel(ticket, now());
+        self.carry_out(core);
+    }
+
+    // ---- connections ----
+
+    pub(crate) fn hello(&self, at: usize) -> Option<Hello> {
+        self.core().node.hello(self.peers[at].id)
+    }
+
+    pub(crate) fn check(&self, hello: &Hello) -> Result<(), HelloError> {
+        self.core().node.check_hello(hello)
+    }
+
+    /// A connection stands, and takes the place of an earlier one. Gives its generation.
+    pub(crate) fn connect(&self, at: usize, hello: &Hello, connection: Connection) -> Result<u64, HelloError> {
+        let mut core = self.core();
+        core.node.handle_hello(hello, now())?;
+        if let Some(old) = core.connections[at].replace(connection) {
+            old.close();
+        }
+        core.generation += 1;
+        let generation = core.generation;
+        if let Some(connection) = &mut core.connections[at] {
+            connection.generation = generation;
+        }
+        if !core.complete && core.node.is_complete() {
+            core.complete = true;
+            self.completed.notify_waiters();
+        }
+        self.carry_out(core);
+        Ok(generation)
+    }
+
+    /// Bytes have arrived, encrypted ones if the connection is. An error closes the connection.
+    pub(crate) fn receive(&self, at: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
+        let mut core = self.core();
+        let Core { node, connections, .. } = &mut *core;
+        let Some(connection) = connections[at].as_mut().filter(|connection| connection.generation == generation) else {
+            return Err(ReceiveError::Replaced);
+        };
+        let peer = self.peers[at].id;
+        let mut handled = Ok(());
+        connection.open(bytes, |plain| handled = handled.and_then(|()| node.handle_bytes(peer, plain, now())))?;
+        handled?;
+        self.carry_out(core);
+        Ok(())
+    }
+
+    /// What came right behind the greeting.
+    pub(crate) fn receive_plain(&self, at: usize, bytes: &[u8]) -> Result<(), ReceiveError> {
+        let mut core = self.core();
+        core.node.handle_bytes(self.peers[at].id, bytes, now())?;
+        self.carry_out(core);
+        Ok(())
+    }
+
+    /// The connection is gone.
+    pub(crate) fn disconnect(&self, at: usize, generation: u64) {
+        let mut core = self.core();
+        if core.connections[at].as_ref().is_some_and(|connection| connection.generation == generation) {
+            core.connections[at] = None;
+            core.node.handle_disconnect(self.peers[at].id);
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub(crate) fn flush(&self, at: usize) {
+        let mut core = self.core();
+        core.flush(at, self.peers[at].id);
+    }
+
+    pub(crate) fn timeout(&self) {
+        let mut core = self.core();
+        core.node.handle_timeout(now());
+        self.carry_out(core);
+    }
+
+    /// Everything the node has to say, first to the sockets, since that takes longest to arrive, then to the callers.
+    fn carry_out(&self, mut core: MutexGuard<'_, Core>) {
+        for (at, peer) in self.peers.iter().enumerate() {
+            core.flush(at, peer.id);
+        }
+        let Some(first) = core.node.poll_output() else { return };
+        let mut told = Some(first);
+        while let Some(output) = told {
+            match output {
+                Output::Granted { caller, ticket, fence } => {
+                    self.grants.fetch_add(1, Ordering::Relaxed);
+                    caller.tell(Verdict::Granted(ticket, fence));
+                }
+                Output::Busy { caller } => caller.tell(Verdict::Busy),
+            }
+            told = core.node.poll_output();
+        }
+    }
+
+    pub(crate) fn close_all(&self) {
+        let mut core = self.core();
+        for at in 0..self.peers.len() {
+            core.flush(at, self.peers[at].id);
+            if let Some(connection) = core.connections[at].take() {
+                connection.close();
+            }
+        }
+    }
+}
+
+impl Core {
+    fn flush(&mut self, at: usize, peer: NodeId) {
+        let Some(connection) = &mut self.connections[at] else { return };
+        loop {
+            let bytes = self.node.poll_transmit(peer);
+            match connection.write(bytes) {
+                // A record takes only so much; the rest goes into the next.
+                Flushed::All(taken) if 0 < taken && taken < bytes.len() => self.node.handle_transmitted(peer, taken),
+                Flushed::All(taken) | Flushed::Blocked(taken) => return self.node.handle_transmitted(peer, taken),
+            }
+        }
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    #[error("another connection has taken its place")]
+    Replaced,
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    #[error("the encryption is broken: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl From<AcquireError> for std::io::Error {
+    fn from(error: AcquireError) -> Self {
+        let kind = match &error {
+            AcquireError::Timeout => std::io::ErrorKind::TimedOut,
+            AcquireError::Stopped => std::io::ErrorKind::NotConnected,
+            AcquireError::Refused(Refusal::Name) => std::io::ErrorKind::InvalidInput,
+            AcquireError::Refused(_) => std::io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,98 @@
+//! Who may talk to a node: those with a certificate of the group's own authority.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
+
+use crate::StartError;
+
+/// Where a node's keys are: three files in PEM, as `hallpass init` makes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// The certificate of the group's authority.
+    pub authority: PathBuf,
+    /// This node's certificate, signed by it. It names the node and `member.hallpass`.
+    pub certificate: PathBuf,
+    /// This node's private key.
+    pub key: PathBuf,
+}
+
+impl Keys {
+    /// The three files in a directory: `authority.pem`, `node.pem` and `node.key`.
+    pub fn in_directory(directory: impl AsRef<Path>) -> Self {
+        let file = |name| directory.as_ref().join(name);
+        Self { authority: file("authority.pem"), certificate: file("node.pem"), key: file("node.key") }
+    }
+}
+
+/// What every certificate of a group is valid for, beside the node's own name.
+const MEMBER: &str = "member.hallpass";
+
+/// Both sides of the handshake, ready to use.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Tls {
+    pub(crate) fn load(keys: &Keys) -> Result<Self, StartError> {
+        let fail = |path: &Path, why: String| StartError::Keys { path: path.to_owned(), why };
+        let certificates = |path: &Path| {
+            let all: Result<Vec<CertificateDer<'static>>, _> =
+                CertificateDer::pem_file_iter(path).map_err(|error| fail(path, error.to_string()))?.collect();
+            all.map_err(|error| fail(path, error.to_string()))
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&keys.authority)? {
+            roots.add(certificate).map_err(|error| fail(&keys.authority, error.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(fail(&keys.authority, "there is no certificate in it".to_owned()));
+        }
+        let roots = Arc::new(roots);
+        let chain = certificates(&keys.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let unfit = |error: rustls::Error| fail(&keys.certificate, error.to_string());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| fail(&keys.authority, error.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(unfit)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(unfit)?;
+        // Peers stay connected: tickets for the next time would only be more to read.
+        server.send_tls13_tickets = 0;
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(unfit)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(unfit)?;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    pub(crate) fn dial(&self) -> Result<Connection, rustls::Error> {
+        let name = ServerName::try_from(MEMBER).expect("a constant name").to_owned();
+        ClientConnection::new(Arc::clone(&self.client), name).map(Connection::Client)
+    }
+
+    pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
+        ServerConnection::new(Arc::clone(&self.server)).map(Connection::Server)
+    }
+}
+
+/// True if the peer's certificate was made for this name.
+pub(crate) fn is_named(connection: &Connection, name: &str) -> bool {
+    let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else { return false };
+    let Ok(name) = ServerName::try_from(name) else { return false };
+    webpki::EndEntityCert::try_from(certificate)
+        .is_ok_and(|entity| entity.verify_is_valid_for_subject_name(&name).is_ok())
+}

@@ -1,0 +1,48 @@
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use hallpass_core::Fence;
+use hallpass_core::node::Ticket;
+
+/// What a waiting caller is told, once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verdict {
+    Granted(Ticket, Fence),
+    Busy,
+    Stopped,
+}
+
+/// Where a waiting caller is told.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    verdict: Option<Verdict>,
+    waker: Option<Waker>,
+}
+
+impl Waiter {
+    pub(crate) fn tell(&self, verdict: Verdict) {
+        let waker = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.verdict = Some(verdict);
+            state.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Verdict> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdict) = state.verdict {
+            return Poll::Ready(verdict);
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,66 @@
+//! Groups on loopback for tests.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+
+use hallpass::{Builder, Keys, Node};
+
+/// Free ports on loopback. Somebody else could take one before it is used; nobody does.
+pub fn addresses(count: usize) -> Vec<String> {
+    let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
+}
+
+pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
+    let addresses = addresses(count);
+    let mut nodes = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        let builder = Node::builder().name(format!("n{at}")).listen(address).peers(&addresses);
+        nodes.push(with(at, builder).start().await.unwrap());
+    }
+    for node in &nodes {
+        node.ready().await;
+    }
+    nodes
+}
+
+/// A directory that goes away.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hallpass-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An authority and what it signs.
+pub struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Self(rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap())
+    }
+
+    pub fn keys(&self, directory: &Path, name: &str) -> Keys {
+        let directory = directory.join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();
+        std::fs::write(directory.join("node.pem"), certificate.pem()).unwrap();
+        std::fs::write(directory.join("node.key"), key.serialize_pem()).unwrap();
+        Keys::in_directory(directory)
+    }
+}

@@ -1,0 +1,182 @@
+//! Real nodes on loopback.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Authority, Scratch, addresses, group};
+use hallpass::{AcquireError, Keys, Node, StartError};
+
+/// Everybody wants one lock, many times: nobody meets anybody inside, and fences rise.
+async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
+    let (inside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for caller in 0..callers {
+        let lock = nodes[caller % nodes.len()].lock("contended");
+        let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock.acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence did not rise");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_take_turns() {
+    let nodes = group(3, |_, builder| builder).await;
+    contend(&nodes, 8, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streaks_and_other_protocols_take_turns_too() {
+    let nodes = group(3, |_, builder| builder.local_streak(4)).await;
+    contend(&nodes, 7, 100).await;
+    for protocol in ["ricart-agrawala", "lamport", "suzuki-kasami", "naimi-trehel", "raymond", "maekawa", "token"] {
+        let nodes = group(3, |_, builder| builder.class("cont", protocol, &[])).await;
+        contend(&nodes, 5, 30).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_make_a_group_and_keep_strangers_out() {
+    let scratch = Scratch::new("keys");
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let keys: Vec<Keys> = (0..3).map(|at| ours.keys(&scratch.0, &format!("n{at}"))).collect();
+    let nodes = group(3, |at, builder| builder.keys(keys[at].clone())).await;
+    contend(&nodes, 6, 100).await;
+
+    // A stranger with keys of its own authority never completes a group, and harms nobody.
+    let pair = addresses(2);
+    let start = |at: usize, keys: Keys| {
+        Node::builder().name(format!("n{at}")).listen(&pair[at]).peers(&pair).keys(keys).start()
+    };
+    let (member, stranger) =
+        (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
+    assert!(tokio::time::timeout(Duration::from_millis(500), stranger.ready()).await.is_err());
+    assert!(!member.status().complete);
+    // Nor does a member that calls itself by another's name.
+    drop(stranger);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let _impostor = start(1, keys[2].clone()).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(500), member.ready()).await.is_err());
+}
+
+#[tokio::test]
+async fn garbage_and_other_groups_are_refused_and_harm_nobody() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let nodes = group(2, |_, builder| builder).await;
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"hall\xff\xff", b"hall\x00\x02\x09\x00", b""] {
+        let mut stream = tokio::net::TcpStream::connect(nodes[1].address()).await.unwrap();
+        stream.write_all(garbage).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        let _ =
+            tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("it is closed");
+    }
+    // One of another group, at an address of this one's list.
+    let pair = addresses(2);
+    let start = |at: usize, group: &str| Node::builder().group(group).listen(&pair[at]).peers(&pair).start();
+    let (one, other) = (start(0, "one").await.unwrap(), start(1, "other").await.unwrap());
+    assert!(tokio::time::timeout(Duration::from_millis(300), one.ready()).await.is_err());
+    assert!(!other.status().complete);
+    contend(&nodes, 4, 50).await;
+}
+
+#[tokio::test]
+async fn a_dropped_future_leaves_no_trace() {
+    let nodes = group(3, |_, builder| builder).await;
+    let guard = nodes[0].lock("x").acquire().await.unwrap();
+    let waiting = nodes[1].lock("x");
+    for _ in 0..20 {
+        let late = waiting.acquire_timeout(Duration::from_millis(2)).await;
+        assert_eq!(late.unwrap_err(), AcquireError::Timeout);
+    }
+    assert_eq!(nodes[1].locks().iter().map(|lock| lock.waiters).sum::<usize>(), 0);
+    assert!(nodes[2].lock("x").try_acquire().await.unwrap().is_none());
+    drop(guard);
+    let fence = nodes[2].lock("x").acquire().await.unwrap().fence();
+    assert!(nodes[1].lock("x").acquire().await.unwrap().fence() > fence);
+}
+
+#[tokio::test]
+async fn readers_share_and_a_writer_waits_for_them() {
+    let nodes = group(3, |_, builder| builder).await;
+    let mut readers = Vec::new();
+    for node in &nodes {
+        readers.push(node.lock("x").acquire_shared().await.unwrap());
+        readers.push(node.lock("x").acquire_shared().await.unwrap());
+    }
+    assert!(nodes[0].lock("x").try_acquire().await.unwrap().is_none());
+    let writer = {
+        let lock = nodes[0].lock("x");
+        tokio::spawn(async move { lock.acquire().await.unwrap().fence() })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!writer.is_finished());
+    let shared = readers[0].fence();
+    drop(readers);
+    assert!(writer.await.unwrap() >= shared);
+    // Permissions stay: reading again on every node asks nobody.
+    for node in &nodes {
+        drop(node.lock("x").acquire_shared().await.unwrap());
+    }
+    let before: Vec<u64> = nodes.iter().map(|node| node.status().messages).collect();
+    for node in &nodes {
+        drop(node.lock("x").acquire_shared().await.unwrap());
+    }
+    let after: Vec<u64> = nodes.iter().map(|node| node.status().messages).collect();
+    assert_eq!(before, after);
+}
+
+#[tokio::test]
+async fn a_stopped_node_tells_its_callers() {
+    let nodes = group(2, |_, builder| builder).await;
+    let guard = nodes[0].lock("x").acquire().await.unwrap();
+    let waiting = {
+        let lock = nodes[1].lock("x");
+        tokio::spawn(async move { lock.acquire().await.map(drop) })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    nodes[1].stop().await;
+    assert_eq!(waiting.await.unwrap().unwrap_err(), AcquireError::Stopped);
+    assert_eq!(nodes[1].lock("y").acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
+    nodes[0].stop().await;
+    guard.lost().await;
+    assert!(guard.release().await.is_err());
+}
+
+#[tokio::test]
+async fn settings_that_do_not_fit_are_one_clear_line() {
+    let text = |error: StartError| {
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        text
+    };
+    let exposed = text(Node::builder().listen("0.0.0.0:0").start().await.err().unwrap());
+    assert!(exposed.contains("hallpass init"), "{exposed}");
+    let node = Node::builder().start().await.unwrap();
+    let taken = text(Node::builder().listen(node.address().to_string()).start().await.err().unwrap());
+    assert!(taken.contains(&node.address().to_string()), "{taken}");
+    let class = text(Node::builder().class("x", "paxos", &[]).start().await.err().unwrap());
+    assert!(class.contains("paxos"), "{class}");
+    let central = text(Node::builder().class("x", "central", &[]).start().await.err().unwrap());
+    assert!(central.contains("laboratory"), "{central}");
+    let scratch = Scratch::new("data");
+    let data = || Node::builder().data(scratch.0.join("d"));
+    let first = data().start().await.unwrap();
+    assert_eq!(first.status().epoch, Some(1));
+    assert!(text(data().start().await.err().unwrap()).contains("another node uses it"));
+    drop(first);
+    assert_eq!(data().start().await.unwrap().status().epoch, Some(2), "each life has its number");
+}
