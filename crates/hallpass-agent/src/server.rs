@@ -1,0 +1,379 @@
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hallpass::{AcquireError, Guard, Lock, Node};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::talk::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
+
+/// At most so many clients at once.
+const CLIENTS_MAX: usize = 10_000;
+/// No question is longer.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Why an agent could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another agent has the socket.
+    #[error("another agent already listens at {0}; stop it or give this one another --socket")]
+    Taken(PathBuf),
+    /// The socket cannot be made.
+    #[error("cannot listen at {path}: {source}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A directory cannot be written.
+    #[error("cannot write to {path}: {source}")]
+    Data {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// An agent: a node, and a socket for the processes of its machine.
+///
+/// - **Start**: [`Agent::new`], then [`serve`](Self::serve) until it ends.
+/// - **End**: by [`stop`](Self::stop), by a client's word, or by itself after a time without clients.
+pub struct Agent {
+    node: Node,
+    socket: PathBuf,
+    listener: UnixListener,
+    data: Option<PathBuf>,
+    state: Arc<State>,
+    /// End after so long without clients.
+    idle: Option<Duration>,
+}
+
+struct State {
+    node: Node,
+    ttl: Duration,
+    clients: AtomicUsize,
+    left: Notify,
+    ending: Notify,
+    /// Nothing is granted before: clients of an earlier life may still be at work.
+    opens: Instant,
+}
+
+/// In the data directory while an agent runs, and after one that could not say goodbye.
+const RUNNING: &str = "running";
+
+impl Agent {
+    /// Listens at the socket, in a directory that only this user may enter.
+    ///
+    /// A data directory tells whether the last agent ended in order. If not, its clients may outlive it by up to half a
+    /// session: this one waits a whole session before it grants anything.
+    pub fn new(
+        node: Node,
+        socket: &Path,
+        data: Option<&Path>,
+        ttl: Duration,
+        idle: Option<Duration>,
+    ) -> Result<Self, ServeError> {
+        let fail = |source| ServeError::Socket { path: socket.to_owned(), source };
+        if let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
+        }
+        remove_stale(socket)?;
+        let listener = UnixListener::bind(socket).map_err(fail)?;
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        let mut opens = Instant::now();
+        if let Some(data) = data {
+            let mark = data.join(RUNNING);
+            if mark.exists() {
+                tracing::warn!(wait = ?ttl, "the last agent did not end in order; waiting for its clients' sessions to run out");
+                opens += ttl;
+            }
+            let marked = std::fs::write(&mark, b"").and_then(|()| std::fs::File::open(data)?.sync_all());
+            marked.map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
+        }
+        let state = State {
+            node: node.clone(),
+            ttl,
+            clients: AtomicUsize::new(0),
+            left: Notify::new(),
+            ending: Notify::new(),
+            opens,
+        };
+        let data = data.map(Path::to_owned);
+        Ok(Self { node, socket: socket.to_owned(), listener, data, state: Arc::new(state), idle })
+    }
+
+    /// Serves clients until the agent ends.
+    pub async fn serve(self) {
+        loop {
+            let idle = async {
+                match self.idle {
+                    Some(idle) => {
+                        self.state.without_clients(idle).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = self.state.ending.notified() => break,
+                () = idle => break,
+            };
+            match accepted {
+                Ok((stream, _)) => self.receive(stream),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a client");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        self.end().await;
+    }
+
+    /// A handle that ends the agent.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + use<> {
+        let state = Arc::clone(&self.state);
+        move || state.ending.notify_one()
+    }
+
+    fn receive(&self, stream: UnixStream) {
+        let state = Arc::clone(&self.state);
+        if state.clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
+            state.clients.fetch_sub(1, Ordering::AcqRel);
+            return tracing::warn!("refused a client: there are too many");
+        }
+        tokio::spawn(async move {
+            let (reading, writing) = stream.into_split();
+            let mut client =
+                Session { state: Arc::clone(&state), lines: Lines::new(reading), writing, held: BTreeMap::new() };
+            if let Err(error) = client.run().await {
+                tracing::debug!(%error, "a client is gone");
+            }
+            // Whatever it held is free before it counts as gone.
+            drop(client);
+            state.clients.fetch_sub(1, Ordering::AcqRel);
+            state.left.notify_waiters();
+        });
+    }
+
+    /// Nobody is let in any more, whoever holds is told by the closed connection, and the next agent need not wait if
+    /// nobody was left inside.
+    async fn end(self) {
+        let _ = std::fs::remove_file(&self.socket);
+        let in_order = self.state.clients.load(Ordering::Acquire) == 0;
+        self.node.stop().await;
+        if let Some(data) = self.data.filter(|_| in_order) {
+            let _ = std::fs::remove_file(data.join(RUNNING));
+        }
+    }
+}
+
+impl State {
+    async fn without_clients(&self, idle: Duration) {
+        loop {
+            let left = self.left.notified();
+            if self.clients.load(Ordering::Acquire) > 0 {
+                left.await;
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(idle) => return,
+                () = left => {}
+            }
+        }
+    }
+}
+
+/// A socket that nobody listens at is left over from an agent that was killed.
+fn remove_stale(socket: &Path) -> Result<(), ServeError> {
+    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
+        return Err(ServeError::Socket { path: socket.to_owned(), source });
+    }
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(ServeError::Taken(socket.to_owned()));
+    }
+    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })
+}
+
+/// Lines from a client. What was read of one that is not finished stays here, whoever stops waiting for it.
+struct Lines {
+    reading: BufReader<OwnedReadHalf>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    fn new(reading: OwnedReadHalf) -> Self {
+        Self { reading: BufReader::new(reading), line: Vec::new() }
+    }
+
+    /// The next question, or nothing when the client is gone.
+    async fn next(&mut self) -> std::io::Result<Option<Result<Request, String>>> {
+        if self.line.last() == Some(&b'\n') {
+            self.line.clear();
+        }
+        let room = (LINE_BYTES_MAX + 1 - self.line.len()) as u64;
+        (&mut self.reading).take(room).read_until(b'\n', &mut self.line).await?;
+        if self.line.last() != Some(&b'\n') {
+            let too_long = self.line.len() > LINE_BYTES_MAX;
+            return if too_long { Err(ErrorKind::InvalidData.into()) } else { Ok(None) };
+        }
+        Ok(Some(serde_json::from_slice(&self.line).map_err(|error| format!("the question is not understood: {error}"))))
+    }
+}
+
+/// One client.
+struct Session {
+    state: Arc<State>,
+    lines: Lines,
+    writing: OwnedWriteHalf,
+    /// By name and fence.
+    held: BTreeMap<(String, u64), Guard>,
+}
+
+impl Session {
+    async fn run(&mut self) -> std::io::Result<()> {
+        let status = self.state.node.status();
+        let ttl_ms = self.state.ttl.as_millis() as u64;
+        self.say(&Response::Welcome { version: VERSION, node: status.name, group: status.group, ttl_ms }).await?;
+        loop {
+            let Some(request) = self.lines.next().await? else { return Ok(()) };
+            let response = match request {
+                Err(text) => Response::Error { text },
+                Ok(Request::Acquire { lock, shared, tries, timeout_ms }) => {
+                    match self.acquire(lock, shared, tries, timeout_ms).await? {
+                        Some(response) => response,
+                        None => return Ok(()),
+                    }
+                }
+                Ok(Request::Cancel) => Response::Cancelled,
+                Ok(Request::Release { lock, fence }) => match self.held.remove(&(lock, fence)) {
+                    Some(guard) => Response::Released { held: guard.release().await.is_ok() },
+                    None => Response::Released { held: false },
+                },
+                Ok(Request::Locks) => Response::Locks { locks: self.locks() },
+                Ok(Request::Members) => Response::Members { members: self.members() },
+                Ok(Request::Status) => Response::Status(self.status()),
+                Ok(Request::Leave) => {
+                    self.say(&Response::Leaving).await?;
+                    self.state.ending.notify_one();
+                    return Ok(());
+                }
+            };
+            self.say(&response).await?;
+        }
+    }
+
+    async fn say(&mut self, response: &Response) -> std::io::Result<()> {
+        let mut line = serde_json::to_vec(response)?;
+        line.push(b'\n');
+        self.writing.write_all(&line).await
+    }
+
+    /// Waits for the lock and listens to the client meanwhile; nothing if it is gone.
+    async fn acquire(
+        &mut self,
+        name: String,
+        shared: bool,
+        tries: bool,
+        timeout_ms: Option<u64>,
+    ) -> std::io::Result<Option<Response>> {
+        let (lock, opens) = (self.state.node.lock(name.as_str()), self.state.opens);
+        let limit = timeout_ms.map(Duration::from_millis);
+        let entering = async {
+            match limit {
+                Some(limit) => match tokio::time::timeout(limit, enter(&lock, shared, tries, opens)).await {
+                    Ok(entered) => entered,
+                    Err(_) => Err(AcquireError::Timeout),
+                },
+                None => enter(&lock, shared, tries, opens).await,
+            }
+        };
+        let entered = tokio::select! {
+            biased;
+            entered = entering => entered,
+            next = self.lines.next() => return Ok(match next? {
+                None => None,
+                Some(Ok(Request::Cancel)) => Some(Response::Cancelled),
+                Some(_) => Some(Response::Error { text: "one question at a time: cancel first".to_owned() }),
+            }),
+        };
+        Ok(Some(match entered {
+            Ok(Some(guard)) => {
+                let fence = guard.fence();
+                self.held.insert((name.clone(), fence), guard);
+                Response::Granted { lock: name, fence }
+            }
+            Ok(None) => Response::Busy,
+            Err(AcquireError::Timeout) => Response::Late,
+            Err(error) => Response::Error { text: error.to_string() },
+        }))
+    }
+
+    fn locks(&self) -> Vec<LockLine> {
+        let line = |lock: hallpass::LockInfo| LockLine {
+            name: lock.name,
+            protocol: lock.protocol,
+            held: lock.held.map(str::to_owned),
+            holders: lock.holders,
+            waiters: lock.waiters,
+            fence: lock.fence.to_string(),
+        };
+        self.state.node.locks().into_iter().map(line).collect()
+    }
+
+    fn members(&self) -> Vec<MemberLine> {
+        let line = |member: hallpass::Member| MemberLine {
+            id: member.id,
+            name: member.name,
+            address: member.address,
+            incarnation: member.incarnation,
+            connected: member.connected,
+            this: member.is_this,
+        };
+        self.state.node.status().members.into_iter().map(line).collect()
+    }
+
+    fn status(&self) -> StatusLine {
+        let status = self.state.node.status();
+        StatusLine {
+            connected: status.members.iter().filter(|member| member.connected && !member.is_this).count(),
+            members: status.members.len(),
+            group: status.group,
+            node: status.name,
+            complete: status.complete,
+            epoch: status.epoch,
+            encrypted: status.encrypted,
+            clients: self.state.clients.load(Ordering::Acquire),
+            locks: status.locks,
+            messages: status.messages,
+            grants: status.grants,
+        }
+    }
+}
+
+async fn enter(lock: &Lock, shared: bool, tries: bool, opens: Instant) -> Result<Option<Guard>, AcquireError> {
+    if opens > Instant::now() {
+        if tries {
+            return Ok(None);
+        }
+        tokio::time::sleep_until(opens).await;
+    }
+    match (shared, tries) {
+        (false, false) => lock.acquire().await.map(Some),
+        (true, false) => lock.acquire_shared().await.map(Some),
+        (false, true) => lock.try_acquire().await,
+        (true, true) => lock.try_acquire_shared().await,
+    }
+}
