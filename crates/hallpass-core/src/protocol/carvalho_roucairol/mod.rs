@@ -52,7 +52,8 @@ pub use message::{Asked, CrMessage};
 /// - **Inputs**: [`handle`](Protocol::handle); [`give_back`](Self::give_back) for a driver that bounds what is cached;
 ///   [`raise_floor`](Self::raise_floor) before the first input.
 /// - **Outputs**: effects.
-/// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions), [`floor`](Self::floor).
+/// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions), [`has_waiters`](Self::has_waiters),
+///   [`floor`](Self::floor).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CarvalhoRoucairol {
     /// `ME`.
@@ -204,6 +205,11 @@ impl CarvalhoRoucairol {
     /// True if a permission is here, for either mode.
     pub fn has_permissions(&self) -> bool {
         !self.exclusive.is_empty() || !self.shared.is_empty()
+    }
+
+    /// True if somebody who conflicts with the local request waits for it.
+    pub fn has_waiters(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
     /// What to remember of this instance when it is dropped.
