@@ -387,6 +387,26 @@ fn a_violated_run_is_drawn_before_it_exits_1() {
 }
 
 #[test]
+fn a_sweep_writes_its_page_and_its_pictures() {
+    let (page, pictures) = (scratch("sweep.html"), scratch("sweep-pictures"));
+    let line = "lab sweep --protocols central,raymond --nodes 2,4 --loads light,saturated";
+    let ran = hallpass(&format!("{line} --out {} --pictures {}", page.display(), pictures.display()));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.starts_with("8 runs measured, written to "), "{}", ran.out);
+    assert!(fs::read_to_string(&page).unwrap().contains("</html>"));
+    let files: Vec<PathBuf> = fs::read_dir(&pictures).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 8, "{files:?}");
+    for file in &files {
+        let svg = fs::read_to_string(file).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{}", file.display());
+    }
+    let alone = hallpass(&format!("{line} --pictures {}", pictures.display()));
+    assert_eq!(alone.code, 0, "the page may be left out: {}", alone.err);
+    let blocked = hallpass(&format!("{line} --pictures {}", page.display()));
+    assert_eq!(blocked.code, 74, "a file is in the way");
+}
+
+#[test]
 fn what_cannot_be_written_exits_74() {
     let absent = scratch("absent-directory").join("file.svg");
     for line in [

@@ -35,6 +35,11 @@ impl View {
         &self.members
     }
 
+    /// The same list, shared: whoever keeps it in every node of a simulated group keeps it once.
+    pub fn shared_members(&self) -> Arc<[NodeId]> {
+        Arc::clone(&self.members)
+    }
+
     /// The members but one, in rising order.
     pub fn others(&self, me: NodeId) -> Arc<[NodeId]> {
         self.members.iter().copied().filter(|member| *member != me).collect()

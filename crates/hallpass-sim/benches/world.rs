@@ -7,6 +7,8 @@ use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
 use hallpass_core::Protocol;
 use hallpass_core::protocol::Options;
+use hallpass_core::protocol::naimi_trehel::NaimiTrehel;
+use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Ring, Rules};
 use hallpass_sim::{Config, Latency, World};
 
@@ -45,6 +47,23 @@ fn ricart_agrawala_50_saturated(bencher: Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(events))
         .bench(|| World::<RicartAgrawala>::new(&config, &Rules::default()).run().messages);
+}
+
+/// A very large group, where a node keeps four values.
+#[divan::bench]
+fn naimi_trehel_1000_saturated(bencher: Bencher<'_, '_>) {
+    let config = Config { entries: 100_000, ..Config::of_nodes(1000) };
+    let events = World::<NaimiTrehel>::new(&config, &()).run().events;
+    bencher.counter(ItemsCount::new(events)).bench(|| World::<NaimiTrehel>::new(&config, &()).run().messages);
+}
+
+/// A very large group, where a node knows its neighbours only.
+#[divan::bench]
+fn raymond_1000_saturated(bencher: Bencher<'_, '_>) {
+    let config = Config { entries: 100_000, ..Config::of_nodes(1000) };
+    let rules = Raymond::parse(&Options::default()).expect("defaults fit");
+    let events = World::<Raymond>::new(&config, &rules).run().events;
+    bencher.counter(ItemsCount::new(events)).bench(|| World::<Raymond>::new(&config, &rules).run().messages);
 }
 
 /// The ring.

@@ -1,6 +1,6 @@
 //! `hallpass lab sweep`: the comparison.
 
-use hallpass_lab::sweep::{Cell, SweepSpec, sweep, to_html};
+use hallpass_lab::sweep::{Cell, SweepSpec, pictures, sweep, to_html};
 
 use crate::cli::SweepArgs;
 use crate::exit::{Fault, Outcome};
@@ -25,13 +25,26 @@ pub(super) fn run(args: &SweepArgs) -> Result<Outcome, Fault> {
     if let Some(file) = &args.out {
         terminal::write(Some(file), &to_html(&spec, &cells, &command(args)))?;
     }
+    if let Some(directory) = &args.pictures {
+        write_pictures(directory, &pictures(&spec, &cells))?;
+    }
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&cells))?;
-    } else if let Some(file) = &args.out {
-        terminal::print(&format!("{} measured, written to {file}\n", count(cells.len() as u64, "run", "runs")))?;
+    } else {
+        let targets: Vec<&str> = [&args.out, &args.pictures].into_iter().flatten().map(String::as_str).collect();
+        let runs = count(cells.len() as u64, "run", "runs");
+        terminal::print(&format!("{runs} measured, written to {}\n", targets.join(" and ")))?;
     }
     let violated = |cell: &Cell| cell.violations > 0;
     Ok(if cells.iter().any(violated) { Outcome::Violated } else { Outcome::Fine })
+}
+
+fn write_pictures(directory: &str, pictures: &[(String, String)]) -> Result<(), Fault> {
+    std::fs::create_dir_all(directory).map_err(|error| Fault::Write { target: directory.to_owned(), error })?;
+    for (name, svg) in pictures {
+        terminal::write(Some(&format!("{directory}/{name}")), svg)?;
+    }
+    Ok(())
 }
 
 fn command(args: &SweepArgs) -> String {

@@ -95,7 +95,7 @@ impl Protocol for NaimiTrehel {
     }
 
     fn new(setup: &Setup<'_, ()>) -> Self {
-        let members: Arc<[NodeId]> = setup.view.members().into();
+        let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.seat.holders.first().copied();
         let root = holder.or(members.first().copied()).filter(|root| *root != setup.me);

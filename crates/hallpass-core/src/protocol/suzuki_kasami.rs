@@ -94,7 +94,7 @@ impl Protocol for SuzukiKasami {
     }
 
     fn new(setup: &Setup<'_, ()>) -> Self {
-        let members: Arc<[NodeId]> = setup.view.members().into();
+        let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.seat.holders.first().copied();
         let token = Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.seat.fence.count() };

@@ -149,7 +149,7 @@ impl Protocol for TokenAlgorithm {
     }
 
     fn new(setup: &Setup<'_, TokenRules>) -> Self {
-        let members: Arc<[NodeId]> = setup.view.members().into();
+        let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.seat.holders.first().copied();
         let first = if setup.options.by_pass { None } else { members.first().copied() };

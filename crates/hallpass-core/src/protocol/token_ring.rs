@@ -28,6 +28,7 @@
 //! is a counter in the token, raised at every entry.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::constant::Constant;
 use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
@@ -55,7 +56,7 @@ pub struct TokenRing {
 #[derive(Debug)]
 struct Circle {
     rules: TokenRingRules,
-    members: Box<[NodeId]>,
+    members: Arc<[NodeId]>,
     /// Where the token is at the start.
     start: u64,
     /// Nobody enters before the token has this hop: it has then been at everyone who sat inside at the start.
@@ -134,7 +135,7 @@ impl Protocol for TokenRing {
     }
 
     fn new(setup: &Setup<'_, TokenRingRules>) -> Self {
-        let members: Box<[NodeId]> = setup.view.members().into();
+        let members = setup.view.shared_members();
         let count = members.len() as u64;
         let place_of = |node| members.binary_search(&node).map_or(0, |at| at as u64);
         let start = setup.seat.holders.first().map_or(0, |node| place_of(*node));

@@ -3,6 +3,8 @@
 //! Saturated figures are measured with the default hold of one T. With a hold of 0 they would say nothing: the holder
 //! leaves and asks again before any REQUEST can arrive.
 
+use std::collections::BTreeMap;
+
 use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, NodeId, Protocol};
@@ -120,22 +122,18 @@ fn ry_2(bench: &Bench) -> Vec<Row> {
 
 /// How many edges carried messages, and how many messages were not the next in Figure 4's pattern.
 fn pattern(events: &[Event]) -> (usize, usize) {
-    let mut last: Vec<((NodeId, NodeId), (NodeId, &str))> = Vec::new();
+    // By edge, who sent the last message and what it was.
+    let mut last = BTreeMap::new();
     let mut strays = 0;
     for event in events {
         let What::Send { to, kind, .. } = &event.what else { continue };
         let edge = (event.node.min(*to), event.node.max(*to));
-        let position = last.iter().position(|(known, _)| *known == edge);
-        let fits = match position.map(|at| last[at].1) {
+        let fits = match last.insert(edge, (event.node, *kind)) {
             None => *kind == "REQUEST",
             Some((from, "REQUEST")) => *kind == "PRIVILEGE" && from == *to,
             Some((from, _)) => *kind == "REQUEST" && from == event.node,
         };
         strays += usize::from(!fits);
-        match position {
-            Some(at) => last[at].1 = (event.node, *kind),
-            None => last.push((edge, (event.node, *kind))),
-        }
     }
     (last.len(), strays)
 }

@@ -2,20 +2,52 @@
 
 use std::fmt::Write;
 
-use super::plot::{COLOURS, Line, chart};
+use super::plot::{Across, COLOURS, Chart, Line, escape};
 use super::{Cell, SweepSpec};
 
-/// What is drawn of a cell, by the title of its chart.
-type Metric = (&'static str, &'static str, fn(&Cell) -> Option<f64>);
+/// One thing that is drawn of cells.
+struct Metric {
+    /// In file names.
+    key: &'static str,
+    title: &'static str,
+    label: &'static str,
+    value: fn(&Cell) -> Option<f64>,
+}
 
-const METRICS: [Metric; 4] = [
-    ("Messages an entry", "protocol messages", |cell| Some(cell.messages)),
-    ("Synchronisation delay", "T from a release to the next entry", |cell| cell.sync_delay),
-    ("Response time", "T from asking to entering", |cell| Some(cell.response_time)),
-    ("Fairness", "fewest entries of a node over the most", |cell| cell.fairness),
+const METRICS: [Metric; 5] = [
+    Metric {
+        key: "messages",
+        title: "Messages an entry",
+        label: "protocol messages",
+        value: |cell| Some(cell.messages),
+    },
+    Metric {
+        key: "sync-delay",
+        title: "Synchronisation delay",
+        label: "T from a release to the next entry",
+        value: |cell| cell.sync_delay,
+    },
+    Metric {
+        key: "response-time",
+        title: "Response time",
+        label: "T from asking to entering",
+        value: |cell| Some(cell.response_time),
+    },
+    Metric {
+        key: "fairness",
+        title: "Fairness",
+        label: "fewest entries of a node over the most",
+        value: |cell| cell.fairness,
+    },
+    Metric {
+        key: "overtaking",
+        title: "Overtaking",
+        label: "most entries of others while one request waited, over N-1",
+        value: |cell| cell.overtakes,
+    },
 ];
 
-/// The whole page: charts for each load, then the numbers.
+/// The whole page: charts over sizes for each load with the numbers, then charts over loads.
 pub fn render(spec: &SweepSpec, cells: &[Cell], command: &str) -> String {
     let mut page = String::from(HEAD);
     let _ = write!(
@@ -26,17 +58,72 @@ pub fn render(spec: &SweepSpec, cells: &[Cell], command: &str) -> String {
     legend(&mut page, spec);
     for load in &spec.loads {
         let _ = write!(page, "<h2>Load: {}</h2><div class=\"charts\">", escape(&describe(load)));
-        for (title, label, value) in METRICS {
-            let lines = lines(spec, cells, load, value);
-            if lines.iter().any(|line| !line.points.is_empty()) {
-                page.push_str(&chart(title, label, &lines));
-            }
-        }
+        over_sizes(spec, cells, load).for_each(|(_, chart)| page.push_str(&chart.draw()));
         page.push_str("</div>");
         table(&mut page, spec, cells, load);
     }
+    for nodes in showcase(spec) {
+        let _ = write!(page, "<h2>Over the load, N = {nodes}</h2><div class=\"charts\">");
+        over_loads(spec, cells, nodes).for_each(|(_, chart)| page.push_str(&chart.draw()));
+        page.push_str("</div>");
+    }
     page.push_str("</body></html>\n");
     page
+}
+
+/// Every chart as an SVG file of its own: names and contents.
+pub fn pictures(spec: &SweepSpec, cells: &[Cell]) -> Vec<(String, String)> {
+    let by_size = spec.loads.iter().flat_map(|load| over_sizes(spec, cells, load));
+    let by_load = showcase(spec).into_iter().flat_map(|nodes| over_loads(spec, cells, nodes));
+    by_size.chain(by_load).map(|(name, chart)| (format!("{name}.svg"), chart.draw_alone() + "\n")).collect()
+}
+
+/// The sizes that are shown over all loads: the one nearest to ten, and the largest. One load alone is not a line.
+fn showcase(spec: &SweepSpec) -> Vec<u32> {
+    let near_ten = spec.nodes.iter().min_by_key(|nodes| nodes.abs_diff(10));
+    let mut shown: Vec<u32> =
+        near_ten.into_iter().chain(spec.nodes.last()).copied().filter(|_| spec.loads.len() > 1).collect();
+    shown.dedup();
+    shown
+}
+
+fn over_sizes<'a>(spec: &'a SweepSpec, cells: &'a [Cell], load: &'a str) -> impl Iterator<Item = (String, Chart)> + 'a {
+    charts(spec, cells, move |cell| (cell.load == load).then(|| f64::from(cell.nodes))).map(move |(metric, lines)| {
+        let title = format!("{}, {}", metric.title, describe(load));
+        let name: String = load.chars().map(|c| if c.is_alphanumeric() || c == '.' { c } else { '-' }).collect();
+        let chart = Chart { title, y_label: metric.label, across: Across::Sizes, lines };
+        (format!("{}-{name}", metric.key), chart)
+    })
+}
+
+fn over_loads<'a>(spec: &'a SweepSpec, cells: &'a [Cell], nodes: u32) -> impl Iterator<Item = (String, Chart)> + 'a {
+    let position = move |cell: &Cell| {
+        let at = spec.loads.iter().position(|load| *load == cell.load)?;
+        (cell.nodes == nodes).then_some(at as f64)
+    };
+    // Fairness is measured under one load only.
+    charts(spec, cells, position).filter(|(metric, _)| metric.key != "fairness").map(move |(metric, lines)| {
+        let title = format!("{}, N = {nodes}", metric.title);
+        let chart = Chart { title, y_label: metric.label, across: Across::Loads(spec.loads.clone()), lines };
+        (format!("{}-over-load-{nodes}", metric.key), chart)
+    })
+}
+
+/// The lines of each metric, `x` telling where a cell belongs. Where everything is zero there is nothing to see.
+fn charts<'a>(
+    spec: &'a SweepSpec,
+    cells: &'a [Cell],
+    x: impl Fn(&Cell) -> Option<f64> + 'a,
+) -> impl Iterator<Item = (&'static Metric, Vec<Line>)> + 'a {
+    let line = move |protocol: &String, metric: &Metric| {
+        let (colour, dashes) = style(spec, protocol);
+        let of_it = cells.iter().filter(|cell| cell.protocol == *protocol);
+        let points = of_it.filter_map(|cell| Some((x(cell)?, (metric.value)(cell)?))).collect();
+        Line { name: protocol.clone(), colour, dashes, points }
+    };
+    let lines = move |metric: &Metric| -> Vec<Line> { spec.protocols.iter().map(|name| line(name, metric)).collect() };
+    let is_seen = |lines: &[Line]| lines.iter().any(|line| line.points.iter().any(|(_, y)| *y > 0.0));
+    METRICS.iter().map(move |metric| (metric, lines(metric))).filter(move |(_, lines)| is_seen(lines))
 }
 
 const HEAD: &str =
@@ -52,7 +139,7 @@ th,td{padding:3px 10px;text-align:right;border-bottom:1px solid #e5e7eb}th:first
 
 fn describe(load: &str) -> String {
     match load.parse::<f64>() {
-        Ok(rate) => format!("{rate} requests a T in the whole group"),
+        Ok(rate) => format!("{rate} requests a T in all"),
         Err(_) => load.to_owned(),
     }
 }
@@ -60,16 +147,6 @@ fn describe(load: &str) -> String {
 fn style(spec: &SweepSpec, protocol: &str) -> (&'static str, &'static str) {
     let at = spec.protocols.iter().position(|name| name == protocol).unwrap_or(0);
     (COLOURS[at % COLOURS.len()], if at < COLOURS.len() { "" } else { "5 3" })
-}
-
-fn lines(spec: &SweepSpec, cells: &[Cell], load: &str, value: fn(&Cell) -> Option<f64>) -> Vec<Line> {
-    let line = |protocol: &String| {
-        let (colour, dashes) = style(spec, protocol);
-        let of_it = cells.iter().filter(|cell| cell.protocol == *protocol && cell.load == load);
-        let points = of_it.filter_map(|cell| Some((f64::from(cell.nodes), value(cell)?))).collect();
-        Line { name: protocol.clone(), colour, dashes, points }
-    };
-    spec.protocols.iter().map(line).collect()
 }
 
 fn legend(page: &mut String, spec: &SweepSpec) {
@@ -107,8 +184,4 @@ fn table(page: &mut String, spec: &SweepSpec, cells: &[Cell], load: &str) {
         page.push_str("</tr>");
     }
     page.push_str("</table>");
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,6 +1,8 @@
 //! The tree on which messages travel (sections 2 and 5). It is computed from the view, the same on every node; an
 //! instance keeps its neighbours only.
 
+use std::sync::Arc;
+
 use crate::NodeId;
 use crate::protocol::{OptionError, Parsed};
 
@@ -13,8 +15,8 @@ pub(super) enum Tree {
     Line,
     /// Each node hangs under an earlier one, drawn by this seed.
     Random(u64),
-    /// The parent of each node; none for the root.
-    Given(Vec<(NodeId, Option<NodeId>)>),
+    /// The parent of each node; none for the root. Shared: every node keeps its rules, and this is as long as the group.
+    Given(Arc<[(NodeId, Option<NodeId>)]>),
 }
 
 impl Tree {
@@ -35,7 +37,7 @@ impl Tree {
                 Ok(valency @ 2..=1_000_000) => Ok(Self::Star(valency)),
                 _ => refuse(format!("tree={text}: star:K needs K of at least 2")),
             },
-            ("given", parents) => given(parents, nodes).map(Self::Given),
+            ("given", parents) => given(parents, nodes).map(|tree| Self::Given(tree.into())),
             _ => refuse(format!(
                 "option tree={text} is not known; it takes star:K, line, figure-7, random, given:PARENTS such as given:0,1,1"
             )),

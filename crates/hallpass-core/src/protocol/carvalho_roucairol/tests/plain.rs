@@ -165,6 +165,49 @@ fn a_removed_node_that_keeps_its_permissions_enters_and_nobody_can_object() {
     assert!(!reborn.has_permissions(), "a new life or view starts with none");
 }
 
+/// T17 again: a new view in which node 1 sits inside, and node 2 brings its instance of the old one along.
+#[test]
+fn permissions_carried_into_a_new_view_let_a_second_node_in_and_a_fresh_instance_waits() {
+    let mut old = Net::new(3);
+    old.pass_through(2, Exclusive);
+    let seat = Seat { holders: &[NodeId(1)], mode: Exclusive, fence: Fence::new(7) };
+
+    let mut careless = Net::with(3, "", seat);
+    careless.nodes.insert(2, old.nodes[&2].clone());
+    let act = |net: &mut Net| {
+        let mut out = Effects::new();
+        let acquire = Input::Acquire { mode: Exclusive, draw: 0 };
+        net.nodes.get_mut(&2).unwrap().handle(acquire, &mut out);
+        out.iter().any(|effect| matches!(effect, Effect::Enter { .. }))
+    };
+    assert!(act(&mut careless), "it enters beside node 1, without a message");
+
+    let mut fresh = Net::with(3, "", seat);
+    fresh.write(2);
+    fresh.settle();
+    assert_eq!(fresh.inside(), [1], "node 1 defers");
+    fresh.release(1);
+    fresh.settle();
+    assert_eq!(fresh.inside(), [2]);
+}
+
+#[test]
+fn who_waits_for_the_local_request_is_told_from_who_does_not() {
+    let mut net = Net::new(3);
+    net.pass_through(1, Exclusive);
+    net.read(1);
+    assert!(!net.nodes[&1].has_waiters());
+    net.read(2);
+    net.settle();
+    assert_eq!(net.inside(), [1, 2]);
+    assert!(!net.nodes[&1].has_waiters(), "a reader does not wait for a reader");
+    net.write(3);
+    net.settle();
+    assert!(net.nodes[&1].has_waiters() && net.nodes[&2].has_waiters());
+    net.release(1);
+    assert!(!net.nodes[&1].has_waiters());
+}
+
 #[test]
 fn who_is_seated_has_everybodys_permission_and_keeps_it() {
     let seat = Seat { holders: &[NodeId(2)], mode: Exclusive, fence: Fence::new(7) };
