@@ -9,13 +9,15 @@ use hallpass_lab::sweep::SweepSpec;
 use hallpass_lab::{CheckSpec, RunSpec};
 use hallpass_sim::Order;
 
+use crate::group::{AgentArgs, AskArgs, ChildArgs, DemoArgs, HoldArgs, InitArgs};
+
 /// Distributed mutual exclusion by messages alone
 #[derive(Debug, Parser)]
 #[command(
     name = "hallpass",
     version,
     arg_required_else_help = false,
-    after_help = "Example: hallpass lab run --protocol ricart-agrawala --nodes 5"
+    after_help = "Examples:\n  hallpass demo\n  hallpass run nightly-backup -- ./backup.sh\n  hallpass lab run --protocol ricart-agrawala --nodes 5"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -24,6 +26,34 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Real nodes on loopback take turns for some seconds, watched from outside
+    #[command(
+        after_help = "Exit code: 0, or 1 if two were inside at once or a fence did not rise.\n\nExample: hallpass demo --nodes 5 --seconds 3"
+    )]
+    Demo(DemoArgs),
+    /// Run a command while holding a lock
+    #[command(after_help = RUN_HELP)]
+    Run(HoldArgs),
+    /// Run a node for the processes of this machine
+    #[command(after_help = AGENT_HELP)]
+    Agent(AgentArgs),
+    /// Make keys and configurations for a group
+    #[command(after_help = "Example: hallpass init --names a,b,c --out group")]
+    Init(InitArgs),
+    /// Show the locks that are held, waited for or cached on the agent's node
+    #[command(after_help = "Example: hallpass locks --json")]
+    Locks(AskArgs),
+    /// Show the members of the agent's group
+    #[command(after_help = "Example: hallpass members")]
+    Members(AskArgs),
+    /// Show how the agent does
+    #[command(after_help = "Example: hallpass status")]
+    Status(AskArgs),
+    /// End the agent
+    #[command(after_help = "Example: hallpass leave --socket a/agent.sock")]
+    Leave(AskArgs),
+    #[command(name = "__child", hide = true)]
+    Child(ChildArgs),
     /// The laboratory: simulate, explore, draw, and measure what the papers claim
     #[command(arg_required_else_help = false, after_help = "Example: hallpass lab claims --only RA-1")]
     Lab {
@@ -50,6 +80,28 @@ pub(crate) enum LabCommand {
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
 }
+
+const RUN_HELP: &str = "\
+The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE. Without an agent and without a
+configuration a private one is started, so that several 'run's of this user exclude each other.
+
+Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
+  64 wrong usage   69 no agent answers   75 the lock was not free (--try, --timeout)
+  76 the lock was lost and the command stopped
+
+Examples:
+  hallpass run nightly-backup -- ./backup.sh
+  hallpass run deploy --try -- make deploy
+  hallpass run report --shared --timeout 30s -- ./report.sh --all";
+
+const AGENT_HELP: &str = "\
+Flags come before environment variables, those before the configuration file, that before the defaults.
+Members are a fixed list: locks are granted once all of them have met, and a member that is started
+anew is refused until all are. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
+
+Examples:
+  hallpass agent --config group/a/hallpass.toml
+  hallpass agent --name a --listen 127.0.0.1:7400 --peers 127.0.0.1:7400,127.0.0.1:7401";
 
 /// How `--load`, `--latency`, `--faults` and `--option` are written.
 macro_rules! grammar {

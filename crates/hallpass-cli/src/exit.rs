@@ -17,6 +17,8 @@ pub(crate) enum Outcome {
     Violated,
     /// An exploration stopped before its end: exit code 2.
     Incomplete,
+    /// Another program's exit code.
+    Code(u8),
 }
 
 /// Why a command could not do its work.
@@ -24,6 +26,12 @@ pub(crate) enum Outcome {
 pub(crate) enum Fault {
     /// The user asked for something that cannot be: exit code 64.
     Usage(String),
+    /// It did not work out; the line says why: exit code 1.
+    Failed(String),
+    /// There is no agent to ask: exit code 69.
+    Unavailable(String),
+    /// An exit code of its own.
+    Code(u8, String),
     /// Output cannot be written, to a file or to stdout: exit code 74.
     Write {
         /// The file's name, or `stdout`.
@@ -35,6 +43,7 @@ pub(crate) enum Fault {
 
 /// As in sysexits.h.
 const USAGE: u8 = 64;
+const UNAVAILABLE: u8 = 69;
 const SOFTWARE: i32 = 70;
 const IO: u8 = 74;
 
@@ -54,11 +63,20 @@ pub(crate) fn code(result: Result<Outcome, Fault>, args: &[OsString]) -> ExitCod
             terminal::complain(&format!("{why} (see '{} --help')", usage::command_of(args)));
             ExitCode::from(USAGE)
         }
+        Ok(Outcome::Code(code)) => ExitCode::from(code),
+        Err(Fault::Failed(why)) => complain(&why, 1),
+        Err(Fault::Unavailable(why)) => complain(&why, UNAVAILABLE),
+        Err(Fault::Code(code, why)) => complain(&why, code),
         Err(Fault::Write { target, error }) => {
             terminal::complain(&format!("cannot write {target}: {error}"));
             ExitCode::from(IO)
         }
     }
+}
+
+fn complain(why: &str, code: u8) -> ExitCode {
+    terminal::complain(why);
+    ExitCode::from(code)
 }
 
 /// A panic is a bug of ours, and a backtrace is of no use to whoever meets it: one line, and the place to report it by.

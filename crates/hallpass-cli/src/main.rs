@@ -2,6 +2,7 @@
 
 mod cli;
 mod exit;
+mod group;
 mod lab;
 mod terminal;
 mod usage;
@@ -18,6 +19,15 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match Cli::try_parse_from(&args) {
         Ok(cli) => match cli.command {
+            Command::Demo(args) => group::demo(&args),
+            Command::Run(args) => group::run(&args),
+            Command::Agent(args) => group::agent(&args),
+            Command::Init(args) => group::init(&args),
+            Command::Locks(args) => group::locks(&args),
+            Command::Members(args) => group::members(&args),
+            Command::Status(args) => group::status(&args),
+            Command::Leave(args) => group::leave(&args),
+            Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
         },
         Err(error) => usage::answer(&error),

@@ -1,0 +1,129 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hallpass::{Builder, Keys, Node};
+use hallpass_agent::Agent;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::AgentArgs;
+use super::config::Config;
+use super::{paths, runtime};
+use crate::exit::{Fault, Outcome};
+
+const TTL: Duration = Duration::from_secs(5);
+/// The private agent ends after so long without clients.
+const PRIVATE_IDLE: Duration = Duration::from_secs(60);
+
+/// What an agent is started with: flags and environment before the file, the file before the defaults.
+struct Settings {
+    builder: Builder,
+    socket: PathBuf,
+    data: Option<PathBuf>,
+    ttl: Duration,
+    idle: Option<Duration>,
+}
+
+pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
+    let filter = std::env::var("HALLPASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    let level: tracing::Level = filter
+        .parse()
+        .map_err(|_| Fault::Usage(format!("HALLPASS_LOG '{filter}' is none of error, warn, info, debug, trace")))?;
+    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(std::io::stderr).init();
+    let settings = if args.private { private() } else { settings(args)? };
+    if args.private {
+        // A terminal that closes must not take it along.
+        let _ = rustix::process::setsid();
+    }
+    let failed = |error: &dyn std::fmt::Display| Fault::Failed(error.to_string());
+    runtime()?.block_on(async {
+        let node = settings.builder.start().await.map_err(|error| failed(&error))?;
+        let Settings { socket, data, ttl, idle, .. } = settings;
+        let agent = Agent::new(node.clone(), &socket, data.as_deref(), ttl, idle).map_err(|error| failed(&error))?;
+        let status = node.status();
+        tracing::info!(
+            group = status.group,
+            name = status.name,
+            listen = %node.address(),
+            members = status.members.len(),
+            encrypted = status.encrypted,
+            socket = %socket.display(),
+            "the agent is ready"
+        );
+        if !status.encrypted && status.members.len() > 1 {
+            tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
+        }
+        let stop = agent.stopper();
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
+        tokio::spawn(async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            stop();
+        });
+        agent.serve().await;
+        tracing::info!("the agent has ended");
+        Ok(Outcome::Fine)
+    })
+}
+
+fn private() -> Settings {
+    let directory = paths::private_directory();
+    let data = directory.join("data");
+    Settings {
+        builder: Node::builder().group("private").name("private").data(&data),
+        socket: paths::private_socket(&directory),
+        data: Some(data),
+        ttl: TTL,
+        idle: Some(PRIVATE_IDLE),
+    }
+}
+
+fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
+    let file = args.config.clone().or_else(|| {
+        let system = PathBuf::from(paths::SYSTEM_CONFIG);
+        system.exists().then_some(system)
+    });
+    let config = file.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let ttl = match (&args.ttl, &config.ttl) {
+        (Some(ttl), _) => *ttl,
+        (None, Some(text)) => hallpass_sim::parse_duration(text)
+            .map(Duration::from_nanos)
+            .ok_or_else(|| Fault::Failed(format!("ttl '{text}' in the configuration is not a duration such as 5s")))?,
+        (None, None) => TTL,
+    };
+    if !(Duration::from_millis(500)..=Duration::from_secs(3600)).contains(&ttl) {
+        return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
+    }
+    let mut builder = Node::builder()
+        .name(args.name.clone().or(config.name).unwrap_or_else(host_name))
+        .peers(args.peers.clone().or(config.peers).unwrap_or_default());
+    if let Some(group) = args.group.clone().or(config.group) {
+        builder = builder.group(group);
+    }
+    if let Some(listen) = args.listen.clone().or(config.listen) {
+        builder = builder.listen(listen);
+    }
+    if let Some(advertise) = args.advertise.clone().or(config.advertise) {
+        builder = builder.advertise(advertise);
+    }
+    if let Some(keys) = args.keys.clone().or(config.keys) {
+        builder = builder.keys(Keys::in_directory(keys));
+    }
+    if let Some(streak) = config.local_streak {
+        builder = builder.local_streak(streak);
+    }
+    for class in &config.class {
+        let options: Vec<&str> = class.options.iter().map(String::as_str).collect();
+        builder = builder.class(&class.prefix, &class.protocol, &options);
+    }
+    let data = args.data.clone().or(config.data);
+    if let Some(data) = &data {
+        builder = builder.data(data);
+    }
+    let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
+    Ok(Settings { builder, socket, data, ttl, idle: None })
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "node".to_owned() } else { name.chars().take(64).collect() }
+}

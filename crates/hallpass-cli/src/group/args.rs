@@ -1,0 +1,126 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Reads `250ms`, `10s`, `2m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    hallpass_sim::parse_duration(text)
+        .map(Duration::from_nanos)
+        .ok_or_else(|| "not a duration such as 250ms, 10s or 2m".to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How many nodes, each with its own TCP socket on loopback
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub(crate) nodes: u32,
+    /// The protocol of all locks, such as ricart-agrawala
+    #[arg(long, default_value = "carvalho-roucairol", value_name = "P")]
+    pub(crate) protocol: String,
+    /// How long
+    #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) seconds: u32,
+    /// Print one JSON document and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// The members' names: letters, digits and hyphens, as in host names
+    #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
+    pub(crate) names: Vec<String>,
+    /// The directory to make; it must not exist yet, or be empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// The group's name
+    #[arg(long, default_value = "hallpass", value_name = "G")]
+    pub(crate) group: String,
+    /// The port that members listen on; with --loopback the first of them
+    #[arg(long, default_value_t = 7400, value_name = "PORT")]
+    pub(crate) port: u16,
+    /// All members on this machine, to try it: 127.0.0.1 with one port each
+    #[arg(long)]
+    pub(crate) loopback: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// The configuration, as 'hallpass init' makes one; flags come before what it says
+    #[arg(long, env = "HALLPASS_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The group's name [default: hallpass]
+    #[arg(long, env = "HALLPASS_GROUP", value_name = "G")]
+    pub(crate) group: Option<String>,
+    /// This node's name [default: the host's]
+    #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
+    pub(crate) name: Option<String>,
+    /// Where to listen for other members [default: a free port on loopback]
+    #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// What other members call this one, if it is not what it listens on
+    #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR")]
+    pub(crate) advertise: Option<String>,
+    /// All members' addresses, the same list for each: host:port or name@host:port
+    #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..")]
+    pub(crate) peers: Option<Vec<String>>,
+    /// A directory of this node's own, where it counts its lives
+    #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// The directory with authority.pem, node.pem and node.key
+    #[arg(long, env = "HALLPASS_KEYS", value_name = "DIR")]
+    pub(crate) keys: Option<PathBuf>,
+    /// The socket for clients
+    #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// How long a client's session lasts [default: 5s]
+    #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// The agent that 'run' starts for itself: ends after a minute without clients
+    #[arg(long, hide = true)]
+    pub(crate) private: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// The lock's name: 1 to 255 bytes
+    pub(crate) lock: String,
+    /// Together with others who share
+    #[arg(long)]
+    pub(crate) shared: bool,
+    /// Only if the lock is free; exit code 75 if it is not
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) tries: bool,
+    /// Wait so long at the most; exit code 75 after that
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third of the session, at most half]
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
+    /// The agent's socket
+    #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// What to run
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChildArgs {
+    /// The process to die with
+    pub(crate) parent: i32,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// The agent's socket
+    #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print one JSON document and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
