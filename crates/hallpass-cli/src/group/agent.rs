@@ -1,3 +1,4 @@
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,7 +29,12 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
     let level: tracing::Level = filter
         .parse()
         .map_err(|_| Fault::Usage(format!("HALLPASS_LOG '{filter}' is none of error, warn, info, debug, trace")))?;
-    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let settings = if args.private { private() } else { settings(args)? };
     if args.private {
         // A terminal that closes must not take it along.

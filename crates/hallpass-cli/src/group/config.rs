@@ -39,7 +39,7 @@ impl Config {
         let fail = |why: &str| Fault::Failed(format!("cannot use the configuration {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| fail(&error.to_string()))?;
         let mut config: Self = toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             fail(&format!("line {line}: {}", error.message()))
         })?;
         let directory = path.parent().unwrap_or(Path::new(""));
