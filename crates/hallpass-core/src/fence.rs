@@ -1,6 +1,8 @@
 use std::fmt;
 
-/// The fencing token of one entry: a positive number that grows from entry to entry of one lock.
+/// The fencing token of one entry: a positive number that grows from one exclusive entry of a lock to the next. A shared
+/// entry carries the last exclusive one's plus one, which is also the next exclusive one's: it is larger than all writes
+/// before it, and no larger than those after it.
 ///
 /// Laid out so that it fits a signed 64-bit column: the top bit is 0, then 27 bits of epoch, then 36 bits of count. The
 /// protected resource keeps the largest fence it has seen and refuses whatever comes with a smaller one.

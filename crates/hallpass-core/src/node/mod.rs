@@ -150,6 +150,8 @@ pub enum Refusal {
     Callers,
     /// Too much waits for this member, who does not take it.
     Backlog(NodeId),
+    /// The lock has given out all fences of this view.
+    Fences,
 }
 
 impl fmt::Display for Refusal {
@@ -159,6 +161,7 @@ impl fmt::Display for Refusal {
             Self::NoShared(why) => f.write_str(why),
             Self::Locks => f.write_str("too many locks are in use on this node; release some or raise locks_max"),
             Self::Callers => f.write_str("too many callers wait on this node; try again later or raise callers_max"),
+            Self::Fences => f.write_str("the lock has given out all its fences; restart all members of the group"),
             Self::Backlog(node) => {
                 write!(f, "member {node} takes no messages and too many wait for it; try again later")
             }
@@ -800,6 +803,10 @@ impl<C> Node<C> {
         }
         if let Some(link) = self.links.iter().find(|link| link.backlog() > self.config.backlog_max) {
             return Err(Refusal::Backlog(link.peer));
+        }
+        // At the very end a fence refuses, and says so; it never wraps.
+        if entry.machine.as_ref().and_then(Machine::floor).is_some_and(|floor| floor.fence >= Fence::COUNT_MAX) {
+            return Err(Refusal::Fences);
         }
         let attempt = if tries { id } else { 0 };
         entry.phase = Phase::Asking(mode);

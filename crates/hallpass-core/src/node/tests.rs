@@ -85,3 +85,27 @@ fn an_attempt_is_answered_by_who_is_before_it_and_the_next_caller_is_served() {
     exchange(&mut nodes);
     assert_eq!(granted(&mut nodes[1]).0, 3, "the request of an attempt is not taken over by the next caller");
 }
+
+#[test]
+fn what_only_shows_failures_is_for_the_laboratory() {
+    let classes = [
+        ("ricart-agrawala", "numbers=modulo:5"),
+        ("ricart-agrawala", "fence=off"),
+        ("ricart-agrawala", "reply=implicit"),
+        ("ricart-agrawala", "membership=classic"),
+        ("ricart-agrawala", "medium=sequenced"),
+        ("ricart-agrawala", "as-printed=T1"),
+        ("raymond", "recovery=classic"),
+        ("raymond", "start=initialize"),
+        ("maekawa", "failed=arrival"),
+        ("token-ring", "idle=spin"),
+        ("lamport-fifo", "links=any"),
+        ("carvalho-roucairol", "cache-idle=1s"),
+    ];
+    for (protocol, option) in classes {
+        let mut config = NodeConfig::new(NodeId(1), [NodeId(1), NodeId(2)]);
+        let (protocol, options) = (protocol.to_owned(), vec![option.to_owned()]);
+        config.classes.push(Class { prefix: "x".to_owned(), protocol, options });
+        assert!(Node::<u32>::new(config).is_err(), "{option}");
+    }
+}

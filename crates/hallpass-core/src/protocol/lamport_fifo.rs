@@ -98,7 +98,12 @@ impl Protocol for LamportFifo {
         let lost =
             "lamport-fifo takes a later message for proof that all earlier ones came: a lost REQUEST lets two inside";
         let strict = !rules.any_order;
-        Needs { fifo: strict.then_some("lamport-fifo"), no_loss: strict.then_some(lost), ..Needs::default() }
+        Needs {
+            fifo: strict.then_some("lamport-fifo"),
+            no_loss: strict.then_some(lost),
+            lab_only: rules.any_order.then_some("lets two inside with links=any"),
+            ..Needs::default()
+        }
     }
 
     fn new(setup: &Setup<'_, LamportFifoRules>) -> Self {
@@ -191,6 +196,8 @@ impl LamportFifo {
             // Rule 2.
             LamportFifoMessage::Request { time } if time > self.latest[from] => {
                 self.latest[from] = time;
+                // A node waits with one request at a time: whoever says otherwise does not fill this node's memory.
+                self.queue.retain(|(_, other)| *other != node);
                 self.enqueue(time, node);
                 self.clock = self.clock.max(time + 1);
                 let message = LamportFifoMessage::Reply { answers: time, clock: self.clock };

@@ -183,8 +183,8 @@ impl Protocol for Maekawa {
         Ok(MaekawaRules { arrival_only })
     }
 
-    fn needs(_: &MaekawaRules) -> Needs {
-        Needs::default()
+    fn needs(rules: &MaekawaRules) -> Needs {
+        Needs { lab_only: rules.arrival_only.then_some("deadlocks with failed=arrival"), ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, MaekawaRules>) -> Self {

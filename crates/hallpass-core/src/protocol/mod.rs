@@ -202,6 +202,8 @@ pub struct Needs {
     pub no_loss: Option<&'static str>,
     /// Why every order of events cannot be explored, if it cannot.
     pub unexplorable: Option<&'static str>,
+    /// Why this is for the laboratory only, if it is: it shows how something fails.
+    pub lab_only: Option<&'static str>,
     /// Nodes may join, leave, crash and come back.
     pub membership: bool,
     /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
@@ -222,6 +224,7 @@ impl Default for Needs {
             fifo: None,
             no_shared: None,
             no_cancel: None,
+            lab_only: None,
             no_loss: None,
             unexplorable: None,
             membership: false,

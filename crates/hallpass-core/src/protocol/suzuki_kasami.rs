@@ -3,7 +3,7 @@
 //! A node without the token sends REQUEST(n) to all others; `RN` is the highest number each has asked with. The TOKEN
 //! carries `LN`, the number each was last served with, and the queue `Q`. Whoever leaves adds to the queue every node that
 //! has asked since (`RN > LN`) and is not in it, and sends the TOKEN to the first. 0 messages for the holder, N for
-//! everybody else, and unlike a cyclic scan the queue serves nodes in the order in which holders heard of them.
+//! everybody else, and unlike a cyclic scan whoever is in the queue is served before all who come later.
 //!
 //! Departures from the published text: `RN = LN + 1` there is `RN > LN` here, since a caller may give up and ask again; the
 //! TOKEN counts its hops, so that a copy of it is none, and the entries (its fence). Shared requests are served as exclusive.

@@ -130,8 +130,8 @@ impl Protocol for TokenRing {
         Ok(TokenRingRules { spins, keeps_waiting })
     }
 
-    fn needs(_: &TokenRingRules) -> Needs {
-        Needs::default()
+    fn needs(rules: &TokenRingRules) -> Needs {
+        Needs { lab_only: rules.spins.then_some("never rests with idle=spin"), ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, TokenRingRules>) -> Self {

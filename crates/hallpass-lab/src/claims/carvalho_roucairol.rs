@@ -143,7 +143,7 @@ fn safe(bench: &Bench) -> Vec<Row> {
     let small = || CheckSpec { entries: Some(1), ..spec() };
     let pair = || CheckSpec { nodes: 2, ..spec() };
     let mut rows = vec![
-        bench.holds("CR-1/safe", "exclusion, no deadlock, no starvation: 3 nodes x 2 entries, any order", spec()),
+        bench.holds("CR-1/safe", "exclusion, no deadlock, everybody is served: 3 nodes x 2 entries, any order", spec()),
         bench.holds("CR-1/safe-fifo", "the same on links that keep order", CheckSpec { order: Order::Fifo, ..spec() }),
         bench.holds(
             "CR-1/safe-cancel",

@@ -105,7 +105,7 @@ fn cmu_2(bench: &Bench) -> Vec<Row> {
             |n| 2.0 * (n - 1.0),
             |n| busy("ricart-agrawala", n).with("clock=lamport"),
         ),
-        bench.holds("CMU-2/safe", "exclusion, no deadlock, no starvation: 3 nodes x 1 entry, any order", spec()),
+        bench.holds("CMU-2/safe", "exclusion, no deadlock, everybody is served: 3 nodes x 1 entry, any order", spec()),
     ]
 }
 
@@ -174,7 +174,8 @@ fn cmu_6(bench: &Bench) -> Vec<Row> {
         let found_it = report.messages < u64::from(nodes) * report.entries;
         report.messages as f64 / (report.entries - u64::from(found_it)).max(1) as f64
     };
-    let steps = list(reports.iter().map(|report| of_kind(report, "OK").round()));
+    // The very first entry may find the token at home: one of some hundred is missing.
+    let steps = list(reports.iter().map(|report| (of_kind(report, "OK") * 50.0).round() / 50.0));
     let most = reports.iter().map(|report| report.messages_per_entry).fold(0.0, f64::max);
     let endless = spinning.violations.iter().any(|violation| violation.text.contains("does not end"));
     vec![
@@ -232,7 +233,7 @@ fn cmu_7(bench: &Bench) -> Vec<Row> {
     for protocol in protocols {
         rows.push(bench.holds(
             &format!("CMU-7/{protocol}"),
-            "safety and eventual fairness: 3 nodes x 1 entry, one cancellation",
+            "safety, and everybody is served: 3 nodes x 1 entry, one cancellation",
             CheckSpec { entries: Some(1), cancels: Some(1), ..explored(protocol) },
         ));
         let report = bench.simulate(RunSpec { entries: 2000, latency: "1ms".to_owned(), ..busy(protocol, 10) });
@@ -241,7 +242,7 @@ fn cmu_7(bench: &Bench) -> Vec<Row> {
                 ok: report.max_overtakes < 10 && report.entries == 2000,
                 ..Row::new(
                     &format!("CMU-7/{protocol}-bound"),
-                    "bounded fairness: within n = 10 cycles, everybody asking",
+                    "bounded fairness: within n = 10 cycles, everybody asking, each inside for T",
                     "at most 10",
                     (report.max_overtakes + 1).to_string(),
                 )
