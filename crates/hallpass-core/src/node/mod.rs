@@ -11,6 +11,8 @@
 
 mod index;
 mod link;
+#[cfg(test)]
+mod link_tests;
 mod machine;
 #[cfg(test)]
 mod tests;
