@@ -266,6 +266,7 @@ impl Make<'_> {
             (needs.delay_bound.is_some(), "needs a bound on message delay, which a real network does not keep"),
             (needs.membership || needs.recovery || needs.start, "brings its own membership"),
             (needs.server, "needs a server that is no member"),
+            (needs.no_cancel.is_some(), "does not let callers give up under these options"),
         ];
         if let Some((_, why)) = refused.iter().find(|(refused, _)| *refused) {
             return Err(OptionError(format!("this protocol {why}: it runs in the laboratory only")));

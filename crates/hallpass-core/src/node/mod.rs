@@ -482,10 +482,8 @@ impl<C> Node<C> {
         self.check_hello(hello)?;
         let at = self.position(hello.from).ok_or(HelloError::Member(hello.from))?;
         let link = &mut self.links[at];
-        if link.incarnation == 0 {
-            link.incarnation = hello.incarnation;
-        }
         link.connect(hello.received).map_err(HelloError::Link)?;
+        link.incarnation = hello.incarnation;
         self.complete_if_known(now);
         Ok(())
     }
@@ -556,6 +554,9 @@ impl<C> Node<C> {
             self.timers.remove(&(at, slot));
             // A timer that fires sets the next one later, so this ends.
             self.drive(slot, Drive::Timeout, now);
+            // Another one of the same lock may be due at the same moment.
+            let next = self.entries[slot as usize].machine.as_ref().and_then(Machine::timeout);
+            self.timers.extend(next.map(|at| (at, slot)));
         }
         while let Some((listed, slot)) = self.unused.front().copied() {
             if listed.saturating_add(self.config.cache_idle) > now {
