@@ -44,8 +44,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Delay, Self::Break, Self::Loss, Self::Duplication, Self::Partition, Self::Pause];
+    pub const ALL: [Self; 6] = [Self::Delay, Self::Break, Self::Loss, Self::Duplication, Self::Partition, Self::Pause];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -128,6 +127,7 @@ enum Event {
     Ask { caller: usize },
     GiveUp { caller: usize, round: u32 },
     Leave { caller: usize, round: u32 },
+    Doom { connection: usize },
     Blow,
     Resume { node: usize },
 }
@@ -135,7 +135,7 @@ enum Event {
 struct Member {
     node: Node<u64>,
     id: NodeId,
-    paused_until: Ticks,
+    paused: bool,
     /// What comes while it stands still.
     held_back: Vec<Event>,
     wakes: Option<Ticks>,
@@ -257,10 +257,16 @@ impl Group {
             let id = config.me;
             let node = Node::new(config).expect("the plan has classes that exist");
             let current = vec![None; count];
-            self.members.push(Member { node, id, paused_until: 0, held_back: Vec::new(), wakes: None, current });
+            self.members.push(Member { node, id, paused: false, held_back: Vec::new(), wakes: None, current });
             for _ in 0..self.plan.callers {
                 let caller = self.callers.len();
-                self.callers.push(Caller { node: at, round: 0, lock: 0, mode: Mode::Exclusive, state: Doing::Thinking });
+                self.callers.push(Caller {
+                    node: at,
+                    round: 0,
+                    lock: 0,
+                    mode: Mode::Exclusive,
+                    state: Doing::Thinking,
+                });
                 let at = self.rng.below(20 * MS);
                 self.queue.push(at, Event::Ask { caller });
             }
@@ -272,7 +278,7 @@ impl Group {
 
     fn take(&mut self, event: Event) {
         if let Some(node) = self.owner(&event)
-            && self.members[node].paused_until > self.now
+            && self.members[node].paused
         {
             return self.members[node].held_back.push(event);
         }
@@ -286,7 +292,9 @@ impl Group {
             Event::GiveUp { caller, round } => self.on_give_up(caller, round),
             Event::Leave { caller, round } => self.on_leave(caller, round),
             Event::Blow => self.on_blow(),
+            Event::Doom { connection } => self.break_off(connection),
             Event::Resume { node } => {
+                self.members[node].paused = false;
                 for event in std::mem::take(&mut self.members[node].held_back) {
                     self.take(event);
                 }
@@ -304,7 +312,7 @@ impl Group {
             Event::Ask { caller } | Event::GiveUp { caller, .. } | Event::Leave { caller, .. } => {
                 Some(self.callers[*caller].node)
             }
-            Event::Dial { .. } | Event::Blow | Event::Resume { .. } => None,
+            Event::Dial { .. } | Event::Doom { .. } | Event::Blow | Event::Resume { .. } => None,
         }
     }
 
@@ -367,8 +375,7 @@ impl Group {
         let patience = if self.rng.chance(self.plan.tries) { Patience::Try } else { Patience::Wait };
         (self.callers[caller].lock, self.callers[caller].mode) = (lock, mode);
         let name = self.name(caller);
-        let answer =
-            self.members[node].node.handle_acquire(&self.plan.locks[lock], mode, patience, self.now, || name);
+        let answer = self.members[node].node.handle_acquire(&self.plan.locks[lock], mode, patience, self.now, || name);
         self.tell(|group| {
             let (id, lock) = (group.members[node].id, &group.plan.locks[lock]);
             format!("node {id}: {name:x} asks for '{lock}' {mode:?} {patience:?}: {answer:?}")
@@ -444,7 +451,8 @@ impl Group {
         // A guard that is dropped knows the ticket of its waiting only.
         let drops = self.rng.chance(0.2);
         let node_of = &mut self.members[node].node;
-        let known = if drops { node_of.handle_cancel(first, self.now) } else { node_of.handle_release(ticket, self.now) };
+        let known =
+            if drops { node_of.handle_cancel(first, self.now) } else { node_of.handle_release(ticket, self.now) };
         if !known && self.plant != Some(Plant::ReleaseEarly) {
             let text = format!("caller {name:x} on node {id} was inside and was not known when it left");
             self.note(Some(Violation { property: "answers", text }));
@@ -603,6 +611,9 @@ impl Group {
             }
             if faulty && self.rng.chance(self.plan.losses) {
                 self.report.faults[Fault::Loss as usize] += 1;
+                // The next frame shows the gap. If none comes, whatever has swallowed this one ends the connection.
+                let at = self.until(200 * MS);
+                self.queue.push(at, Event::Doom { connection });
                 continue;
             }
             out.extend_from_slice(&frame);
@@ -746,11 +757,11 @@ impl Group {
 
     fn pause(&mut self, lasts: Ticks) {
         let node = self.rng.below(self.members.len() as u64) as usize;
-        if self.members[node].paused_until > self.now {
+        if self.members[node].paused {
             return;
         }
         self.count(Fault::Pause);
-        self.members[node].paused_until = self.now + lasts;
+        self.members[node].paused = true;
         self.queue.push(self.now + lasts, Event::Resume { node });
     }
 
