@@ -49,7 +49,7 @@ pub(crate) enum LabCommand {
     /// Compare protocols over group sizes and loads, as a page
     #[command(after_help = "Example: hallpass lab sweep --nodes 2..50 --loads light,saturated --out comparison.html")]
     Sweep(SweepArgs),
-    /// Run groups of whole nodes under faults, one seed each, and watch that every promise is kept
+    /// Run whole nodes under faults and watch that every promise is kept
     #[command(after_help = SWARM_EXAMPLES)]
     Swarm(SwarmArgs),
 }
@@ -102,7 +102,8 @@ Examples:
       --option numbers=modulo:2 --option fence=off --draw why.svg";
 
 const SWARM_EXAMPLES: &str = "\
-A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up, and the faults:
+A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,
+and the faults:
   delay        bytes are under way for long; connections overtake each other, one keeps its order
   break        a connection loses the last of what was on its way, and comes back
   loss         a frame is missing in the middle of a connection
@@ -216,10 +217,9 @@ pub(crate) struct SweepArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(id = "extent", required = true, multiple = false, args = ["seeds", "minutes"])]
 pub(crate) struct SwarmArgs {
     /// From A on and below B; a single seed tells its story if it fails
-    #[arg(long, value_name = "A..B")]
+    #[arg(long, value_name = "A..B", required_unless_present = "minutes", conflicts_with = "minutes")]
     pub(crate) seeds: Option<String>,
     /// As many new seeds as there is time for
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
