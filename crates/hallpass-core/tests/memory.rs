@@ -81,7 +81,6 @@ fn a_lock_on_three_nodes_costs_at_most_400_bytes_beyond_its_name() {
     tickets.drain(..).for_each(|ticket| assert!(nodes[0].handle_release(ticket, 0)));
     let cached = cost() - names[0].len();
     assert!(cached <= BYTES_MAX, "a lock whose permissions are kept costs {cached} bytes");
-    println!("held {held} bytes, cached {cached} bytes");
 
     nodes[0].handle_timeout(u64::MAX);
     assert!(nodes[0].is_empty());

@@ -506,9 +506,11 @@ fn the_longest_unused_lock_goes_first_when_the_cache_is_full() {
         let answer = nodes[0].handle_acquire(lock, WRITE, Patience::Wait, now, || 1).unwrap();
         let cached = matches!(answer, Answer::Granted(..));
         exchange(&mut nodes);
-        let (ticket, fence) = match answer {
-            Answer::Granted(ticket, fence) => (ticket, fence.count()),
-            _ => (|(_, ticket, fence)| (ticket, fence))(granted(&mut nodes[0])),
+        let (ticket, fence) = if let Answer::Granted(ticket, fence) = answer {
+            (ticket, fence.count())
+        } else {
+            let (_, ticket, fence) = granted(&mut nodes[0]);
+            (ticket, fence)
         };
         assert!(nodes[0].handle_release(ticket, now));
         assert!(nodes[0].len() <= 2, "{}", nodes[0].len());
