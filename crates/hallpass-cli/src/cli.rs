@@ -79,6 +79,9 @@ pub(crate) enum LabCommand {
     /// Compare protocols over group sizes and loads, as a page
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
+    /// Run whole nodes under faults and watch that every promise is kept
+    #[command(after_help = SWARM_EXAMPLES)]
+    Swarm(SwarmArgs),
 }
 
 const RUN_HELP: &str = "\
@@ -160,6 +163,24 @@ Examples:
   hallpass lab sweep --out comparison.html
   hallpass lab sweep --nodes 2..50 --loads light,saturated --out comparison.html
   hallpass lab sweep --pictures docs/sweep";
+
+const SWARM_EXAMPLES: &str = "\
+A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,
+and the faults:
+  delay        bytes are under way for long; connections overtake each other, one keeps its order
+  break        a connection loses the last of what was on its way, and comes back
+  loss         a frame is missing in the middle of a connection
+  duplication  a frame arrives twice
+  partition    some nodes cannot reach the others
+  pause        a node stands still
+Then the faults end and everybody must be served. Crash, restart, clock drift and disk loss need
+membership that changes: they are not simulated yet and not counted.
+
+Exit code: 0, or 1 on a violation (the command that repeats it is printed).
+
+Examples:
+  hallpass lab swarm --seeds 0..1000
+  hallpass lab swarm --minutes 10 --json";
 
 const TRACE_EXAMPLES: &str = concat!(
     grammar!(),
@@ -257,6 +278,19 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) pictures: Option<String>,
     /// The numbers as one JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SwarmArgs {
+    /// From A on and below B; a single seed tells its story if it fails
+    #[arg(long, value_name = "A..B", required_unless_present = "minutes", conflicts_with = "minutes")]
+    pub(crate) seeds: Option<String>,
+    /// As many new seeds as there is time for
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) minutes: Option<u32>,
+    /// One JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }

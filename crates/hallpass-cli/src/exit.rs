@@ -90,3 +90,8 @@ pub(crate) fn on_panic_say_one_line() {
         std::process::exit(SOFTWARE);
     }));
 }
+
+/// For work that catches its own panics and says more about them than this could.
+pub(crate) fn on_panic_say_nothing() {
+    std::panic::set_hook(Box::new(|_| {}));
+}

@@ -60,7 +60,7 @@ fn help_and_version_go_to_stdout() {
     let version = hallpass("--version");
     assert_eq!((version.code, version.err.as_str()), (0, ""));
     assert_eq!(version.out, format!("hallpass {}\n", env!("CARGO_PKG_VERSION")));
-    for line in ["", "lab", "lab run", "lab claims", "lab check", "lab trace"] {
+    for line in ["", "lab", "lab run", "lab claims", "lab check", "lab trace", "lab swarm"] {
         let help = hallpass(&format!("{line} --help"));
         assert_eq!((help.code, help.err.as_str()), (0, ""), "{line}");
         assert!(
@@ -443,4 +443,32 @@ fn a_reader_that_goes_away_is_no_error() {
     let mut child = command("lab run --help").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap(), "");
+}
+
+#[test]
+fn a_swarm_of_whole_nodes_finds_nothing_and_says_what_it_did() {
+    let ran = hallpass("lab swarm --seeds 0..60 --json");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        keys(&report),
+        ["runs", "simulated_seconds", "grants", "faults", "violations", "first_failure"],
+        "the keys are a contract"
+    );
+    assert_eq!((report["runs"].as_u64(), report["violations"].as_u64()), (Some(60), Some(0)));
+    assert!(report["first_failure"].is_null());
+    assert!(report["grants"].as_u64() > Some(1000) && report["simulated_seconds"].as_f64() > Some(60.0));
+    assert_eq!(keys(&report["faults"]), ["delay", "break", "loss", "duplication", "partition", "pause"]);
+    assert!(report["faults"].as_object().unwrap().values().all(|count| count.as_u64() > Some(0)), "{report}");
+    let text = hallpass("lab swarm --seeds 0..5");
+    assert_eq!((text.code, text.err.as_str()), (0, ""));
+    assert!(text.out.contains("no violation in any run"), "{}", text.out);
+    assert!(hallpass("lab swarm --help").out.contains("not counted"));
+}
+
+#[test]
+fn a_swarm_has_an_end() {
+    for flags in ["", "--seeds 5", "--seeds 5..5", "--minutes 0", "--seeds 0..1 --minutes 1"] {
+        refused(&format!("lab swarm {flags}"), "hallpass lab swarm");
+    }
 }

@@ -1,7 +1,8 @@
 //! The laboratory: what the command line asks for, as functions.
 //!
 //! A protocol is chosen by name at run time; [`simulate`] runs it in a simulated world, [`check`] explores every order
-//! of events, [`scenario`]s play one order that a text file names, and [`claims`] measures what the papers say.
+//! of events, [`scenario`]s play one order that a text file names, [`claims`] measures what the papers say, and [`swarm`]
+//! runs whole nodes under faults.
 //!
 //! ```
 //! let spec = hallpass_lab::RunSpec { nodes: 4, entries: 100, ..hallpass_lab::RunSpec::of("ricart-agrawala") };
@@ -13,6 +14,7 @@ mod check;
 pub mod claims;
 mod run;
 pub mod scenario;
+mod swarm;
 pub mod sweep;
 
 use std::fmt;
@@ -23,6 +25,7 @@ use hallpass_sim::ConfigError;
 
 pub use check::{CheckReport, CheckSpec, Found, check};
 pub use run::{RunSpec, simulate};
+pub use swarm::{Failure, SwarmReport, SwarmSpec, swarm};
 
 /// Input that cannot be taken: one clear line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 //!
 //! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed decides everything.
 //! - [`Stage`] leaves every next step open: the checker takes all of them, a scenario names one.
+//! - [`group`] runs whole nodes, bytes and connections and all, and breaks what can break.
 //!
-//! Both watch the same [`oracle`]s and write the same [`trace`]s.
+//! All watch the same [`oracle`]s; the first two write the same [`trace`]s.
 //!
 //! ```
 //! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
@@ -17,6 +18,7 @@
 mod config;
 mod duration;
 mod faults;
+pub mod group;
 mod latency;
 pub mod oracle;
 mod queue;

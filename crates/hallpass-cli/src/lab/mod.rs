@@ -3,6 +3,7 @@
 mod check;
 mod claims;
 mod run;
+mod swarm;
 mod sweep;
 mod trace;
 mod warnings;
@@ -17,5 +18,6 @@ pub(crate) fn run(command: &LabCommand) -> Result<Outcome, Fault> {
         LabCommand::Check(args) => check::run(args),
         LabCommand::Trace(args) => trace::run(args),
         LabCommand::Sweep(args) => sweep::run(args),
+        LabCommand::Swarm(args) => swarm::run(args),
     }
 }

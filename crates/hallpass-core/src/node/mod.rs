@@ -11,6 +11,8 @@
 
 mod index;
 mod link;
+#[cfg(test)]
+mod link_tests;
 mod machine;
 #[cfg(test)]
 mod tests;
@@ -483,10 +485,8 @@ impl<C> Node<C> {
         self.check_hello(hello)?;
         let at = self.position(hello.from).ok_or(HelloError::Member(hello.from))?;
         let link = &mut self.links[at];
-        if link.incarnation == 0 {
-            link.incarnation = hello.incarnation;
-        }
         link.connect(hello.received).map_err(HelloError::Link)?;
+        link.incarnation = hello.incarnation;
         self.complete_if_known(now);
         Ok(())
     }
@@ -557,6 +557,9 @@ impl<C> Node<C> {
             self.timers.remove(&(at, slot));
             // A timer that fires sets the next one later, so this ends.
             self.drive(slot, Drive::Timeout, now);
+            // Another one of the same lock may be due at the same moment.
+            let next = self.entries[slot as usize].machine.as_ref().and_then(Machine::timeout);
+            self.timers.extend(next.map(|at| (at, slot)));
         }
         while let Some((listed, slot)) = self.unused.front().copied() {
             if listed.saturating_add(self.config.cache_idle) > now {
@@ -688,7 +691,7 @@ impl<C> Node<C> {
                 self.outputs.push_back(Output::Busy { caller: waiter.caller });
                 continue;
             };
-            self.entries[slot as usize].queue.push_back(waiter);
+            self.entries[slot as usize].enqueue(waiter);
             self.serve(slot, now);
         }
         for at in 0..self.links.len() {
@@ -790,7 +793,7 @@ impl<C> Node<C> {
         }
         let joins = entry.phase == Phase::Inside(Mode::Shared) && mode == Mode::Shared;
         if joins && entry.queue.is_empty() && !entry.has_waiters() {
-            entry.holders.push(id);
+            entry.hold(id);
             return Ok(Answer::Granted(ticket, entry.fence));
         }
         let free = entry.phase == Phase::Idle && entry.queue.is_empty();
@@ -798,7 +801,7 @@ impl<C> Node<C> {
             return Ok(Answer::Busy);
         }
         if !free {
-            entry.queue.push_back(Waiter { id, mode, tries, caller: caller() });
+            entry.enqueue(Waiter { id, mode, tries, caller: caller() });
             return Ok(Answer::Waiting(ticket));
         }
         if let Some(link) = self.links.iter().find(|link| link.backlog() > self.config.backlog_max) {
@@ -812,7 +815,7 @@ impl<C> Node<C> {
         entry.phase = Phase::Asking(mode);
         if let Some(fence) = self.request(slot, mode, attempt, now) {
             self.enter(slot, mode, fence);
-            self.entries[slot as usize].holders.push(id);
+            self.entries[slot as usize].hold(id);
             return Ok(Answer::Granted(ticket, fence));
         }
         let entry = &mut self.entries[slot as usize];
@@ -821,7 +824,7 @@ impl<C> Node<C> {
             self.drive(slot, Drive::Cancel, now);
             return Ok(Answer::Busy);
         }
-        entry.queue.push_back(Waiter { id, mode, tries, caller: caller() });
+        entry.enqueue(Waiter { id, mode, tries, caller: caller() });
         Ok(Answer::Waiting(ticket))
     }
 
@@ -896,7 +899,7 @@ impl<C> Node<C> {
         let Phase::Inside(mode) = entry.phase else { return };
         while let Some(waiter) = entry.queue.pop_front() {
             let Waiter { id, caller, .. } = waiter;
-            entry.holders.push(id);
+            entry.hold(id);
             let (ticket, fence) = (Ticket { slot, id }, entry.fence);
             self.outputs.push_back(Output::Granted { caller, ticket, fence });
             if mode == Mode::Exclusive || entry.queue.front().is_none_or(|next| next.mode == Mode::Exclusive) {
@@ -1055,6 +1058,21 @@ impl<C> Node<C> {
 }
 
 impl<C> Entry<C> {
+    /// Most locks have one holder and one who waits at most: room for four of them in each of a million locks is wasted.
+    fn hold(&mut self, id: u64) {
+        if self.holders.capacity() == 0 {
+            self.holders.reserve_exact(1);
+        }
+        self.holders.push(id);
+    }
+
+    fn enqueue(&mut self, waiter: Waiter<C>) {
+        if self.queue.capacity() == 0 {
+            self.queue.reserve_exact(1);
+        }
+        self.queue.push_back(waiter);
+    }
+
     fn has_waiters(&self) -> bool {
         self.machine.as_ref().is_some_and(Machine::has_waiters)
     }

@@ -1,36 +1,77 @@
 use super::*;
 
-/// Two nodes and the bytes between them.
-fn pair() -> [Node<u32>; 2] {
-    let members = [NodeId(1), NodeId(2)];
-    members.map(|me| Node::new(NodeConfig::new(me, members)).unwrap())
+/// A group of `N` nodes with the same settings, not yet connected.
+fn group<const N: usize>(change: impl Fn(&mut NodeConfig)) -> [Node<u32>; N] {
+    std::array::from_fn(|at| {
+        let mut config = NodeConfig::new(NodeId(at as u32 + 1), (1..=N as u32).map(NodeId));
+        change(&mut config);
+        Node::new(config).unwrap()
+    })
 }
 
-fn connect(nodes: &mut [Node<u32>; 2]) {
-    let hello = [nodes[0].hello(NodeId(2)).unwrap(), nodes[1].hello(NodeId(1)).unwrap()];
-    nodes[1].handle_hello(&hello[0], 0).unwrap();
-    nodes[0].handle_hello(&hello[1], 0).unwrap();
+/// The same, connected.
+fn connected<const N: usize>(change: impl Fn(&mut NodeConfig)) -> [Node<u32>; N] {
+    let mut nodes = group(change);
+    connect(&mut nodes);
+    nodes
+}
+
+fn connect(nodes: &mut [Node<u32>]) {
+    for high in 0..nodes.len() {
+        (0..high).for_each(|low| connect_two(nodes, low, high));
+    }
+}
+
+fn connect_two(nodes: &mut [Node<u32>], one: usize, two: usize) {
+    let hello = [nodes[one].hello(nodes[two].id()).unwrap(), nodes[two].hello(nodes[one].id()).unwrap()];
+    nodes[two].handle_hello(&hello[0], 0).unwrap();
+    nodes[one].handle_hello(&hello[1], 0).unwrap();
+}
+
+/// Carries what one node has to say to another; true if there was something.
+fn carry(nodes: &mut [Node<u32>], from: usize, to: usize) -> bool {
+    let ids = [nodes[from].id(), nodes[to].id()];
+    let bytes = nodes[from].poll_transmit(ids[1]).to_vec();
+    nodes[from].handle_transmitted(ids[1], bytes.len());
+    nodes[to].handle_bytes(ids[0], &bytes, 0).unwrap();
+    !bytes.is_empty()
 }
 
 /// Carries bytes to and fro until nothing is left to carry.
-fn exchange(nodes: &mut [Node<u32>; 2]) {
-    loop {
-        let mut moved = false;
-        for (from, to) in [(0, 1), (1, 0)] {
-            let ids = [nodes[0].id(), nodes[1].id()];
-            let bytes = nodes[from].poll_transmit(ids[to]).to_vec();
-            nodes[from].handle_transmitted(ids[to], bytes.len());
-            nodes[to].handle_bytes(ids[from], &bytes, 0).unwrap();
-            moved |= !bytes.is_empty();
-        }
-        if !moved {
-            return;
-        }
-    }
+fn exchange(nodes: &mut [Node<u32>]) {
+    let pairs = |count| (0..count).flat_map(move |from| (0..count).map(move |to| (from, to)));
+    while pairs(nodes.len()).filter(|(from, to)| from != to).any(|(from, to)| carry(nodes, from, to)) {}
 }
 
 fn wait(node: &mut Node<u32>, mode: Mode, caller: u32) -> Answer {
     node.handle_acquire("x", mode, Patience::Wait, 0, || caller).unwrap()
+}
+
+fn try_to(node: &mut Node<u32>, lock: &str, mode: Mode, caller: u32) -> Answer {
+    node.handle_acquire(lock, mode, Patience::Try, 0, || caller).unwrap()
+}
+
+/// A caller who has to wait.
+fn waits(node: &mut Node<u32>, mode: Mode, caller: u32) -> Ticket {
+    match wait(node, mode, caller) {
+        Answer::Waiting(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A caller who is inside at once.
+fn enters(node: &mut Node<u32>, mode: Mode, caller: u32) -> (Ticket, u64) {
+    match wait(node, mode, caller) {
+        Answer::Granted(ticket, fence) => (ticket, fence.count()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The first node's caller 0 is inside, and all permissions are there.
+fn inside(nodes: &mut [Node<u32>], mode: Mode) -> Ticket {
+    waits(&mut nodes[0], mode, 0);
+    exchange(nodes);
+    granted(&mut nodes[0]).1
 }
 
 fn granted(node: &mut Node<u32>) -> (u32, Ticket, u64) {
@@ -40,9 +81,30 @@ fn granted(node: &mut Node<u32>) -> (u32, Ticket, u64) {
     }
 }
 
+/// Lets everybody in who comes, each for a moment; gives the order.
+fn order(nodes: &mut [Node<u32>], first: (usize, Ticket)) -> Vec<u32> {
+    let mut order = Vec::new();
+    assert!(nodes[first.0].handle_release(first.1, 0));
+    loop {
+        exchange(nodes);
+        let Some(at) = (0..nodes.len()).find(|at| !nodes[*at].outputs.is_empty()) else { return order };
+        let (caller, ticket, _) = granted(&mut nodes[at]);
+        order.push(caller);
+        assert!(nodes[at].handle_release(ticket, 0));
+    }
+}
+
+const READ: Mode = Mode::Shared;
+const WRITE: Mode = Mode::Exclusive;
+
+fn class(prefix: &str, protocol: &str, options: &[&str]) -> Class {
+    let options = options.iter().map(|option| (*option).to_owned()).collect();
+    Class { prefix: prefix.to_owned(), protocol: protocol.to_owned(), options }
+}
+
 #[test]
 fn a_lock_goes_to_and_fro_and_is_forgotten() {
-    let mut nodes = pair();
+    let mut nodes: [_; 2] = group(|_| {});
     let Answer::Waiting(_) = wait(&mut nodes[0], Mode::Exclusive, 7) else { panic!("nobody is there yet") };
     connect(&mut nodes);
     exchange(&mut nodes);
@@ -71,8 +133,7 @@ fn a_lock_goes_to_and_fro_and_is_forgotten() {
 
 #[test]
 fn an_attempt_is_answered_by_who_is_before_it_and_the_next_caller_is_served() {
-    let mut nodes = pair();
-    connect(&mut nodes);
+    let mut nodes: [_; 2] = connected(|_| {});
     assert!(matches!(wait(&mut nodes[0], Mode::Exclusive, 1), Answer::Waiting(_)));
     exchange(&mut nodes);
     let (_, inside, _) = granted(&mut nodes[0]);
@@ -108,4 +169,463 @@ fn what_only_shows_failures_is_for_the_laboratory() {
         config.classes.push(Class { prefix: "x".to_owned(), protocol, options });
         assert!(Node::<u32>::new(config).is_err(), "{option}");
     }
+}
+
+#[test]
+fn local_callers_follow_each_other_as_often_as_the_streak_allows() {
+    for (local_streak, expected) in [(1, [20, 1, 21, 2, 3, 4]), (2, [1, 20, 21, 2, 3, 4]), (3, [1, 2, 20, 21, 3, 4])] {
+        let mut nodes: [_; 2] = connected(|config| config.local_streak = local_streak);
+        let first = inside(&mut nodes, WRITE);
+        for caller in 1..=4 {
+            waits(&mut nodes[0], WRITE, caller);
+        }
+        for caller in 20..=21 {
+            waits(&mut nodes[1], WRITE, caller);
+        }
+        exchange(&mut nodes);
+        assert_eq!(order(&mut nodes, (0, first)), expected, "local_streak = {local_streak}");
+    }
+}
+
+#[test]
+fn local_callers_need_no_messages_while_nobody_else_waits() {
+    let mut nodes: [_; 3] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    for caller in 1..=4 {
+        waits(&mut nodes[0], WRITE, caller);
+    }
+    let before = nodes[0].messages();
+    assert_eq!(order(&mut nodes, (0, first)), [1, 2, 3, 4], "first come, first served");
+    assert_eq!(nodes[0].messages(), before);
+}
+
+#[test]
+fn readers_join_readers_until_a_writer_waits_here() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    let (second, fence) = enters(&mut nodes[0], READ, 1);
+    assert_eq!(fence, 1, "readers share a fence");
+    waits(&mut nodes[0], WRITE, 2);
+    waits(&mut nodes[0], READ, 3);
+    assert!(nodes[0].handle_release(first, 0) && nodes[0].poll_output().is_none());
+    assert_eq!(order(&mut nodes, (0, second)), [2, 3]);
+}
+
+#[test]
+fn readers_join_readers_until_a_writer_waits_elsewhere() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    waits(&mut nodes[1], READ, 10);
+    exchange(&mut nodes);
+    let (_, other_reader, _) = granted(&mut nodes[1]);
+    waits(&mut nodes[1], WRITE, 11);
+    exchange(&mut nodes);
+    let (second, _) = enters(&mut nodes[0], READ, 1);
+    assert!(nodes[1].handle_release(other_reader, 0));
+    exchange(&mut nodes);
+    // Now node 1 has been asked by the writer, and a new reader comes after it.
+    waits(&mut nodes[0], READ, 2);
+    assert!(nodes[0].handle_release(first, 0));
+    assert_eq!(order(&mut nodes, (0, second)), [11, 2]);
+}
+
+#[test]
+fn readers_wait_together_and_enter_together() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    for caller in 1..=3 {
+        waits(&mut nodes[0], READ, caller);
+    }
+    waits(&mut nodes[0], WRITE, 4);
+    waits(&mut nodes[0], READ, 5);
+    assert!(nodes[0].handle_release(first, 0));
+    let together: Vec<(u32, Ticket, u64)> = (0..3).map(|_| granted(&mut nodes[0])).collect();
+    assert_eq!(
+        together.iter().map(|(caller, _, fence)| (*caller, *fence)).collect::<Vec<_>>(),
+        [(1, 2), (2, 2), (3, 2)]
+    );
+    assert_eq!(nodes[0].poll_output(), None);
+    assert!(together[..2].iter().all(|(_, ticket, _)| nodes[0].handle_release(*ticket, 0)));
+    assert_eq!(order(&mut nodes, (0, together[2].1)), [4, 5]);
+}
+
+#[test]
+fn a_writer_who_gives_up_lets_the_readers_behind_it_join() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    let writer = waits(&mut nodes[0], WRITE, 1);
+    for caller in 2..=3 {
+        waits(&mut nodes[0], READ, caller);
+    }
+    assert!(nodes[0].handle_cancel(writer, 0));
+    assert_eq!((granted(&mut nodes[0]).0, granted(&mut nodes[0]).0), (2, 3));
+    assert!(nodes[0].handle_release(first, 0));
+}
+
+#[test]
+fn who_gives_up_disappears_wherever_it_was() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    let tickets: Vec<Ticket> = (10..15).map(|caller| waits(&mut nodes[1], WRITE, caller)).collect();
+    exchange(&mut nodes);
+    for gone in [0, 2, 4] {
+        assert!(nodes[1].handle_cancel(tickets[gone], 0));
+        assert!(!nodes[1].handle_cancel(tickets[gone], 0), "once");
+        exchange(&mut nodes);
+    }
+    assert_eq!(order(&mut nodes, (0, first)), [11, 13]);
+    assert!(!nodes[1].handle_cancel(tickets[1], 0) && !nodes[1].handle_release(tickets[1], 0));
+}
+
+#[test]
+fn a_request_is_taken_over_by_the_next_caller_in_the_same_mode_only() {
+    for (next, messages) in [(WRITE, 0), (READ, 1)] {
+        let mut nodes: [_; 2] = connected(|_| {});
+        let first = inside(&mut nodes, WRITE);
+        let asking = waits(&mut nodes[1], WRITE, 10);
+        waits(&mut nodes[1], next, 11);
+        exchange(&mut nodes);
+        let before = nodes[1].messages();
+        assert!(nodes[1].handle_cancel(asking, 0));
+        assert_eq!(nodes[1].messages() - before, messages, "{next:?}");
+        assert_eq!(order(&mut nodes, (0, first)), [11]);
+    }
+}
+
+#[test]
+fn who_gives_up_when_it_is_inside_leaves() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    inside(&mut nodes, WRITE);
+    let waiting = waits(&mut nodes[1], WRITE, 10);
+    exchange(&mut nodes);
+    let held = Ticket { slot: 0, id: 1 };
+    assert!(nodes[0].handle_cancel(held, 0));
+    exchange(&mut nodes);
+    assert_eq!(granted(&mut nodes[1]).0, 10);
+    assert!(nodes[1].handle_cancel(waiting, 0));
+    assert!(nodes.iter().all(|node| node.callers == 0));
+}
+
+#[test]
+fn an_attempt_that_is_given_up_is_forgotten_and_its_answer_means_nobody_else() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    let Answer::Waiting(tried) = try_to(&mut nodes[1], "x", WRITE, 10) else { panic!("one round trip") };
+    assert!(nodes[1].handle_cancel(tried, 0));
+    let Answer::Waiting(_) = try_to(&mut nodes[1], "x", WRITE, 11) else { panic!("one round trip") };
+    waits(&mut nodes[1], WRITE, 12);
+    carry(&mut nodes, 1, 0);
+    carry(&mut nodes, 0, 1);
+    assert_eq!(nodes[1].poll_output(), Some(Output::Busy { caller: 11 }));
+    assert_eq!(nodes[1].poll_output(), None, "the first attempt has nobody to be told");
+    exchange(&mut nodes);
+    assert_eq!(order(&mut nodes, (0, first)), [12]);
+}
+
+#[test]
+fn an_attempt_is_busy_at_once_if_somebody_here_comes_first() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    assert_eq!(try_to(&mut nodes[0], "x", WRITE, 1), Answer::Busy);
+    assert!(matches!(try_to(&mut nodes[0], "x", READ, 1), Answer::Granted(..)));
+    waits(&mut nodes[0], WRITE, 2);
+    assert_eq!(try_to(&mut nodes[0], "x", READ, 3), Answer::Busy);
+    waits(&mut nodes[1], WRITE, 4);
+    assert_eq!(try_to(&mut nodes[1], "x", WRITE, 5), Answer::Busy, "somebody asks already");
+    assert!(nodes[0].handle_release(first, 0));
+}
+
+#[test]
+fn an_attempt_on_a_free_lock_is_granted() {
+    let mut nodes: [_; 3] = connected(|_| {});
+    let Answer::Waiting(_) = try_to(&mut nodes[0], "x", WRITE, 1) else { panic!("one round trip") };
+    exchange(&mut nodes);
+    let (caller, ticket, _) = granted(&mut nodes[0]);
+    assert_eq!(caller, 1);
+    assert!(nodes[0].handle_release(ticket, 0));
+    assert!(matches!(try_to(&mut nodes[0], "x", WRITE, 2), Answer::Granted(..)), "the permissions are here");
+}
+
+#[test]
+fn where_nobody_refuses_an_attempt_is_granted_at_once_or_never() {
+    let mut nodes: [_; 2] = connected(|config| config.classes = vec![class("t/", "token", &[])]);
+    let tried: Vec<Answer> = nodes.iter_mut().map(|node| try_to(node, "t/x", WRITE, 1)).collect();
+    assert_eq!(tried.iter().filter(|answer| matches!(answer, Answer::Granted(..))).count(), 1, "the token is at one");
+    assert_eq!(tried.iter().filter(|answer| **answer == Answer::Busy).count(), 1);
+    exchange(&mut nodes);
+    assert!(nodes.iter_mut().all(|node| node.poll_output().is_none()));
+    let at = tried.iter().position(|answer| *answer != Answer::Busy).unwrap();
+    let Answer::Granted(ticket, _) = tried[at] else { panic!() };
+    nodes[1 - at].handle_acquire("t/x", WRITE, Patience::Wait, 0, || 7).unwrap();
+    assert_eq!(order(&mut nodes, (at, ticket)), [7], "the attempt has left nothing behind");
+}
+
+#[test]
+fn the_longest_prefix_decides_which_protocol_serves_a_lock() {
+    let classes = [
+        class("a/", "token", &[]),
+        class("a/b/", "maekawa", &[]),
+        class("a/", "raymond", &[]),
+        class("c", "lamport", &[]),
+    ];
+    let mut nodes: [_; 3] = connected(|config| config.classes = classes.to_vec());
+    for (lock, protocol) in
+        [("a/x", "token"), ("a/b/x", "maekawa"), ("a/b", "token"), ("cx", "lamport"), ("x", "carvalho-roucairol")]
+    {
+        nodes[1].handle_acquire(lock, WRITE, Patience::Wait, 0, || 1).unwrap();
+        exchange(&mut nodes);
+        let status = nodes[1].locks().find(|status| status.name == lock).unwrap();
+        assert_eq!((status.protocol, status.held, status.holders), (protocol, Some(WRITE), 1), "{lock}");
+    }
+}
+
+#[test]
+fn names_are_1_to_255_bytes() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    for name in [String::new(), "x".repeat(256), "é".repeat(128)] {
+        let refusal = nodes[0].handle_acquire(&name, WRITE, Patience::Wait, 0, || 1);
+        assert_eq!(refusal, Err(Refusal::Name));
+    }
+    nodes[0].handle_acquire(&"x".repeat(255), WRITE, Patience::Wait, 0, || 1).unwrap();
+    exchange(&mut nodes);
+    assert_eq!(granted(&mut nodes[0]).0, 1);
+    assert_eq!(nodes[0].len(), 1);
+}
+
+#[test]
+fn callers_locks_and_backlogs_are_bounded() {
+    let ask = |node: &mut Node<u32>, lock: &str| node.handle_acquire(lock, WRITE, Patience::Wait, 0, || 1);
+    let mut nodes: [_; 2] = connected(|config| config.callers_max = 2);
+    let Ok(Answer::Waiting(first)) = ask(&mut nodes[0], "a") else { panic!() };
+    ask(&mut nodes[0], "b").unwrap();
+    assert_eq!(ask(&mut nodes[0], "c"), Err(Refusal::Callers));
+    assert!(nodes[0].handle_cancel(first, 0));
+    assert!(ask(&mut nodes[0], "c").is_ok(), "who has gone makes room");
+
+    let mut nodes: [_; 2] = connected(|config| config.locks_max = 2);
+    let Ok(Answer::Waiting(first)) = ask(&mut nodes[0], "a") else { panic!() };
+    ask(&mut nodes[0], "b").unwrap();
+    assert_eq!(ask(&mut nodes[0], "c"), Err(Refusal::Locks));
+    assert!(ask(&mut nodes[0], "b").is_ok(), "a lock in use has its place");
+    assert!(nodes[0].handle_cancel(first, 0));
+    assert!(ask(&mut nodes[0], "c").is_ok(), "a lock that is forgotten makes room");
+
+    let mut nodes: [_; 2] = connected(|config| config.backlog_max = 100);
+    nodes[0].handle_disconnect(NodeId(2));
+    let refused = (0..20).map(|n| ask(&mut nodes[0], &format!("lock {n}"))).find_map(Result::err);
+    assert_eq!(refused, Some(Refusal::Backlog(NodeId(2))));
+    let status = nodes[0].members()[1];
+    assert!(!status.connected && (100..200).contains(&status.backlog), "{status:?}");
+    connect(&mut nodes);
+    exchange(&mut nodes);
+    assert!(ask(&mut nodes[0], "another").is_ok());
+}
+
+#[test]
+fn greetings_of_strangers_are_refused_and_change_nothing() {
+    let mut nodes: [_; 3] = group(|config| config.incarnation = 2);
+    let hello = nodes[1].hello(NodeId(1)).unwrap();
+    let wrong = |change: &dyn Fn(&mut Hello)| {
+        let mut hello = hello.clone();
+        change(&mut hello);
+        hello
+    };
+    for (hello, why) in [
+        (wrong(&|hello| hello.group = "other".into()), HelloError::Group("other".into())),
+        (wrong(&|hello| hello.to = NodeId(3)), HelloError::Member(NodeId(3))),
+        (wrong(&|hello| hello.from = NodeId(9)), HelloError::Member(NodeId(9))),
+        (wrong(&|hello| hello.from = NodeId(1)), HelloError::Member(NodeId(1))),
+        (wrong(&|hello| hello.digest ^= 1), HelloError::Digest),
+        (wrong(&|hello| hello.incarnation = 0), HelloError::Restarted),
+        (wrong(&|hello| hello.incarnation = 1 << 27), HelloError::Restarted),
+        (wrong(&|hello| hello.to_incarnation = 1), HelloError::Outlived),
+        (wrong(&|hello| hello.received = 1), HelloError::Link(LinkError::Acknowledgement)),
+    ] {
+        assert_eq!(nodes[0].handle_hello(&hello, 0), Err(why.clone()));
+        assert!(!why.to_string().contains('\n'));
+        let status = nodes[0].members()[1];
+        assert_eq!((status.incarnation, status.connected), (0, false), "{why:?}");
+    }
+    nodes[0].handle_hello(&hello, 0).unwrap();
+    assert_eq!(nodes[0].handle_hello(&wrong(&|hello| hello.incarnation = 3), 0), Err(HelloError::Restarted));
+    assert!(nodes[0].members()[1].connected, "the connection that stood stands");
+    assert_eq!(nodes[0].hello(NodeId(1)), None, "nobody greets itself");
+    assert_eq!(nodes[0].hello(NodeId(2)).unwrap().to_incarnation, 2);
+}
+
+#[test]
+fn members_and_classes_must_be_the_same_everywhere() {
+    let digest = |change: &dyn Fn(&mut NodeConfig)| {
+        let [node, _] = group(change);
+        node.hello(NodeId(2)).unwrap().digest
+    };
+    let plain = digest(&|_| {});
+    assert_eq!(plain, digest(&|config| config.members.reverse()), "the order of members says nothing");
+    assert_eq!(plain, digest(&|config| (config.local_streak, config.name) = (9, "me".into())));
+    let others = [
+        digest(&|config| config.members.push(NodeId(3))),
+        digest(&|config| config.classes = vec![class("a", "token", &[])]),
+        digest(&|config| config.classes = vec![class("b", "token", &[])]),
+        digest(&|config| config.classes = vec![class("a", "maekawa", &[])]),
+        digest(&|config| config.classes = vec![class("a", "token", &["start=ricart-agrawala"])]),
+    ];
+    let different: std::collections::BTreeSet<u64> = others.iter().chain([&plain]).copied().collect();
+    assert_eq!(different.len(), others.len() + 1);
+}
+
+#[test]
+fn who_comes_before_the_group_is_complete_waits_for_it_in_order() {
+    let mut nodes: [_; 3] = group(|_| {});
+    assert_eq!(try_to(&mut nodes[0], "x", WRITE, 9), Answer::Busy, "nobody could answer in time");
+    let tickets: Vec<Ticket> = (1..=4).map(|caller| waits(&mut nodes[0], WRITE, caller)).collect();
+    connect_two(&mut nodes, 0, 1);
+    assert!(!nodes[0].is_complete() && nodes[0].is_empty());
+    assert!(nodes[0].handle_cancel(tickets[1], 0) && !nodes[0].handle_cancel(tickets[1], 0));
+    connect_two(&mut nodes, 0, 2);
+    assert!(nodes[0].is_complete() && !nodes[1].is_complete());
+    // Node 2 has not met node 3: what node 1 asks waits there until it has.
+    exchange(&mut nodes);
+    assert_eq!(nodes[0].poll_output(), None);
+    connect_two(&mut nodes, 1, 2);
+    exchange(&mut nodes);
+    let (caller, ticket, _) = granted(&mut nodes[0]);
+    assert_eq!((caller, nodes[0].epoch()), (1, Some(1)));
+    assert!(!nodes[0].handle_release(tickets[0], 0), "the ticket of its waiting has no place");
+    assert!(nodes[0].handle_cancel(tickets[2], 0), "but a caller can give up by it");
+    assert_eq!(order(&mut nodes, (0, ticket)), [4]);
+    assert!(!nodes[0].handle_cancel(tickets[0], 0));
+}
+
+#[test]
+fn the_epoch_is_the_highest_life_among_the_members() {
+    let members = [NodeId(1), NodeId(2)];
+    let mut nodes = [(1, 7), (2, 5)].map(|(me, incarnation)| {
+        Node::new(NodeConfig { incarnation, ..NodeConfig::new(NodeId(me), members) }).unwrap()
+    });
+    connect(&mut nodes);
+    assert_eq!((nodes[0].epoch(), nodes[1].epoch()), (Some(7), Some(7)));
+    waits(&mut nodes[1], WRITE, 1);
+    exchange(&mut nodes);
+    assert!(matches!(nodes[1].poll_output(), Some(Output::Granted { fence, .. }) if fence.epoch() == 7));
+}
+
+#[test]
+fn a_node_alone_is_its_own_group() {
+    let mut node: Node<u32> = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
+    assert!(node.is_complete());
+    let (ticket, fence) = enters(&mut node, WRITE, 1);
+    assert_eq!(fence, 1);
+    waits(&mut node, WRITE, 2);
+    assert!(node.handle_release(ticket, 0));
+    let (_, ticket, fence) = granted(&mut node);
+    assert_eq!(fence, 2);
+    assert!(node.handle_release(ticket, 0) && node.is_empty());
+    assert_eq!(enters(&mut node, WRITE, 3).1, 3);
+}
+
+#[test]
+fn the_longest_unused_lock_goes_first_when_the_cache_is_full() {
+    let mut nodes: [_; 2] = connected(|config| config.cache_max = 2);
+    let mut use_once = |lock: &str, now| {
+        let answer = nodes[0].handle_acquire(lock, WRITE, Patience::Wait, now, || 1).unwrap();
+        let cached = matches!(answer, Answer::Granted(..));
+        exchange(&mut nodes);
+        let (ticket, fence) = if let Answer::Granted(ticket, fence) = answer {
+            (ticket, fence.count())
+        } else {
+            let (_, ticket, fence) = granted(&mut nodes[0]);
+            (ticket, fence)
+        };
+        assert!(nodes[0].handle_release(ticket, now));
+        assert!(nodes[0].len() <= 2, "{}", nodes[0].len());
+        (cached, fence)
+    };
+    assert_eq!(use_once("a", 0), (false, 1));
+    assert_eq!(use_once("b", 1), (false, 1));
+    assert_eq!(use_once("a", 2), (true, 2));
+    assert!(!use_once("c", 3).0);
+    assert!(!use_once("a", 4).0, "it was the first in the list");
+    let (cached, fence) = use_once("a", 5);
+    assert!(cached && fence > 2, "fences outlive what is forgotten: {fence}");
+    nodes[0].handle_timeout(u64::MAX);
+    assert!(nodes.iter().all(Node::is_empty));
+    assert_eq!(nodes[0].poll_timeout(), None);
+}
+
+#[test]
+fn bad_configurations_are_refused_when_the_node_is_made() {
+    let refused = |change: &dyn Fn(&mut NodeConfig)| {
+        let mut config = NodeConfig::new(NodeId(1), [NodeId(1), NodeId(2)]);
+        change(&mut config);
+        Node::<u32>::new(config).expect_err("to be refused").0
+    };
+    assert!(refused(&|config| config.me = NodeId(3)).contains("node 3 is not in its own list"));
+    assert!(refused(&|config| config.incarnation = 0).contains("from 1 to"));
+    assert!(refused(&|config| config.group = String::new()).contains("1 to 64 bytes"));
+    assert!(refused(&|config| config.name = "x".repeat(65)).contains("1 to 64 bytes"));
+    for (protocol, options, why) in [
+        ("paxos", &[][..], "there is no protocol 'paxos'"),
+        ("token", &["colour=red"], "'colour'"),
+        ("central", &[], "server"),
+        ("carvalho-roucairol", &["as-printed=T15"], "laboratory only"),
+        ("carvalho-roucairol", &["cache-idle=1s"], "whole node"),
+        ("ricart-agrawala", &["membership=classic"], "laboratory only"),
+        ("ricart-agrawala", &["reply=implicit"], "laboratory only"),
+        ("ricart-agrawala", &["medium=sequenced"], "laboratory only"),
+        ("ricart-agrawala", &["numbers=modulo:9"], "laboratory only"),
+    ] {
+        let text = refused(&|config| config.classes = vec![class("p/", protocol, options)]);
+        assert!(text.starts_with("lock class 'p/': ") && text.contains(why), "{text}");
+    }
+}
+
+#[test]
+fn bytes_come_in_any_portions() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    waits(&mut nodes[0], WRITE, 1);
+    for (from, to) in [(0, 1), (1, 0)] {
+        let ids = [nodes[from].id(), nodes[to].id()];
+        while let Some(byte) = nodes[from].poll_transmit(ids[1]).first().copied() {
+            nodes[from].handle_transmitted(ids[1], 1);
+            nodes[to].handle_bytes(ids[0], &[byte], 0).unwrap();
+        }
+    }
+    assert_eq!(granted(&mut nodes[0]).0, 1);
+}
+
+#[test]
+fn a_broken_connection_changes_nothing_but_the_time_it_takes() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    waits(&mut nodes[0], WRITE, 1);
+    let bytes = nodes[0].poll_transmit(NodeId(2)).to_vec();
+    nodes[0].handle_transmitted(NodeId(2), bytes.len());
+    nodes[1].handle_bytes(NodeId(1), &bytes[..bytes.len() - 1], 0).unwrap();
+    for (node, peer) in [(0, 2), (1, 1)] {
+        nodes[node].handle_disconnect(NodeId(peer));
+    }
+    nodes[1].handle_bytes(NodeId(1), &bytes[bytes.len() - 1..], 0).unwrap();
+    assert_eq!(nodes[1].poll_transmit(NodeId(1)), [0; 0], "what came after the end does not count");
+    connect(&mut nodes);
+    exchange(&mut nodes);
+    assert_eq!(granted(&mut nodes[0]).0, 1);
+}
+
+#[test]
+fn nonsense_closes_the_connection() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let wrong = nodes[0].handle_bytes(NodeId(2), &[0, 1, 99], 0);
+    assert_eq!(wrong, Err(LinkError::Decode(crate::wire::DecodeError::Version(99))));
+    assert_eq!(nodes[0].handle_bytes(NodeId(9), &[0, 1, 1], 0), Err(LinkError::Stranger));
+    let mut early: [_; 3] = group(|config| config.backlog_max = 10);
+    connect_two(&mut early, 0, 1);
+    assert_eq!(early[0].handle_bytes(NodeId(2), &[0; 10], 0), Ok(()));
+    assert_eq!(early[0].handle_bytes(NodeId(2), &[0; 1], 0), Err(LinkError::Flooded));
+}
+
+#[test]
+fn refusals_say_what_to_do_in_one_line() {
+    let all = [Refusal::Name, Refusal::Locks, Refusal::Callers, Refusal::Backlog(NodeId(3)), Refusal::NoShared("why")];
+    let texts: std::collections::BTreeSet<String> = all.iter().map(Refusal::to_string).collect();
+    assert_eq!(texts.len(), all.len());
+    assert!(texts.iter().all(|text| !text.contains('\n')));
 }

@@ -89,6 +89,10 @@ impl<'a> Frame<'a> {
         }
         let lock = read_name(bytes)?;
         let attempt = if kind == MESSAGE { 0 } else { bytes.number()? };
+        if kind == ATTEMPT && attempt == 0 {
+            // One frame has one encoding: without an attempt it is a plain message.
+            return Err(DecodeError::Unknown);
+        }
         let body = match kind {
             MESSAGE | ATTEMPT => Body::Message { lock, attempt, bytes: bytes.clone() },
             BUSY => {
@@ -125,7 +129,7 @@ pub(crate) enum Outgoing<'a> {
     Acknowledgement,
 }
 
-/// Appends a frame and tells how long it is; nothing is appended if it would be longer than its receiver takes.
+/// Appends a frame and tells how long it is; nothing is appended if its receiver would refuse it.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     header: &Header,
@@ -133,6 +137,14 @@ pub(crate) fn write(
     message: impl FnOnce(&mut Vec<u8>),
 ) -> Result<usize, DecodeError> {
     let start = out.len();
+    if let Outgoing::Message { lock, .. } | Outgoing::Busy { lock, .. } = body {
+        if lock.is_empty() {
+            return Err(DecodeError::Name);
+        }
+        if lock.len() > NAME_MAX {
+            return Err(DecodeError::TooLong);
+        }
+    }
     let kind = match body {
         Outgoing::Message { attempt: 0, .. } => MESSAGE,
         Outgoing::Message { .. } => ATTEMPT,

@@ -1,18 +1,15 @@
-//! How messages look on the wire: a frame with a length, a version and an envelope, then varints.
+//! How nodes talk: a [`Hello`] first, then [`Frame`]s, each with a length, a version, its place on the link and the message
+//! of one lock's protocol.
 //!
-//! ```text
-//! length: u32 big endian | version: u8 | epoch | from | incarnation of from | incarnation of to | lock name | message
-//! ```
-//!
-//! Everything after the version is a varint, but for the name's bytes. What comes from a peer is data: every length is
-//! checked before anything is allocated, and no input makes the decoder panic.
+//! Numbers are varints. What comes from a peer is data: every length is checked before anything is allocated, and no
+//! input makes the decoder panic.
 
 mod frame;
 mod hello;
 
 use std::fmt;
 
-use crate::{Message, NodeId};
+use crate::NodeId;
 
 pub use frame::{Body, Frame, Header};
 pub(crate) use frame::{Outgoing, write};
@@ -151,79 +148,6 @@ pub fn put_number(out: &mut Vec<u8>, mut value: u64) {
 pub fn put_numbers<const K: usize>(out: &mut Vec<u8>, numbers: [u64; K]) {
     for number in numbers {
         put_number(out, number);
-    }
-}
-
-/// A message with what every message needs around it: the lock it is about, the view and the lives it belongs to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Envelope<'a, M> {
-    /// The view's number.
-    pub epoch: u64,
-    /// The sender.
-    pub from: NodeId,
-    /// The sender's incarnation.
-    pub incarnation: u32,
-    /// The receiver's incarnation as the sender knows it; 0 while unknown or first.
-    pub to_incarnation: u32,
-    /// The lock's name: 1 to 255 bytes of UTF-8.
-    pub lock: &'a str,
-    /// What the protocol says.
-    pub message: M,
-}
-
-impl<'a, M: Message> Envelope<'a, M> {
-    /// Appends a whole frame, length first; refuses what its receiver would.
-    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        if self.lock.is_empty() {
-            return Err(DecodeError::Name);
-        }
-        if self.lock.len() > NAME_MAX {
-            return Err(DecodeError::TooLong);
-        }
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        out.push(VERSION);
-        put_number(out, self.epoch);
-        put_number(out, self.from.0.into());
-        put_number(out, self.incarnation.into());
-        put_number(out, self.to_incarnation.into());
-        put_number(out, self.lock.len() as u64);
-        out.extend_from_slice(self.lock.as_bytes());
-        self.message.encode(out);
-        let length = out.len() - start - 4;
-        if length > FRAME_MAX {
-            out.truncate(start);
-            return Err(DecodeError::TooLong);
-        }
-        out[start..start + 4].copy_from_slice(&(length as u32).to_be_bytes());
-        Ok(())
-    }
-
-    /// Reads one frame from the front of a buffer and tells how many bytes it took.
-    pub fn decode(buffer: &'a [u8]) -> Result<(Self, usize), DecodeError> {
-        let header = buffer.first_chunk::<4>().ok_or(DecodeError::Truncated)?;
-        let length = u32::from_be_bytes(*header) as usize;
-        if length > FRAME_MAX {
-            return Err(DecodeError::TooLong);
-        }
-        let mut bytes = Reader::new(buffer.get(4..4 + length).ok_or(DecodeError::Truncated)?);
-        let version = bytes.byte()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
-        let (epoch, from) = (bytes.number()?, bytes.node()?);
-        let (incarnation, to_incarnation) = (bytes.short()?, bytes.short()?);
-        let name_length = bytes.number()?;
-        if name_length > NAME_MAX as u64 {
-            return Err(DecodeError::TooLong);
-        }
-        let lock = std::str::from_utf8(bytes.take(name_length as usize)?).map_err(|_| DecodeError::Name)?;
-        if lock.is_empty() {
-            return Err(DecodeError::Name);
-        }
-        let message = M::decode(&mut bytes)?;
-        bytes.finish()?;
-        Ok((Self { epoch, from, incarnation, to_incarnation, lock, message }, 4 + length))
     }
 }
 

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Mode;
 use crate::protocol::ricart_agrawala::{Body, ClassicMessage, RaMessage, RingMessage, SequencedMessage};
+use crate::{Message, Mode};
 
 /// The lock of the size tests, as a user would name one.
 const LOCK: &str = "invoices/42";
@@ -103,9 +103,42 @@ fn classic() -> impl Strategy<Value = ClassicMessage> {
     (short(), short(), body()).prop_map(|(from, to, body)| ClassicMessage { from, to, body })
 }
 
-/// What goes around a message, and a lock's name.
-fn around() -> impl Strategy<Value = (u64, NodeId, u32, u32, String)> {
-    (number(), node(), short(), short(), "[a-z/äé€😀]{1,60}")
+fn header() -> impl Strategy<Value = Header> {
+    (number(), number(), number(), node(), short(), short()).prop_map(
+        |(sequence, acknowledges, epoch, from, incarnation, to_incarnation)| Header {
+            sequence,
+            acknowledges,
+            epoch,
+            from,
+            incarnation,
+            to_incarnation,
+        },
+    )
+}
+
+fn lock() -> impl Strategy<Value = String> {
+    "[a-z/äé€😀]{1,60}"
+}
+
+/// What goes around a message: a header, a lock's name and perhaps an attempt.
+fn around() -> impl Strategy<Value = (Header, String, u64)> {
+    (header(), lock(), prop_oneof![Just(0), number()])
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let labels = ("[a-zé€😀]{0,16}", "[a-zé€😀]{0,16}");
+    (labels, node(), node(), short(), short(), number(), number()).prop_map(
+        |((group, name), from, to, incarnation, to_incarnation, received, digest)| Hello {
+            group,
+            name,
+            from,
+            to,
+            incarnation,
+            to_incarnation,
+            received,
+            digest,
+        },
+    )
 }
 
 fn bytes_of<M: Message>(message: &M) -> Vec<u8> {
@@ -121,47 +154,79 @@ fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
     Ok(message)
 }
 
+const HEADER: Header =
+    Header { sequence: 5, acknowledges: 4, epoch: 3, from: NodeId(1), incarnation: 0, to_incarnation: 2 };
+
 fn frame_of<M: Message>(message: M) -> Vec<u8> {
     let mut frame = Vec::new();
-    envelope(LOCK, message).encode(&mut frame).unwrap();
+    encode(&mut frame, LOCK, &message).unwrap();
     frame
 }
 
-fn envelope<M>(lock: &str, message: M) -> Envelope<'_, M> {
-    Envelope { epoch: 3, from: NodeId(1), incarnation: 0, to_incarnation: 2, lock, message }
+fn encode<M: Message>(out: &mut Vec<u8>, lock: &str, message: &M) -> Result<usize, DecodeError> {
+    write(out, &HEADER, &Outgoing::Message { lock, attempt: 0 }, |out| message.encode(out))
+}
+
+/// What a frame with a message says.
+#[derive(Debug, PartialEq)]
+struct Said<M> {
+    header: Header,
+    lock: String,
+    attempt: u64,
+    message: M,
+}
+
+fn said<M>(lock: &str, message: M) -> Said<M> {
+    Said { header: HEADER, lock: lock.to_owned(), attempt: 0, message }
+}
+
+/// Reads a frame and the message in it, and tells how many bytes that took.
+fn read<M: Message>(buffer: &[u8]) -> Result<(Said<M>, usize), DecodeError> {
+    let (Frame { header, body }, taken) = Frame::decode(buffer)?;
+    let frame::Body::Message { lock, attempt, mut bytes } = body else { return Err(DecodeError::Unknown) };
+    let message = M::decode(&mut bytes)?;
+    bytes.finish()?;
+    Ok((Said { header, lock: lock.to_owned(), attempt, message }, taken))
 }
 
 /// A frame with the right length around whatever follows the version.
 fn framed(inside: &[u8]) -> Vec<u8> {
-    let mut frame = (inside.len() as u32 + 1).to_be_bytes().to_vec();
+    let mut frame = (inside.len() as u16 + 1).to_be_bytes().to_vec();
     frame.push(VERSION);
     frame.extend_from_slice(inside);
     frame
 }
 
-fn refused(frame: &[u8]) -> DecodeError {
-    Envelope::<RaMessage>::decode(frame).expect_err("a frame to refuse")
+/// The same, with a plain message's kind and header before the rest.
+fn headed(inside: &[u8]) -> Vec<u8> {
+    framed(&[&[1, 5, 4, 0, 1, 0, 0][..], inside].concat())
 }
 
-/// Alone and in an envelope: the same comes out, all bytes are used, and no shorter piece is a message.
-fn goes_round<M: Message>(
-    message: M,
-    (epoch, from, incarnation, to_incarnation, lock): (u64, NodeId, u32, u32, String),
-) {
+fn refused(frame: &[u8]) -> DecodeError {
+    read::<RaMessage>(frame).expect_err("a frame to refuse")
+}
+
+/// Alone and in a frame: the same comes out, all bytes are used, and no shorter piece is a message.
+fn goes_round<M: Message>(message: M, (header, lock, attempt): (Header, String, u64)) {
     let bytes = bytes_of(&message);
     assert_eq!(decode::<M>(&bytes), Ok(message.clone()));
-    let sent = Envelope { epoch, from, incarnation, to_incarnation, lock: &lock, message };
     let mut frame = vec![0xaa]; // What was in the buffer before stays.
-    sent.encode(&mut frame).unwrap();
+    let body = Outgoing::Message { lock: &lock, attempt };
+    let length = write(&mut frame, &header, &body, |out| message.encode(out)).unwrap();
     assert_eq!(frame.remove(0), 0xaa);
+    assert_eq!(frame.len(), length);
     assert!(frame.ends_with(&bytes));
-    assert_eq!(Envelope::decode(&frame), Ok((sent, frame.len())));
+    assert_eq!(read(&frame), Ok((Said { header, lock, attempt, message }, length)));
     for cut in 0..bytes.len() {
         assert_eq!(decode::<M>(&bytes[..cut]), Err(DecodeError::Truncated), "cut at {cut} of {bytes:?}");
     }
     for cut in 0..frame.len() {
-        assert_eq!(Envelope::<M>::decode(&frame[..cut]), Err(DecodeError::Truncated), "cut at {cut} of {frame:?}");
+        assert_eq!(cut_off(&frame[..cut]), DecodeError::Truncated, "cut at {cut} of {frame:?}");
     }
+}
+
+fn cut_off(frame: &[u8]) -> DecodeError {
+    Frame::decode(frame).expect_err("a part of a frame")
 }
 
 /// Whatever decodes is what its bytes say, and only those bytes say it.
@@ -169,11 +234,39 @@ fn is_canonical<M: Message>(bytes: &[u8]) {
     if let Ok(message) = decode::<M>(bytes) {
         assert_eq!(bytes_of(&message), bytes);
     }
-    if let Ok((envelope, taken)) = Envelope::<M>::decode(bytes) {
+    frame_is_canonical(bytes);
+    if let Ok((Said { header, lock, attempt, message }, taken)) = read::<M>(bytes) {
         let mut frame = Vec::new();
-        envelope.encode(&mut frame).unwrap();
+        let body = Outgoing::Message { lock: &lock, attempt };
+        write(&mut frame, &header, &body, |out| message.encode(out)).unwrap();
         assert_eq!(frame, bytes[..taken]);
     }
+}
+
+fn frame_is_canonical(bytes: &[u8]) {
+    let Ok((Frame { header, body }, taken)) = Frame::decode(bytes) else { return };
+    let body = match body {
+        frame::Body::Message { .. } => return,
+        frame::Body::Busy { lock, attempt } => Outgoing::Busy { lock, attempt },
+        frame::Body::Acknowledgement => Outgoing::Acknowledgement,
+    };
+    let mut frame = Vec::new();
+    write(&mut frame, &header, &body, |_| {}).unwrap();
+    assert_eq!(frame, bytes[..taken]);
+}
+
+fn hello_is_canonical(bytes: &[u8]) {
+    if let Ok((hello, taken)) = Hello::decode(bytes) {
+        let mut again = Vec::new();
+        hello.encode(&mut again);
+        assert_eq!(again, bytes[..taken]);
+    }
+}
+
+/// A greeting with the right length around whatever follows the version.
+fn greeting(inside: &[u8]) -> Vec<u8> {
+    let length = (inside.len() as u16 + 1).to_be_bytes();
+    [b"hall", &length[..], &[VERSION], inside].concat()
 }
 
 proptest! {
@@ -214,7 +307,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_message_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for bytes in [bytes.clone(), framed(&bytes)] {
+        for bytes in [bytes.clone(), framed(&bytes), headed(&bytes), headed(&[&[1, b'x'], &bytes[..]].concat())] {
             is_canonical::<RaMessage>(&bytes);
             is_canonical::<RingMessage>(&bytes);
             is_canonical::<SequencedMessage>(&bytes);
@@ -228,36 +321,132 @@ proptest! {
         let at = at.index(frame.len());
         frame[at] = byte;
         is_canonical::<ClassicMessage>(&frame);
-        is_canonical::<ClassicMessage>(&frame[19..]);
+        is_canonical::<ClassicMessage>(&frame[20..]);
+    }
+
+    #[test]
+    fn frames_without_a_message_go_round(header in header(), lock in lock(), attempt in number()) {
+        for body in [Outgoing::Busy { lock: &lock, attempt }, Outgoing::Acknowledgement] {
+            let mut frame = Vec::new();
+            let length = write(&mut frame, &header, &body, |_| {}).unwrap();
+            let (read, taken) = Frame::decode(&frame).unwrap();
+            prop_assert_eq!((read.header, taken), (header, length));
+            match (read.body, body) {
+                (frame::Body::Busy { lock: read, attempt: number }, Outgoing::Busy { .. }) => {
+                    prop_assert_eq!((read, number), (lock.as_str(), attempt));
+                }
+                (frame::Body::Acknowledgement, Outgoing::Acknowledgement) => {}
+                (other, _) => panic!("{other:?}"),
+            }
+            for cut in 0..frame.len() {
+                prop_assert_eq!(cut_off(&frame[..cut]), DecodeError::Truncated);
+            }
+            // A byte more inside the frame is one too many.
+            frame.push(0);
+            let longer = (frame.len() as u16 - 2).to_be_bytes();
+            frame[..2].copy_from_slice(&longer);
+            prop_assert_eq!(Frame::decode(&frame).unwrap_err(), DecodeError::Trailing);
+        }
+    }
+
+    #[test]
+    fn greetings_go_round(hello in hello(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        prop_assert_eq!(Hello::decode(&bytes), Ok((hello, bytes.len())));
+        for cut in 0..bytes.len() {
+            prop_assert_eq!(Hello::decode(&bytes[..cut]), Err(DecodeError::Truncated));
+        }
+        bytes.push(7);
+        prop_assert_eq!(Hello::decode(&bytes).unwrap().1, bytes.len() - 1, "after it come frames");
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        hello_is_canonical(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_a_greeting_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        hello_is_canonical(&bytes);
+        hello_is_canonical(&greeting(&bytes));
     }
 }
 
 #[test]
 fn small_messages_are_small() {
     for (message, size) in [
-        (RaMessage::Request { number: 7, mode: Mode::Exclusive }, 24),
-        (RaMessage::Request { number: 127, mode: Mode::Shared }, 24),
-        (RaMessage::Reply { answers: 7, highest: 9, fence: 12 }, 25),
-        (RaMessage::Deferred { answers: 7, highest: 9 }, 24),
-        (RaMessage::Request { number: 128, mode: Mode::Exclusive }, 25),
-        (RaMessage::Reply { answers: 1000, highest: 1001, fence: 1000 }, 28),
+        (RaMessage::Request { number: 7, mode: Mode::Exclusive }, 25),
+        (RaMessage::Request { number: 127, mode: Mode::Shared }, 25),
+        (RaMessage::Reply { answers: 7, highest: 9, fence: 12 }, 26),
+        (RaMessage::Deferred { answers: 7, highest: 9 }, 25),
+        (RaMessage::Request { number: 128, mode: Mode::Exclusive }, 26),
+        (RaMessage::Reply { answers: 1000, highest: 1001, fence: 1000 }, 29),
     ] {
         let frame = frame_of(message.clone());
         assert_eq!(frame.len(), size, "{message}");
         assert!(frame.len() <= 32);
     }
-    assert_eq!(frame_of(SequencedMessage::Request { id: 7, mode: Mode::Exclusive }).len(), 24);
+    assert_eq!(frame_of(SequencedMessage::Request { id: 7, mode: Mode::Exclusive }).len(), 25);
     let request = Body::Base(RaMessage::Request { number: 7, mode: Mode::Exclusive });
-    assert_eq!(frame_of(ClassicMessage { from: 0, to: 0, body: request }).len(), 27);
+    assert_eq!(frame_of(ClassicMessage { from: 0, to: 0, body: request }).len(), 28);
 }
 
 #[test]
 fn a_frame_is_laid_out_as_documented() {
     let frame = frame_of(RaMessage::Request { number: 300, mode: Mode::Shared });
-    let mut expected = vec![0, 0, 0, 21, VERSION, 3, 1, 0, 2, 11];
+    let mut expected = vec![0, 24, VERSION, 1, 5, 4, 3, 1, 0, 2, 11];
     expected.extend_from_slice(LOCK.as_bytes());
     expected.extend_from_slice(&[1, 0xac, 0x02, 1]);
     assert_eq!(frame, expected);
+}
+
+#[test]
+fn frames_without_a_message_are_laid_out_as_documented() {
+    let bytes = |body: Outgoing<'_>| {
+        let mut frame = Vec::new();
+        write(&mut frame, &HEADER, &body, |_| {}).unwrap();
+        frame
+    };
+    assert_eq!(bytes(Outgoing::Acknowledgement), [0, 8, VERSION, 4, 5, 4, 3, 1, 0, 2]);
+    let busy = [0, 12, VERSION, 3, 5, 4, 3, 1, 0, 2, 1, b'x', 0xac, 0x02];
+    assert_eq!(bytes(Outgoing::Busy { lock: "x", attempt: 300 }), busy);
+    let attempt = [0, 11, VERSION, 2, 5, 4, 3, 1, 0, 2, 1, b'x', 9];
+    assert_eq!(bytes(Outgoing::Message { lock: "x", attempt: 9 }), attempt);
+}
+
+#[test]
+fn a_greeting_is_laid_out_as_written() {
+    let mut bytes = Vec::new();
+    let hello = Hello {
+        group: "g".into(),
+        name: "me".into(),
+        from: NodeId(1),
+        to: NodeId(2),
+        incarnation: 3,
+        to_incarnation: 4,
+        received: 5,
+        digest: 300,
+    };
+    hello.encode(&mut bytes);
+    let expected: Vec<u8> =
+        [&b"hall"[..], &[0, 13, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 5, 0xac, 0x02]].concat();
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn what_is_no_greeting_is_refused_at_the_first_wrong_byte() {
+    let wrong = |bytes: &[u8]| Hello::decode(bytes).expect_err("to be refused");
+    assert_eq!(wrong(b"GET / HTTP/1.1"), DecodeError::Unknown);
+    assert_eq!(wrong(b"hax"), DecodeError::Unknown);
+    assert_eq!(wrong(b"ha"), DecodeError::Truncated);
+    assert_eq!(wrong(b"hall\x01\x01"), DecodeError::TooLong, "257 bytes are announced");
+    assert_eq!(wrong(b"hall\x01\x00"), DecodeError::Truncated);
+    assert_eq!(wrong(b"hall\x00\x00"), DecodeError::Malformed);
+    assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version(9));
+    assert_eq!(wrong(&greeting(&[1, 0xff, 0, 1, 2, 3, 4, 5, 6])), DecodeError::Name);
+    assert_eq!(wrong(&greeting(&[9, b'g'])), DecodeError::Malformed, "longer than the greeting");
+    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7])), DecodeError::Trailing);
+    let long = [&[65][..], &[b'g'; 65], &[0, 1, 2, 3, 4, 5, 6]].concat();
+    assert_eq!(wrong(&greeting(&long)), DecodeError::TooLong);
 }
 
 #[test]
@@ -265,25 +454,26 @@ fn frames_after_one_another_are_read_one_by_one() {
     let first = RaMessage::Request { number: 7, mode: Mode::Exclusive };
     let second = RaMessage::ReplyAll { list: [(NodeId(2), 7), (NodeId(3), 500)].into(), highest: 8, fence: 4 };
     let mut buffer = Vec::new();
-    envelope("a", first.clone()).encode(&mut buffer).unwrap();
-    let end = buffer.len();
-    envelope("b", second.clone()).encode(&mut buffer).unwrap();
-    assert_eq!(Envelope::decode(&buffer), Ok((envelope("a", first), end)));
-    assert_eq!(Envelope::decode(&buffer[end..]), Ok((envelope("b", second), buffer.len() - end)));
-    assert_eq!(Envelope::<RaMessage>::decode(&buffer[buffer.len()..]), Err(DecodeError::Truncated));
+    let end = encode(&mut buffer, "a", &first).unwrap();
+    encode(&mut buffer, "b", &second).unwrap();
+    assert_eq!(read(&buffer), Ok((said("a", first), end)));
+    assert_eq!(read(&buffer[end..]), Ok((said("b", second), buffer.len() - end)));
+    assert_eq!(refused(&buffer[buffer.len()..]), DecodeError::Truncated);
 }
 
 #[test]
-fn a_frame_that_says_it_is_too_long_is_refused_before_it_is_read() {
-    let longest = FRAME_MAX as u32;
-    assert_eq!(refused(&longest.to_be_bytes()), DecodeError::Truncated);
-    assert_eq!(refused(&(longest + 1).to_be_bytes()), DecodeError::TooLong);
-    assert_eq!(refused(&u32::MAX.to_be_bytes()), DecodeError::TooLong);
+fn the_longest_frame_there_can_be_is_one_that_is_taken() {
+    assert_eq!(u16::MAX as usize, FRAME_MAX);
+    assert_eq!(refused(&[0xff, 0xff]), DecodeError::Truncated);
+    assert_eq!(refused(&[0xff, 0xff, VERSION]), DecodeError::Truncated);
+    let mut frame = vec![0xff, 0xff, VERSION, 1, 5, 4, 3, 1, 0, 2, 1, b'x'];
+    frame.resize(FRAME_MAX + 2, 1);
+    assert_eq!(Frame::decode(&frame).unwrap().1, FRAME_MAX + 2);
 }
 
 #[test]
 fn an_empty_frame_is_refused() {
-    assert_eq!(refused(&[0, 0, 0, 0]), DecodeError::Truncated);
+    assert_eq!(refused(&[0, 0]), DecodeError::Malformed);
 }
 
 #[test]
@@ -296,45 +486,56 @@ fn a_message_too_long_for_a_frame_is_not_written() {
     let message = RaMessage::ReplyAll { list: longer, highest: 0, fence: 0 };
     assert!(bytes_of(&message).len() > FRAME_MAX);
     let mut frame = vec![1, 2, 3];
-    assert_eq!(envelope(LOCK, message).encode(&mut frame), Err(DecodeError::TooLong));
+    assert_eq!(encode(&mut frame, LOCK, &message), Err(DecodeError::TooLong));
     assert_eq!(frame, [1, 2, 3], "nothing of it is left in the buffer");
     let welcome = ClassicMessage { from: 0, to: 0, body: Body::Welcome { names, highest: 0 } };
-    assert_eq!(envelope(LOCK, welcome).encode(&mut frame), Ok(()));
+    assert!(encode(&mut frame, LOCK, &welcome).is_ok());
 }
 
 #[test]
 fn names_are_1_to_255_bytes_of_utf_8() {
     let message = || RaMessage::Request { number: 1, mode: Mode::Exclusive };
     let mut frame = Vec::new();
-    assert_eq!(envelope("", message()).encode(&mut frame), Err(DecodeError::Name));
-    assert_eq!(envelope(&"x".repeat(256), message()).encode(&mut frame), Err(DecodeError::TooLong));
-    assert_eq!(envelope(&"é".repeat(128), message()).encode(&mut frame), Err(DecodeError::TooLong));
+    assert_eq!(encode(&mut frame, "", &message()), Err(DecodeError::Name));
+    assert_eq!(encode(&mut frame, &"x".repeat(256), &message()), Err(DecodeError::TooLong));
+    assert_eq!(encode(&mut frame, &"é".repeat(128), &message()), Err(DecodeError::TooLong));
     assert!(frame.is_empty());
     for name in ["x".repeat(255), "é".repeat(127)] {
         frame.clear();
-        envelope(&name, message()).encode(&mut frame).unwrap();
-        assert_eq!(Envelope::<RaMessage>::decode(&frame).unwrap().0.lock, name);
+        encode(&mut frame, &name, &message()).unwrap();
+        assert_eq!(read::<RaMessage>(&frame).unwrap().0.lock, name);
     }
 
-    assert_eq!(refused(&framed(&[0, 1, 0, 0, 0, 1, 1, 0])), DecodeError::Name, "empty");
-    assert_eq!(refused(&framed(&[0, 1, 0, 0, 2, 0xc3, 0x28, 1, 1, 0])), DecodeError::Name, "not UTF-8");
-    assert_eq!(refused(&framed(&[0, 1, 0, 0, 1, 0xff, 1, 1, 0])), DecodeError::Name, "not UTF-8");
-    assert_eq!(refused(&framed(&[0, 1, 0, 0, 9, b'x', 1, 1, 0])), DecodeError::Truncated, "longer than the frame");
-    let mut long = vec![0, 1, 0, 0, 0x80, 0x02];
+    assert_eq!(refused(&headed(&[0, 1, 1, 0])), DecodeError::Name, "empty");
+    assert_eq!(refused(&headed(&[2, 0xc3, 0x28, 1, 1, 0])), DecodeError::Name, "not UTF-8");
+    assert_eq!(refused(&headed(&[1, 0xff, 1, 1, 0])), DecodeError::Name, "not UTF-8");
+    assert_eq!(refused(&headed(&[9, b'x', 1, 1, 0])), DecodeError::Malformed, "longer than the frame");
+    let mut long = vec![0x80, 0x02];
     long.extend([b'x'; 256]);
     long.extend([1, 1, 0]);
-    assert_eq!(refused(&framed(&long)), DecodeError::TooLong);
-    let huge = [0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    assert_eq!(refused(&framed(&huge)), DecodeError::TooLong);
+    assert_eq!(refused(&headed(&long)), DecodeError::TooLong);
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    assert_eq!(refused(&headed(&huge)), DecodeError::TooLong);
 }
 
 #[test]
 fn bytes_after_the_message_are_refused() {
     let mut frame = frame_of(RaMessage::Request { number: 7, mode: Mode::Exclusive });
     frame.push(0);
-    assert!(Envelope::<RaMessage>::decode(&frame).is_ok(), "after the frame comes the next one");
-    frame[3] += 1;
+    assert!(read::<RaMessage>(&frame).is_ok(), "after the frame comes the next one");
+    frame[1] += 1;
     assert_eq!(refused(&frame), DecodeError::Trailing);
+}
+
+#[test]
+fn frames_of_unknown_kinds_are_refused() {
+    let mut frame = frame_of(RaMessage::Request { number: 7, mode: Mode::Exclusive });
+    for kind in (0..=255u8).filter(|kind| !(1..=4).contains(kind)) {
+        frame[3] = kind;
+        assert_eq!(refused(&frame), DecodeError::Unknown, "{kind}");
+    }
+    let plain = [2, 5, 4, 3, 1, 0, 2, 1, b'x', 0, 1, 7, 0];
+    assert_eq!(refused(&framed(&plain)), DecodeError::Unknown, "attempt 0 is written without an attempt");
 }
 
 #[test]
@@ -366,9 +567,9 @@ fn unknown_modes_are_refused() {
 fn other_versions_are_refused_whatever_follows() {
     for version in (0..=255u8).filter(|version| *version != VERSION) {
         let mut frame = frame_of(RaMessage::Request { number: 7, mode: Mode::Exclusive });
-        frame[4] = version;
+        frame[2] = version;
         assert_eq!(refused(&frame), DecodeError::Version(version));
-        assert_eq!(refused(&[0, 0, 0, 1, version]), DecodeError::Version(version));
+        assert_eq!(refused(&[0, 1, version]), DecodeError::Version(version));
     }
 }
 
@@ -403,7 +604,8 @@ fn numbers_too_large_for_their_field_are_refused() {
     assert_eq!(Reader::new(&four_billion).number(), Ok(1 << 32));
     assert_eq!(Reader::new(&four_billion).short(), Err(DecodeError::Number));
     assert_eq!(Reader::new(&four_billion).node(), Err(DecodeError::Number));
-    assert_eq!(refused(&framed(&[&[0][..], &four_billion, &[0, 0, 1, b'x', 1, 1, 0]].concat())), DecodeError::Number);
+    let from = [&[1, 5, 4, 0][..], &four_billion, &[0, 0, 1, b'x', 1, 1, 0]].concat();
+    assert_eq!(refused(&framed(&from)), DecodeError::Number);
     assert_eq!(decode::<ClassicMessage>(&[&four_billion[..], &[0, 5]].concat()), Err(DecodeError::Number));
 }
 
@@ -437,6 +639,7 @@ fn every_refusal_says_why_in_one_line() {
         DecodeError::Version(9),
         DecodeError::Number,
         DecodeError::Name,
+        DecodeError::Malformed,
     ];
     let texts: std::collections::BTreeSet<String> = all.iter().map(DecodeError::to_string).collect();
     assert_eq!(texts.len(), all.len());

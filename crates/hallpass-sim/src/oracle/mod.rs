@@ -1,15 +1,19 @@
 //! What must hold in every run, one file each. Each has a test that feeds it a violation and sees it caught.
 
+mod answers;
 mod exclusion;
 mod fence;
+mod leftovers;
 mod messages;
 mod overtaking;
 mod progress;
 
 use std::fmt;
 
+pub use answers::Answers;
 pub use exclusion::Exclusion;
 pub use fence::FenceOrder;
+pub use leftovers::Leftovers;
 pub use messages::{MessageCount, PerEntry};
 pub use overtaking::Overtaking;
 pub use progress::Progress;

@@ -1,7 +1,8 @@
 //! Bugs that a review found, each kept as a test.
 
 use super::*;
-use crate::wire::Envelope;
+use crate::Message;
+use crate::wire::{Body as FrameBody, Frame, Header, Outgoing, write};
 
 const HOLD_BACK: &str = "increment=priority priorities=1,5 hold-back=3T";
 
@@ -106,8 +107,13 @@ fn a_newcomer_without_a_priority_still_counts_upwards() {
 fn what_can_be_encoded_can_be_decoded() {
     let message = RaMessage::ReplyAll { list: (0..5000).map(|n| (NodeId(n), 1)).collect(), highest: 0, fence: 0 };
     let mut bytes = Vec::new();
-    let envelope = Envelope { epoch: 0, from: NodeId(1), incarnation: 0, to_incarnation: 0, lock: "x", message };
-    assert!(envelope.encode(&mut bytes).is_err() || Envelope::<RaMessage>::decode(&bytes).is_ok());
+    let (from, incarnation, to_incarnation) = (NodeId(1), 1, 1);
+    let header = Header { sequence: 1, acknowledges: 0, epoch: 1, from, incarnation, to_incarnation };
+    let body = Outgoing::Message { lock: "x", attempt: 0 };
+    if write(&mut bytes, &header, &body, |out| message.encode(out)).is_ok() {
+        let FrameBody::Message { bytes: mut inside, .. } = Frame::decode(&bytes).unwrap().0.body else { panic!() };
+        assert_eq!(RaMessage::decode(&mut inside), Ok(message));
+    }
 }
 
 #[test]

@@ -1,0 +1,95 @@
+//! `hallpass lab swarm`: whole nodes under faults, with a bar while it goes on.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hallpass_lab::{Failure, SwarmReport, SwarmSpec, swarm};
+use hallpass_sim::group::{self, Fault as Kind};
+
+use crate::cli::SwarmArgs;
+use crate::exit::{self, Fault, Outcome};
+use crate::terminal::{self, Facts, Paint, count, grouped, rate};
+
+/// How much of the story of a single run is told.
+const STORY_LINES: usize = 40;
+
+pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
+    let spec = spec(args)?;
+    let began = Instant::now();
+    let bar = terminal::progress_bar(if spec.stop_after.is_some() { "seconds" } else { "runs" });
+    bar.set_length(spec.stop_after.map_or(spec.seeds.end - spec.seeds.start, |time| time.as_secs()));
+    // A panic in a run is one of the things looked for, and is reported with its seed.
+    exit::on_panic_say_nothing();
+    let report = swarm(&spec, |runs, violations| {
+        bar.set_position(if spec.stop_after.is_some() { began.elapsed().as_secs() } else { runs });
+        bar.set_message(format!("{} runs, {}", grouped(runs), count(violations, "violation", "violations")));
+    });
+    exit::on_panic_say_one_line();
+    bar.finish_and_clear();
+    if args.json {
+        terminal::print_json(serde_json::to_string_pretty(&report))?;
+    } else {
+        terminal::print(&summary(&report, began.elapsed()))?;
+        if spec.seeds.end - spec.seeds.start == 1 && report.violations > 0 {
+            terminal::print(&story(spec.seeds.start))?;
+        }
+    }
+    Ok(if report.violations == 0 { Outcome::Fine } else { Outcome::Violated })
+}
+
+fn spec(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
+    match (&args.seeds, args.minutes) {
+        (Some(seeds), _) => Ok(SwarmSpec::parse(seeds)?),
+        (None, minutes) => {
+            // The seconds since 1970 make seeds that no earlier swarm has run; each names its command if it fails.
+            let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let time = Duration::from_secs(60 * u64::from(minutes.unwrap_or(1)));
+            Ok(SwarmSpec::lasting(clock * 1_000_000, time))
+        }
+    }
+}
+
+fn summary(report: &SwarmReport, took: Duration) -> String {
+    let paint = Paint::stdout();
+    let mut facts = Facts::new();
+    facts.add("runs", format!("{} ({} a second)", grouped(report.runs), rate(report.runs, took.as_secs_f64())));
+    facts.add("simulated", format!("{} s of the groups' time", grouped(report.simulated_seconds as u64)));
+    facts.add("grants", grouped(report.grants));
+    for (kind, number) in Kind::ALL.iter().zip(report.faults) {
+        facts.add(kind.name(), grouped(number));
+    }
+    let title = paint.bold("whole nodes under faults");
+    format!("{title}\n\n{}\n{}", facts.render(), verdict(&paint, report))
+}
+
+fn verdict(paint: &Paint, report: &SwarmReport) -> String {
+    let Some(Failure { seed, violation, command }) = &report.first_failure else {
+        return paint.green("no violation in any run") + "\n";
+    };
+    let failed = format!("{} of {} failed", grouped(report.violations), count(report.runs, "run", "runs"));
+    let first = paint.red(&format!("{failed}, first seed {seed}: {violation}"));
+    format!("{first}\n\nthis command repeats it:\n  {command}\n")
+}
+
+/// The end of what happened in a run. One that panics has told nothing.
+fn story(seed: u64) -> String {
+    exit::on_panic_say_one_line();
+    let told = group::tell(seed).story;
+    let from = told.len().saturating_sub(STORY_LINES);
+    let lines: String = told[from..].iter().map(|line| format!("{line}\n")).collect();
+    format!("\nthe last that happened:\n{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_command_away() {
+        let command = "hallpass lab swarm --seeds 7..8".to_owned();
+        let failure = Failure { seed: 7, violation: "exclusion: two".to_owned(), command };
+        let report = SwarmReport { runs: 10, violations: 2, first_failure: Some(failure), ..SwarmReport::default() };
+        let text = summary(&report, Duration::from_secs(1));
+        assert!(text.contains("2 of 10 runs failed, first seed 7: exclusion: two"), "{text}");
+        assert!(text.ends_with("this command repeats it:\n  hallpass lab swarm --seeds 7..8\n"), "{text}");
+    }
+}

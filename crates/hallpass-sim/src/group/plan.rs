@@ -1,0 +1,106 @@
+use hallpass_core::node::{Class, NodeConfig};
+use hallpass_core::{NodeId, Ticks};
+
+use crate::Rng;
+
+pub(super) const MS: Ticks = 1_000_000;
+
+/// What a seed makes of a run: how many nodes, which locks, how restless the callers are and how bad the network is.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    pub(super) callers: usize,
+    pub(super) rounds: u32,
+    pub(super) locks: Vec<String>,
+    pub(super) readers: f64,
+    pub(super) tries: f64,
+    pub(super) cancels: f64,
+    pub(super) hold: Ticks,
+    pub(super) think: Ticks,
+    pub(super) latency: Ticks,
+    /// Nothing goes wrong after this.
+    pub(super) faults_until: Ticks,
+    /// The mean time between two blows of fate.
+    pub(super) fault_every: Ticks,
+    /// The share of chunks that are late, and of frames that are lost or come twice.
+    pub(super) spikes: f64,
+    pub(super) losses: f64,
+    pub(super) duplicates: f64,
+    pub(super) cache_idle: Ticks,
+    cache_max: usize,
+    local_streak: u32,
+    incarnations: Vec<u32>,
+    hash_seed: u64,
+}
+
+/// A prefix for every protocol that a class may have.
+const CLASSES: [(&str, &str); 10] = [
+    ("ra/", "ricart-agrawala"),
+    ("rr/", "ricart-agrawala-ring"),
+    ("lamport/", "lamport"),
+    ("lf/", "lamport-fifo"),
+    ("token/", "token"),
+    ("nt/", "naimi-trehel"),
+    ("sk/", "suzuki-kasami"),
+    ("ry/", "raymond"),
+    ("mk/", "maekawa"),
+    ("ring/", "token-ring"),
+];
+
+impl Plan {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let nodes = 2 + rng.below(6) as usize;
+        let pick = |rng: &mut Rng, from: &[Ticks]| from[rng.below(from.len() as u64) as usize];
+        // Permissions are the default: half of the locks are theirs.
+        let locks = (0..1 + rng.below(5)).map(|number| {
+            let class = rng.below(2 * CLASSES.len() as u64) as usize;
+            format!("{}{number}", CLASSES.get(class).map_or("", |(prefix, _)| prefix))
+        });
+        Self {
+            nodes,
+            locks: locks.collect(),
+            callers: 1 + rng.below(4) as usize,
+            rounds: 3 + rng.below(20) as u32,
+            readers: [0.0, 0.3, 0.8][rng.below(3) as usize],
+            tries: [0.0, 0.2][rng.below(2) as usize],
+            cancels: [0.0, 0.1, 0.5][rng.below(3) as usize],
+            hold: pick(rng, &[0, MS / 2, 5 * MS]),
+            think: pick(rng, &[0, MS, 20 * MS]),
+            latency: pick(rng, &[MS / 10, MS, 10 * MS]),
+            faults_until: pick(rng, &[0, 200 * MS, 1000 * MS, 3000 * MS]),
+            fault_every: pick(rng, &[5 * MS, 30 * MS, 200 * MS]),
+            spikes: [0.0, 0.02][rng.below(2) as usize],
+            losses: [0.0, 0.0, 0.01][rng.below(3) as usize],
+            duplicates: [0.0, 0.05][rng.below(2) as usize],
+            cache_idle: pick(rng, &[MS, 20 * MS, 500 * MS, 10_000 * MS]),
+            cache_max: [0, 1, 3, 1000][rng.below(4) as usize],
+            local_streak: [1, 1, 2, 5][rng.below(4) as usize],
+            incarnations: (0..nodes).map(|_| 1 + rng.below(3) as u32).collect(),
+            hash_seed: rng.next_u64(),
+        }
+    }
+
+    /// The same with one lock and without faults, for planted bugs: all that goes wrong is theirs.
+    pub(super) fn quiet(&self, lock: &str) -> Self {
+        let (cancels, locks) = (self.cancels.max(0.1), vec![lock.to_owned()]);
+        Self { locks, faults_until: 0, spikes: 0.0, losses: 0.0, duplicates: 0.0, cancels, hold: MS, ..self.clone() }
+    }
+
+    pub(super) fn node(&self, at: usize) -> NodeConfig {
+        let members = (1..=self.nodes as u32).map(NodeId);
+        let class = |(prefix, protocol): &(&str, &str)| Class {
+            prefix: (*prefix).to_owned(),
+            protocol: (*protocol).to_owned(),
+            options: Vec::new(),
+        };
+        NodeConfig {
+            incarnation: self.incarnations[at],
+            classes: CLASSES.iter().map(class).collect(),
+            local_streak: self.local_streak,
+            cache_idle: self.cache_idle,
+            cache_max: self.cache_max,
+            seed: self.hash_seed,
+            ..NodeConfig::new(NodeId(at as u32 + 1), members)
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use super::*;
+
+#[test]
+fn whole_nodes_keep_their_promises_under_faults() {
+    let mut faults = [0; 6];
+    let mut grants = 0;
+    for seed in 0..300 {
+        let report = run(seed);
+        assert_eq!(report.violation, None, "seed {seed}");
+        grants += report.grants;
+        faults.iter_mut().zip(report.faults).for_each(|(sum, count)| *sum += count);
+    }
+    assert!(grants > 10_000, "{grants}");
+    assert!(faults.iter().all(|count| *count > 20), "every fault happens: {faults:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_one_another() {
+    for seed in [3, 17, 4711] {
+        let first = tell(seed);
+        assert_eq!(first, tell(seed));
+        assert_eq!(first.hash, run(seed).hash, "telling changes nothing");
+        assert_ne!(first.hash, run(seed + 1).hash);
+    }
+}
+
+/// True if this oracle notices a planted bug in one of many runs.
+fn notices(oracle: &str, lock: &str, plant: Plant) -> bool {
+    let found = |seed| run_planted(seed, lock, plant).violation;
+    (0..500).any(|seed| found(seed).is_some_and(|violation| violation.property == oracle))
+}
+
+#[test]
+fn planted_bugs_are_noticed() {
+    for (lock, plant, oracle) in [
+        ("ry/x", Plant::Twice, "exclusion"),
+        ("ry/x", Plant::Twice, "fence"),
+        ("nt/x", Plant::Twice, "progress"),
+        ("lf/x", Plant::Lost, "exclusion"),
+        ("x", Plant::Lost, "progress"),
+        ("x", Plant::ReleaseEarly, "exclusion"),
+        ("x", Plant::AnswerTwice, "answers"),
+        ("x", Plant::AnswerNever, "progress"),
+        ("x", Plant::AnswerGone, "answers"),
+        ("x", Plant::ReleaseNever, "progress"),
+    ] {
+        assert!(notices(oracle, lock, plant), "{plant:?} is not noticed by {oracle}");
+    }
+}
+
+#[test]
+fn the_default_protocol_does_not_mind_messages_that_come_twice() {
+    for seed in 0..50 {
+        assert_eq!(run_planted(seed, "x", Plant::Twice).violation, None, "seed {seed}");
+    }
+}
+
+#[test]
+fn without_a_planted_bug_renumbering_changes_nothing() {
+    let frame = [0, 10, 1, 4, 0x85, 0x01, 7, 3, 1, 1, 1, 9];
+    assert_eq!(renumber(&frame, 0, 0), frame);
+    assert_eq!(renumber(&frame, -10, 7), [0, 9, 1, 4, 123, 0, 3, 1, 1, 1, 9]);
+}

@@ -1,0 +1,48 @@
+use hallpass_core::NodeId;
+use hallpass_core::node::LockStatus;
+
+use super::Violation;
+
+/// Idle locks cost nothing: when nobody has wanted any for a while, nothing of them is left where nothing must be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Leftovers;
+
+/// The protocols that forget a lock once its permissions are given up. A token stays where it is until the view changes.
+const FORGETTING: [&str; 2] = ["carvalho-roucairol", "ricart-agrawala"];
+
+impl Leftovers {
+    /// What is left of one lock on one node at the end of a run, long after the last caller has gone.
+    pub fn on_end(self, node: NodeId, lock: &LockStatus<'_>) -> Option<Violation> {
+        let LockStatus { name, protocol, holders, waiters, .. } = lock;
+        let text = if lock.held.is_some() || *holders > 0 || *waiters > 0 {
+            format!("node {node} still counts {holders} inside and {waiters} waiting for '{name}'")
+        } else if FORGETTING.contains(protocol) {
+            format!("node {node} still remembers '{name}', which nobody uses")
+        } else {
+            return None;
+        };
+        Some(Violation { property: "leftovers", text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hallpass_core::{Fence, Mode};
+
+    use super::*;
+
+    #[test]
+    fn what_is_held_waited_for_or_remembered_is_caught() {
+        let idle =
+            LockStatus { name: "x", protocol: "token", held: None, holders: 0, waiters: 0, fence: Fence::new(1) };
+        let caught = |lock: LockStatus<'_>| Leftovers.on_end(NodeId(2), &lock).map(|violation| violation.to_string());
+        assert_eq!(caught(idle), None);
+        assert_eq!(
+            caught(LockStatus { protocol: "carvalho-roucairol", ..idle }).unwrap(),
+            "leftovers: node 2 still remembers 'x', which nobody uses"
+        );
+        assert!(caught(LockStatus { held: Some(Mode::Shared), ..idle }).is_some());
+        assert!(caught(LockStatus { holders: 1, ..idle }).is_some());
+        assert!(caught(LockStatus { waiters: 1, ..idle }).is_some());
+    }
+}
