@@ -1,26 +1,39 @@
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use hallpass_core::Mode;
 use hallpass_core::node::{Patience, Ticket};
 
 use crate::node::Running;
-use crate::shared::Asked;
+use crate::shared::{Asked, Shared};
 use crate::wait::{Verdict, Waiter};
 use crate::{AcquireError, Lost};
 
 /// A lock by its name, on one node. Cheap to clone; it holds nothing.
 #[derive(Clone)]
-pub struct Lock {
-    pub(crate) running: Arc<Running>,
-    pub(crate) name: Arc<str>,
+pub struct Lock(Arc<Named>);
+
+struct Named {
+    running: Arc<Running>,
+    name: Arc<str>,
+    /// Where the node found the lock the last time: a hint.
+    place: AtomicU32,
 }
 
 impl Lock {
+    pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
+        Self(Arc::new(Named { running, name, place: AtomicU32::new(u32::MAX) }))
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.0.running.shared
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     /// Waits until nobody else is inside, and enters alone. Dropping the future leaves no trace behind.
@@ -92,12 +105,17 @@ impl Lock {
     }
 
     async fn enter(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, AcquireError> {
-        let waiting = match self.running.shared.acquire(&self.name, mode, patience)? {
-            Asked::Granted(ticket, fence) => return Ok(Some(self.guard(ticket, fence.get()))),
-            Asked::Busy => return Ok(None),
-            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false },
-        };
-        waiting.wait().await
+        let place = self.0.place.load(Ordering::Relaxed);
+        match self.shared().acquire(place, &self.0.name, mode, patience)? {
+            Asked::Granted(ticket, fence) => {
+                if ticket.place() != place {
+                    self.0.place.store(ticket.place(), Ordering::Relaxed);
+                }
+                Ok(Some(self.guard(ticket, fence.get())))
+            }
+            Asked::Busy => Ok(None),
+            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false }.wait().await,
+        }
     }
 
     fn guard(&self, ticket: Ticket, fence: u64) -> Guard {
@@ -132,7 +150,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.lock.running.shared.cancel(self.ticket);
+            self.lock.shared().cancel(self.ticket);
         }
     }
 }
@@ -155,12 +173,12 @@ impl Guard {
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        &self.lock.name
+        self.lock.name()
     }
 
     /// Comes true when the lock is held no more though nobody released it: today, when the node has been stopped.
     pub async fn lost(&self) {
-        self.lock.running.shared.when_stopped().await;
+        self.lock.shared().when_stopped().await;
     }
 
     /// Comes true when the lock may be lost soon. With a fixed list of members there is no session to run out: it comes
@@ -171,14 +189,14 @@ impl Guard {
 
     /// True if the lock has been lost.
     pub fn is_lost(&self) -> bool {
-        self.lock.running.shared.is_stopped()
+        self.lock.shared().is_stopped()
     }
 
     /// Leaves, and tells whether the lock was held until now.
     pub async fn release(mut self) -> Result<(), Lost> {
         let lost = self.is_lost();
         self.held = false;
-        let held = self.lock.running.shared.release(self.ticket);
+        let held = self.lock.shared().release(self.ticket);
         if held && !lost { Ok(()) } else { Err(Lost) }
     }
 }
@@ -186,14 +204,14 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.held {
-            self.lock.running.shared.release(self.ticket);
+            self.lock.shared().release(self.ticket);
         }
     }
 }
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("lock", &self.lock.name).field("fence", &self.fence).finish_non_exhaustive()
+        f.debug_struct("Guard").field("lock", &self.lock.name()).field("fence", &self.fence).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hallpass_core::node::{Class, LockStatus, NodeConfig};
@@ -78,7 +77,7 @@ impl Node {
 
     /// A lock by its name: 1 to 255 bytes of UTF-8. Nothing is sent until somebody acquires it.
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
-        Lock { running: Arc::clone(&self.running), name: name.into() }
+        Lock::new(Arc::clone(&self.running), name.into())
     }
 
     /// Acquires several locks or none, in an order that cannot deadlock.
@@ -171,7 +170,7 @@ impl Node {
             members: members.collect(),
             locks: core.node.len(),
             messages: core.node.messages(),
-            grants: shared.grants.load(Ordering::Relaxed),
+            grants: core.grants,
         }
     }
 

@@ -3,12 +3,12 @@
 //! There is no task between a socket and the node. Whoever has something for the node, a caller or a socket's reader,
 //! takes the lock, tells the node, and writes what the node has to say to the sockets itself.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Refusal, Ticket};
 use hallpass_core::wire::Hello;
-use hallpass_core::{Fence, Mode, NodeId};
+use hallpass_core::{Fence, Mode, NodeId, Ticks};
 use tokio::sync::Notify;
 
 use crate::AcquireError;
@@ -34,7 +34,6 @@ pub(crate) struct Shared {
     pub(crate) stopping: Notify,
     /// Told when the group is complete.
     pub(crate) completed: Notify,
-    pub(crate) grants: AtomicU64,
 }
 
 pub(crate) struct Core {
@@ -43,8 +42,13 @@ pub(crate) struct Core {
     connections: Vec<Option<Connection>>,
     /// Tells connections apart from those that were there before.
     generation: u64,
-    /// Everybody who waits, to be told when the node stops.
+    /// The group was complete when last looked at.
     complete: bool,
+    /// Locks granted so far.
+    pub(crate) grants: u64,
+    /// When the clock was last read. Who leaves need not know the time to the nanosecond: it says since when a lock is
+    /// unused, and that is counted in seconds.
+    now: Ticks,
 }
 
 /// What comes of asking.
@@ -59,12 +63,11 @@ impl Shared {
         let complete = node.is_complete();
         let connections = peers.iter().map(|_| None).collect();
         Self {
-            core: Mutex::new(Core { node, connections, generation: 0, complete }),
+            core: Mutex::new(Core { node, connections, generation: 0, complete, grants: 0, now: now() }),
             peers,
             stopped: AtomicBool::new(false),
             stopping: Notify::new(),
             completed: Notify::new(),
-            grants: AtomicU64::new(0),
         }
     }
 
@@ -105,19 +108,27 @@ impl Shared {
 
     // ---- callers ----
 
-    pub(crate) fn acquire(&self, lock: &str, mode: Mode, patience: Patience) -> Result<Asked, AcquireError> {
+    /// `place` is where the lock was found before.
+    pub(crate) fn acquire(
+        &self,
+        place: u32,
+        lock: &str,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<Asked, AcquireError> {
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
         let mut waiter = None;
         let mut core = self.core();
-        let answer = core.node.handle_acquire(lock, mode, patience, now(), || {
+        core.now = now();
+        let now = core.now;
+        let answer = core.node.handle_acquire_near(place, lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         })?;
         match (answer, waiter) {
             (Answer::Granted(ticket, fence), _) => {
-                drop(core);
-                self.grants.fetch_add(1, Ordering::Relaxed);
+                core.grants += 1;
                 Ok(Asked::Granted(ticket, fence))
             }
             (Answer::Waiting(ticket), Some(waiter)) => {
@@ -137,8 +148,11 @@ impl Shared {
 
     pub(crate) fn release(&self, ticket: Ticket) -> bool {
         let mut core = self.core();
-        let held = core.node.handle_release(ticket, now());
-        self.carry_out(core);
+        let (now, sent) = (core.now, core.node.messages());
+        let held = core.node.handle_release(ticket, now);
+        if core.node.messages() != sent || core.node.has_output() {
+            self.carry_out(core);
+        }
         held
     }
 
@@ -232,7 +246,7 @@ impl Shared {
         while let Some(output) = told {
             match output {
                 Output::Granted { caller, ticket, fence } => {
-                    self.grants.fetch_add(1, Ordering::Relaxed);
+                    core.grants += 1;
                     caller.tell(Verdict::Granted(ticket, fence));
                 }
                 Output::Busy { caller } => caller.tell(Verdict::Busy),

@@ -118,6 +118,13 @@ pub struct Ticket {
     id: u64,
 }
 
+impl Ticket {
+    /// Where the lock was found, to find it faster the next time: for [`Node::handle_acquire_near`].
+    pub fn place(self) -> u32 {
+        self.slot
+    }
+}
+
 /// How long a caller will wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
@@ -402,6 +409,19 @@ impl<C> Node<C> {
         now: Ticks,
         caller: impl FnOnce() -> C,
     ) -> Result<Answer, Refusal> {
+        self.handle_acquire_near(EARLY, lock, mode, patience, now, caller)
+    }
+
+    /// The same, where a lock of this name was found at this [`place`](Ticket::place) not long ago.
+    pub fn handle_acquire_near(
+        &mut self,
+        place: u32,
+        lock: &str,
+        mode: Mode,
+        patience: Patience,
+        now: Ticks,
+        caller: impl FnOnce() -> C,
+    ) -> Result<Answer, Refusal> {
         if lock.is_empty() || lock.len() > NAME_MAX {
             return Err(Refusal::Name);
         }
@@ -419,7 +439,8 @@ impl<C> Node<C> {
             (self.next_id, self.callers) = (id + 1, self.callers + 1);
             return Ok(Answer::Waiting(Ticket { slot: EARLY, id }));
         }
-        let slot = self.find_or_create(lock)?;
+        let known = self.entries.get(place as usize).is_some_and(|entry| *entry.name == *lock);
+        let slot = if known { place } else { self.find_or_create(lock)? };
         let answer = self.ask(slot, id, mode, tries, now, caller);
         match &answer {
             Ok(Answer::Granted(..) | Answer::Waiting(_)) => (self.next_id, self.callers) = (id + 1, self.callers + 1),
@@ -580,6 +601,11 @@ impl<C> Node<C> {
     /// The next thing to tell a caller.
     pub fn poll_output(&mut self) -> Option<Output<C>> {
         self.outputs.pop_front()
+    }
+
+    /// True if [`poll_output`](Self::poll_output) has something.
+    pub fn has_output(&self) -> bool {
+        !self.outputs.is_empty()
     }
 
     /// What to send to this peer now.
