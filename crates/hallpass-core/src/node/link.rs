@@ -105,6 +105,11 @@ impl Link {
         self.received
     }
 
+    /// How many frames there have been for the peer.
+    pub(super) fn sent(&self) -> u64 {
+        self.next - 1
+    }
+
     /// Appends a frame. It cannot fail for what nodes say to each other: names and messages are bounded.
     pub(super) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
         let header = Header {

@@ -1053,8 +1053,11 @@ impl<C> Node<C> {
             Body::Message { lock, attempt, bytes } => {
                 // Without room for another lock the message waits for nobody: its sender asks again in the next view.
                 let Ok(slot) = self.find_or_create(lock) else { return };
+                let sent = self.links[at].sent();
                 self.drive(slot, Drive::Deliver { from, bytes }, now);
-                if attempt != 0 && self.entries[slot as usize].refuse(from) {
+                // What was answered is not deferred: what is, is a request that its sender has given up before.
+                let answered = self.links[at].sent() != sent;
+                if attempt != 0 && !answered && self.entries[slot as usize].refuse(from) {
                     let Some(sender) = self.group.as_ref().map(|group| group.sender) else { return };
                     self.links[at].push(sender, &Outgoing::Busy { lock, attempt }, |_| {});
                 }

@@ -629,3 +629,19 @@ fn refusals_say_what_to_do_in_one_line() {
     assert_eq!(texts.len(), all.len());
     assert!(texts.iter().all(|text| !text.contains('\n')));
 }
+
+/// A request that was given up is still noted down as deferred: it is not the attempt, which was granted there.
+#[test]
+fn an_attempt_is_not_refused_for_a_request_that_was_given_up_before_it() {
+    let mut nodes: [_; 3] = connected(|_| {});
+    inside(&mut nodes, READ);
+    let writer = waits(&mut nodes[1], WRITE, 10);
+    carry(&mut nodes, 1, 0);
+    assert!(nodes[1].handle_cancel(writer, 0));
+    let Answer::Waiting(_) = try_to(&mut nodes[1], "x", READ, 11) else { panic!("one round trip") };
+    carry(&mut nodes, 1, 0);
+    carry(&mut nodes, 0, 1);
+    assert_eq!(nodes[1].poll_output(), None, "the other member has not answered yet");
+    exchange(&mut nodes);
+    assert_eq!(granted(&mut nodes[1]).0, 11);
+}
