@@ -24,6 +24,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Fault {
     /// The user asked for something that cannot be: exit code 64.
     Usage(String),
+    /// Something on this machine did not do its part: exit code 69.
+    Unavailable(String),
     /// Output cannot be written, to a file or to stdout: exit code 74.
     Write {
         /// The file's name, or `stdout`.
@@ -35,6 +37,7 @@ pub(crate) enum Fault {
 
 /// As in sysexits.h.
 const USAGE: u8 = 64;
+const UNAVAILABLE: u8 = 69;
 const SOFTWARE: i32 = 70;
 const IO: u8 = 74;
 
@@ -53,6 +56,10 @@ pub(crate) fn code(result: Result<Outcome, Fault>, args: &[OsString]) -> ExitCod
         Err(Fault::Usage(why)) => {
             terminal::complain(&format!("{why} (see '{} --help')", usage::command_of(args)));
             ExitCode::from(USAGE)
+        }
+        Err(Fault::Unavailable(why)) => {
+            terminal::complain(&why);
+            ExitCode::from(UNAVAILABLE)
         }
         Err(Fault::Write { target, error }) => {
             terminal::complain(&format!("cannot write {target}: {error}"));

@@ -1,5 +1,6 @@
 //! The `hallpass` command: arguments in, text or JSON and an exit code out.
 
+mod bench;
 mod cli;
 mod exit;
 mod lab;
@@ -19,6 +20,8 @@ fn main() -> ExitCode {
     let result = match Cli::try_parse_from(&args) {
         Ok(cli) => match cli.command {
             Command::Lab { command } => lab::run(&command),
+            Command::Bench(args) => bench::run(&args),
+            Command::BenchWorker(args) => bench::work(&args),
         },
         Err(error) => usage::answer(&error),
     };
