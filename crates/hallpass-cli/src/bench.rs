@@ -1,8 +1,7 @@
 //! `hallpass bench`: the figures as tables, JSON or a picture.
 
 use clap::Args;
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use hallpass_bench::{Figures, Launcher, Peer, Progress, Report, Spec};
 
 use crate::exit::{Fault, Outcome};
@@ -138,7 +137,7 @@ fn render(report: &Report) -> String {
 
 fn table(report: &Report, rows: &[&Figures]) -> String {
     let mut table = Table::new();
-    table.load_preset(NOTHING);
+    table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     let heads = [
         "",
         "p50 us",
