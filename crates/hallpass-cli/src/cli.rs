@@ -60,6 +60,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: LabCommand,
     },
+    /// Measure hallpass beside what it stands on and beside other lock services
+    #[command(after_help = crate::bench::EXAMPLES)]
+    Bench(crate::bench::BenchArgs),
+    /// A process of the benchmark's own
+    #[command(hide = true)]
+    BenchWorker(crate::bench::WorkerArgs),
 }
 
 #[derive(Debug, Subcommand)]

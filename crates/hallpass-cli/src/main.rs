@@ -1,5 +1,6 @@
 //! The `hallpass` command: arguments in, text or JSON and an exit code out.
 
+mod bench;
 mod cli;
 mod exit;
 mod group;
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
             Command::Leave(args) => group::leave(&args),
             Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
+            Command::Bench(args) => bench::run(&args),
+            Command::BenchWorker(args) => bench::work(&args),
         },
         Err(error) => usage::answer(&error),
     };

@@ -1,0 +1,108 @@
+//! A system under test, running: its workers, and the servers they need.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::BenchError;
+use crate::child::{Launcher, Worker};
+use crate::measure::Workload;
+use crate::servers::Server;
+
+/// Processes that callers are spread over, as they would be over hosts.
+pub(crate) const HOSTS: usize = 3;
+
+pub(crate) struct Group {
+    pub(crate) name: String,
+    /// Callers take turns: caller i lives in worker i mod their number. Dropped before the servers they talk to.
+    pub(crate) workers: Vec<Worker>,
+    /// The groups that use a server share it; its time counts for the one that is measured, as it idles for the others.
+    pub(crate) servers: Rc<[Server]>,
+    pub(crate) workloads: Vec<Workload>,
+}
+
+impl Group {
+    /// Every process whose time and memory count.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.workers.iter().chain(self.servers.iter().map(|server| &server.guard)).map(Worker::id).collect()
+    }
+}
+
+/// Raw round trips: (name, how many peers, encrypted).
+const FLOOR: [(&str, usize, bool); 4] =
+    [("tcp", 1, false), ("tcp, 2 peers", 2, false), ("tls", 1, true), ("tls, 2 peers", 2, true)];
+
+/// The floor: round trips without a lock, and a lock without round trips.
+pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, BenchError> {
+    let key = |at: usize| keys.join(format!("n{at}")).display().to_string();
+    let mut echoes = Vec::new();
+    for at in 0..2 {
+        let mut echo = launcher.start(&["echo", &key(at)])?;
+        let addresses = echo.ready()?.addresses;
+        echoes.push((echo, addresses));
+    }
+    let mut groups = Vec::new();
+    for (name, peers, sealed) in FLOOR {
+        let directory = if sealed { key(2) } else { "-".to_owned() };
+        let mut args = vec!["ping", directory.as_str()];
+        let address = |addresses: &Vec<String>| addresses[usize::from(sealed)].clone();
+        let addresses: Vec<String> = echoes.iter().take(peers).map(|(_, addresses)| address(addresses)).collect();
+        args.extend(addresses.iter().map(String::as_str));
+        let mut ping = launcher.start(&args)?;
+        ping.ready()?;
+        let workloads = vec![Workload::RoundTrip];
+        groups.push(Group { name: name.to_owned(), workers: vec![ping], servers: Rc::default(), workloads });
+    }
+    let echoes: Rc<[Server]> = echoes.into_iter().map(|(echo, _)| Server::of(echo)).collect();
+    groups.iter_mut().for_each(|group| group.servers = Rc::clone(&echoes));
+    let mut locker = launcher.start(&["locker"])?;
+    locker.ready()?;
+    let workloads = [&[Workload::Hot][..], &CONTENDED].concat();
+    groups.push(Group { name: "in-process".to_owned(), workers: vec![locker], servers: Rc::default(), workloads });
+    Ok(groups)
+}
+
+/// What every lock service goes through.
+const CONTENDED: [Workload; 4] =
+    [Workload::Contended(3), Workload::Contended(8), Workload::Contended(32), Workload::Rotating(32)];
+
+/// hallpass embedded in three processes.
+pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group, BenchError> {
+    let addresses = free_addresses(HOSTS)?;
+    let peers = addresses.join(",");
+    let mut workers = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        let name = format!("n{at}");
+        let own = keys.map(|keys| keys.join(&name).display().to_string());
+        let mut args = vec!["hallpass", &name, address, &peers];
+        args.extend(own.as_deref());
+        workers.push(launcher.start(&args)?);
+    }
+    for worker in &mut workers {
+        worker.ready()?;
+    }
+    let (name, workloads) = match keys {
+        None => ("hallpass", [&[Workload::Cold, Workload::Hot, Workload::HotShared][..], &CONTENDED].concat()),
+        Some(_) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
+    };
+    Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
+}
+
+/// Clients of a lock service in three processes.
+pub(crate) fn clients(name: &str, launcher: &Launcher, args: &[&str]) -> Result<Group, BenchError> {
+    let mut workers = Vec::new();
+    for _ in 0..HOSTS {
+        workers.push(launcher.start(args)?);
+    }
+    for worker in &mut workers {
+        worker.ready()?;
+    }
+    let workloads = [&[Workload::Alone][..], &CONTENDED].concat();
+    Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
+}
+
+/// Free ports on loopback. Somebody else could take one before it is used; nobody does.
+pub(crate) fn free_addresses(count: usize) -> Result<Vec<String>, BenchError> {
+    let listeners: Result<Vec<_>, _> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();
+    let listeners = listeners.map_err(BenchError::new)?;
+    listeners.iter().map(|listener| listener.local_addr().map(|at| at.to_string()).map_err(BenchError::new)).collect()
+}

@@ -1,0 +1,43 @@
+//! Side by side, in one run on one machine: hallpass, the floor it stands on, and other lock services.
+//!
+//! Every caller of every system lives in one of a few worker processes, which all run the same loop on the same
+//! runtime; the raw round trip is measured by that loop too, as if it were a lock. Rounds are interleaved, so that a
+//! machine that is slow for a while is slow for all, and the figures are medians over the rounds.
+//!
+//! ```no_run
+//! use hallpass_bench::{Launcher, Spec, run};
+//!
+//! // Workers are this program again: `program bench-worker ..` calls `hallpass_bench::work`.
+//! let launcher = Launcher::this_program(&["bench-worker"])?;
+//! let report = run(&Spec::quick(), &launcher, &mut |_| {})?;
+//! println!("{}", report.to_json());
+//! # Ok::<(), hallpass_bench::BenchError>(())
+//! ```
+
+mod chart;
+mod child;
+mod group;
+mod histogram;
+mod keys;
+mod measure;
+mod report;
+mod run;
+mod servers;
+mod stays;
+mod systems;
+mod task;
+mod usage;
+mod work;
+mod worker;
+
+pub use child::Launcher;
+pub use histogram::Histogram;
+pub use report::{Figures, Goal, Ratio, Report, Skipped};
+pub use run::{Peer, Progress, Spec, run};
+pub use work::work;
+pub use worker::{Caller, System, serve};
+
+/// Why a benchmark could not be run. Everything it had started has been ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BenchError(pub String);

@@ -1,0 +1,285 @@
+//! What a run found: figures, ratios and goals.
+
+use serde::Serialize;
+
+use crate::measure::Run;
+use crate::run::Spec;
+
+/// One system under one workload, all rounds.
+pub(crate) struct Cell {
+    pub(crate) system: String,
+    pub(crate) workload: String,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// The figures of one system under one workload: medians over the rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// The system.
+    pub system: String,
+    /// What its callers did.
+    pub workload: String,
+    /// Acquiring and releasing together.
+    pub p50_us: f64,
+    /// The same, for the slowest hundredth.
+    pub p99_us: f64,
+    /// Its median in raw round trips to two peers.
+    pub round_trips: f64,
+    /// Grants to all callers together.
+    pub grants_per_second: f64,
+    /// Of those, to another caller than the last; none where there is one caller only.
+    pub changed_hands_per_second: Option<f64>,
+    /// From one caller's leaving to another one's entering.
+    pub handover_p50_us: Option<f64>,
+    /// User and system time of all processes, servers too.
+    pub cpu_seconds_per_1000_grants: f64,
+    /// Resident, of all processes, servers too.
+    pub memory_bytes: u64,
+    /// Protocol messages between members; none for systems that do not say.
+    pub messages_per_grant: Option<f64>,
+    /// Entries while somebody else was inside, all rounds together.
+    pub violations: u64,
+}
+
+/// What was wanted of hallpass, and what it is: ratios within a round, the median of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Goal {
+    /// In words.
+    pub goal: String,
+    /// The ratio.
+    pub measured: f64,
+    /// At most, or at least, this.
+    pub wanted: f64,
+    /// The ratio must be at most, not at least, what is wanted.
+    pub at_most: bool,
+    /// It is.
+    pub met: bool,
+}
+
+/// hallpass beside another system under the same workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ratio {
+    /// The other system.
+    pub peer: String,
+    /// What callers did.
+    pub workload: String,
+    /// How many times its rate hallpass has; of grants that change hands, where those are counted.
+    pub rate: f64,
+    /// How many of hallpass's medians fit into its own.
+    pub p50: f64,
+}
+
+/// A system that could not be compared with.
+#[derive(Clone, Debug, Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub peer: String,
+    /// What is missing.
+    pub why: String,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// How often everything was measured.
+    pub rounds: u32,
+    /// How long each measurement took.
+    pub seconds: f64,
+    /// Cores of this machine.
+    pub cores: usize,
+    /// How many processes wanted one before the run began: above 0, others are in the figures too.
+    pub load_before: f64,
+    /// All figures, the floor's first.
+    pub figures: Vec<Figures>,
+    /// hallpass beside each peer.
+    pub ratios: Vec<Ratio>,
+    /// What was wanted.
+    pub goals: Vec<Goal>,
+    /// Who was left out.
+    pub skipped: Vec<Skipped>,
+    /// Entries into an exclusive lock of hallpass's while somebody else was inside: 0, or it is broken.
+    pub violations: u64,
+}
+
+const OURS: &str = "hallpass";
+const FLOOR: [&str; 5] = ["tcp", "tcp, 2 peers", "tls", "tls, 2 peers", "in-process"];
+
+impl Report {
+    pub(crate) fn new(spec: &Spec, load_before: f64, cells: &[Cell], skipped: Vec<Skipped>) -> Self {
+        let fan_out = find(cells, "tcp, 2 peers", "round-trip");
+        let figures: Vec<Figures> = cells.iter().map(|cell| Figures::of(cell, fan_out)).collect();
+        let ours = figures.iter().filter(|figures| figures.system.starts_with(OURS));
+        Self {
+            rounds: spec.rounds,
+            seconds: spec.seconds,
+            cores: std::thread::available_parallelism().map_or(1, Into::into),
+            load_before,
+            violations: ours.map(|figures| figures.violations).sum(),
+            ratios: ratios(cells),
+            goals: goals(cells),
+            figures,
+            skipped,
+        }
+    }
+
+    /// One JSON document.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report is plain data")
+    }
+
+    /// A bar chart, as SVG.
+    pub fn to_svg(&self) -> String {
+        crate::chart::draw(self)
+    }
+
+    /// True for what is no lock service, but what they stand on.
+    pub fn is_floor(system: &str) -> bool {
+        FLOOR.contains(&system)
+    }
+}
+
+impl Figures {
+    fn of(cell: &Cell, fan_out: Option<&Cell>) -> Self {
+        let over = |figure: &dyn Fn(&Run) -> f64| median(cell.runs.iter().map(figure));
+        let counts_changes = cell.runs.iter().all(|run| run.changes.is_some()) && cell.workload != "round-trip";
+        let sends = cell.system.starts_with(OURS);
+        Self {
+            system: cell.system.clone(),
+            workload: cell.workload.clone(),
+            p50_us: over(&p50),
+            p99_us: over(&|run| run.cycles.quantile(0.99).unwrap_or(0.0) / 1e3),
+            round_trips: fan_out.map_or(0.0, |fan_out| ratio(cell, &p50, fan_out, &p50)),
+            grants_per_second: over(&rate),
+            changed_hands_per_second: counts_changes.then(|| over(&changes)),
+            handover_p50_us: counts_changes.then(|| over(&|run| run.handovers.quantile(0.5).unwrap_or(0.0) / 1e3)),
+            cpu_seconds_per_1000_grants: over(&|run| run.cpu_seconds * 1000.0 / run.grants.max(1) as f64),
+            memory_bytes: over(&|run| run.memory_bytes as f64) as u64,
+            messages_per_grant: sends.then(|| over(&|run| run.messages as f64 / run.grants.max(1) as f64)),
+            violations: cell.runs.iter().map(|run| run.violations).sum(),
+        }
+    }
+}
+
+fn p50(run: &Run) -> f64 {
+    run.cycles.quantile(0.5).unwrap_or(0.0) / 1e3
+}
+
+fn rate(run: &Run) -> f64 {
+    run.grants as f64 / run.seconds.max(1e-9)
+}
+
+/// Grants that change hands, a second; all grants where one caller is alone.
+fn changes(run: &Run) -> f64 {
+    run.changes.unwrap_or(run.grants) as f64 / run.seconds.max(1e-9)
+}
+
+fn find<'a>(cells: &'a [Cell], system: &str, workload: &str) -> Option<&'a Cell> {
+    cells.iter().find(|cell| cell.system == system && cell.workload == workload)
+}
+
+/// The median of the rounds' own ratios: a round that was slow for both is no worse than the others.
+fn ratio(one: &Cell, of_one: &dyn Fn(&Run) -> f64, other: &Cell, of_other: &dyn Fn(&Run) -> f64) -> f64 {
+    let pairs = one.runs.iter().zip(&other.runs);
+    median(pairs.map(|(one, other)| of_one(one) / of_other(other).max(1e-9)))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => values[length / 2],
+        length => f64::midpoint(values[length / 2 - 1], values[length / 2]),
+    }
+}
+
+fn ratios(cells: &[Cell]) -> Vec<Ratio> {
+    let peers = cells.iter().filter(|cell| !Report::is_floor(&cell.system) && !cell.system.starts_with(OURS));
+    let beside = peers.filter_map(|peer| Some((find(cells, OURS, &peer.workload)?, peer)));
+    beside
+        .map(|(ours, peer)| Ratio {
+            peer: peer.system.clone(),
+            workload: peer.workload.clone(),
+            rate: ratio(ours, &changes, peer, &changes),
+            p50: ratio(peer, &p50, ours, &p50),
+        })
+        .collect()
+}
+
+fn goals(cells: &[Cell]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let mut add = |goal: &str, measured: Option<f64>, wanted: f64, at_most: bool| {
+        let Some(measured) = measured else { return };
+        let met = if at_most { measured <= wanted } else { measured >= wanted };
+        goals.push(Goal { goal: goal.to_owned(), measured, wanted, at_most, met });
+    };
+    let p50s = |one: (&str, &str), other: (&str, &str)| {
+        Some(ratio(find(cells, one.0, one.1)?, &p50, find(cells, other.0, other.1)?, &p50))
+    };
+    let fan_out = ("tcp, 2 peers", "round-trip");
+    add("a free lock, in raw round trips to 2 peers", p50s((OURS, "uncontended"), fan_out), 1.5, true);
+    let sealed = ("hallpass, tls", "uncontended");
+    add("the same encrypted, in raw round trips in the clear", p50s(sealed, fan_out), 1.8, true);
+    add("the same encrypted, in encrypted round trips", p50s(sealed, ("tls, 2 peers", "round-trip")), 1.8, true);
+    add("a lock that is here, in in-process locks", p50s((OURS, "hot"), ("in-process", "hot")), 2.0, true);
+    let trips = find(cells, OURS, "contended-3").zip(find(cells, "tcp", "round-trip")).map(|(ours, trip)| {
+        // Half a round trip is one way.
+        ratio(ours, &|run| 1e6 / changes(run).max(1e-9), trip, &|run| p50(run) / 2.0)
+    });
+    add("a handover among 3, in raw one-way trips", trips, 1.5, true);
+    let peers = |workload: &str, name: &str| {
+        let ours = find(cells, OURS, workload)?;
+        let theirs = cells.iter().filter(|cell| {
+            cell.workload == workload
+                && cell.system.starts_with(name)
+                && !Report::is_floor(&cell.system)
+                && !cell.system.starts_with(OURS)
+        });
+        theirs.map(|peer| ratio(ours, &changes, peer, &changes)).min_by(f64::total_cmp)
+    };
+    add("8 callers on one lock: handovers of the best peer", peers("contended-8", ""), 2.0, false);
+    add("32 callers on 32 locks in turn: grants of Redis", peers("rotating-32", "redis"), 1.0, false);
+    goals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Histogram;
+
+    fn cell(system: &str, workload: &str, micros: &[u64]) -> Cell {
+        let run = |micros: &u64| {
+            let mut cycles = Histogram::default();
+            cycles.add(micros * 1000);
+            Run { cycles, grants: 1_000_000 / micros, seconds: 1.0, ..Run::default() }
+        };
+        Cell { system: system.to_owned(), workload: workload.to_owned(), runs: micros.iter().map(run).collect() }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let floor = cell("tcp, 2 peers", "round-trip", &[100, 200, 50]);
+        let ours = cell(OURS, "uncontended", &[120, 240, 75]);
+        assert!((ratio(&ours, &p50, &floor, &p50) - 1.2).abs() < 0.02);
+    }
+
+    #[test]
+    fn a_goal_stands_against_the_best_peer() {
+        let cells = [
+            cell(OURS, "contended-8", &[10]),
+            cell("redis, poll", "contended-8", &[100]),
+            cell("postgres, unix", "contended-8", &[50]),
+            cell("in-process", "contended-8", &[1]),
+        ];
+        let goals = goals(&cells);
+        assert_eq!(goals.len(), 1);
+        assert!(goals[0].met && (goals[0].measured - 5.0).abs() < 0.1, "{goals:?}");
+    }
+
+    #[test]
+    fn medians_need_no_odd_number() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
+        assert_eq!(median(std::iter::empty()), 0.0);
+    }
+}

@@ -1,0 +1,202 @@
+//! Servers of other lock services: found, started on free ports with their data in the benchmark's folder, and ended.
+
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::BenchError;
+use crate::child::{Launcher, Worker};
+use crate::group::free_addresses;
+
+/// A server under a guard that ends it when the benchmark is gone.
+pub(crate) struct Server {
+    pub(crate) guard: Worker,
+}
+
+/// No server takes longer to start.
+const START: Duration = Duration::from_secs(20);
+
+impl Server {
+    pub(crate) fn of(guard: Worker) -> Self {
+        Self { guard }
+    }
+
+    /// Starts a program as this user, its output in a log beside its data.
+    fn start(launcher: &Launcher, user: Option<User>, log: &Path, command: &[&str]) -> Result<Self, BenchError> {
+        let user = user.map_or_else(|| "-".to_owned(), |user| format!("{}:{}", user.id, user.group));
+        let log = log.display().to_string();
+        let mut guard = launcher.start(&[&["guard", &user, &log], command].concat())?;
+        guard.ready()?;
+        Ok(Self { guard })
+    }
+}
+
+/// Where a peer's server answers.
+pub(crate) struct Started {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) addresses: Vec<String>,
+}
+
+/// Why a peer cannot be compared with: what to install.
+#[derive(Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+    let Some(program) = find("redis-server", &[]) else {
+        return Ok(Err(missing("redis-server", "redis-server")));
+    };
+    let address = free_addresses(1)?.remove(0);
+    let port = port_of(&address);
+    let data = folder(scratch, "redis")?;
+    let log = data.join("log");
+    let command = [
+        program.as_str(),
+        "--port",
+        port,
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        &data.display().to_string(),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ];
+    let server = Server::start(launcher, None, &log, &command)?;
+    until_up("Redis", &log, || TcpStream::connect(&address).is_ok())?;
+    Ok(Ok(Started { servers: vec![server], addresses: vec![address] }))
+}
+
+/// Gives two addresses: its Unix socket and its port.
+pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+    let places = versions("/usr/lib/postgresql");
+    let (Some(initdb), Some(program)) = (find("initdb", &places), find("postgres", &places)) else {
+        return Ok(Err(missing("postgres", "postgresql")));
+    };
+    let user = if rustix::process::geteuid().is_root() {
+        match User::named("postgres") {
+            Some(user) => Some(user),
+            None => return Ok(Err(Missing("PostgreSQL does not run as root: add a user 'postgres'".to_owned()))),
+        }
+    } else {
+        None
+    };
+    let data = folder(scratch, "postgres")?;
+    if let Some(user) = user {
+        chown(&data, Some(user.id), Some(user.group)).map_err(BenchError::new)?;
+    }
+    let directory = data.join("data").display().to_string();
+    let mut init = Command::new(&initdb);
+    init.args(["-D", &directory, "-A", "trust", "-U", "postgres", "--no-sync"]).current_dir(&data);
+    if let Some(user) = user {
+        use std::os::unix::process::CommandExt;
+        init.uid(user.id).gid(user.group);
+    }
+    let made = init.output().map_err(BenchError::new)?;
+    if !made.status.success() {
+        return Err(BenchError::new(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr).trim())));
+    }
+    let address = free_addresses(1)?.remove(0);
+    let port = port_of(&address);
+    let sockets = format!("unix_socket_directories={}", data.display());
+    let log = data.join("log");
+    let command = [&program, "-D", &directory, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", &sockets];
+    let server = Server::start(launcher, user, &log, &command)?;
+    let socket = data.join(format!(".s.PGSQL.{port}"));
+    // It answers on both before it takes queries; a caller's first connection would find out.
+    until_up("PostgreSQL", &log, || {
+        UnixStream::connect(&socket).is_ok()
+            && std::fs::read_to_string(&log).is_ok_and(|log| log.contains("ready to accept connections"))
+    })?;
+    Ok(Ok(Started { servers: vec![server], addresses: vec![socket.display().to_string(), address] }))
+}
+
+/// Three members of one cluster.
+pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+    let Some(program) = find("etcd", &[]) else { return Ok(Err(missing("etcd", "etcd-server"))) };
+    let ports = free_addresses(6)?;
+    let (clients, peers) = ports.split_at(3);
+    let cluster: Vec<String> = peers.iter().enumerate().map(|(at, peer)| format!("n{at}=http://{peer}")).collect();
+    let cluster = cluster.join(",");
+    let mut servers = Vec::new();
+    for (at, (client, peer)) in clients.iter().zip(peers).enumerate() {
+        let data = folder(scratch, &format!("etcd-{at}"))?;
+        let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+        let (name, directory) = (format!("n{at}"), data.join("data").display().to_string());
+        let command = [
+            [program.as_str(), "--name", &name, "--data-dir", &directory],
+            ["--initial-cluster-state", "new", "--initial-cluster", &cluster, "--logger=zap"],
+            ["--listen-client-urls", &client, "--advertise-client-urls", &client, "--log-level=error"],
+            ["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer, "--enable-v2=false"],
+        ]
+        .concat();
+        servers.push(Server::start(launcher, None, &data.join("log"), &command)?);
+    }
+    let log = scratch.join("etcd-0/log");
+    // A member listens for clients only once there is a leader.
+    until_up("etcd", &log, || clients.iter().all(|client| TcpStream::connect(client).is_ok()))?;
+    Ok(Ok(Started { servers, addresses: clients.to_vec() }))
+}
+
+/// A program by its name: in the path, or where Debian puts what users do not call.
+pub(crate) fn find(name: &str, places: &[PathBuf]) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(PathBuf::from);
+    let all = places.iter().cloned().chain(std::env::split_paths(&path)).chain(usual);
+    let found = all.map(|place| place.join(name)).find(|file| file.is_file());
+    found.map(|file| file.display().to_string())
+}
+
+pub(crate) fn missing(program: &str, package: &str) -> Missing {
+    Missing(format!("'{program}' is not installed (Debian package {package})"))
+}
+
+/// `/usr/lib/postgresql/15/bin` and the like, the newest first.
+fn versions(base: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(base).into_iter().flatten();
+    let mut places: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).collect();
+    places.sort();
+    places.reverse();
+    places
+}
+
+fn folder(scratch: &Path, name: &str) -> Result<PathBuf, BenchError> {
+    let path = scratch.join(name);
+    std::fs::create_dir(&path).map_err(BenchError::new)?;
+    Ok(path)
+}
+
+fn port_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(_, port)| port)
+}
+
+fn until_up(what: &str, log: &Path, is_up: impl Fn() -> bool) -> Result<(), BenchError> {
+    let until = Instant::now() + START;
+    while Instant::now() < until {
+        if is_up() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let last = log.lines().last().unwrap_or("it said nothing");
+    Err(BenchError::new(format!("{what} does not start: {last}")))
+}
+
+#[derive(Clone, Copy)]
+struct User {
+    id: u32,
+    group: u32,
+}
+
+impl User {
+    fn named(name: &str) -> Option<Self> {
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        Some(Self { id: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    }
+}
