@@ -15,6 +15,7 @@ impl Index {
     }
 
     /// With a seed that nobody outside knows, names that collide cannot be chosen.
+    #[inline]
     pub(super) fn hash(&self, name: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.seed);
@@ -22,6 +23,7 @@ impl Index {
         hasher.finish()
     }
 
+    #[inline]
     pub(super) fn first(&self, hash: u64) -> Option<u32> {
         self.slots.get(&hash).copied()
     }

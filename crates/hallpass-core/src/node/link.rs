@@ -97,6 +97,7 @@ impl Link {
     }
 
     /// Bytes that the peer has not acknowledged.
+    #[inline]
     pub(super) fn backlog(&self) -> usize {
         self.out.len() - self.start
     }
@@ -128,11 +129,13 @@ impl Link {
     }
 
     /// What to give to the connection now.
+    #[inline]
     pub(super) fn transmit(&self) -> &[u8] {
         if self.connected { &self.out[self.written..] } else { &[] }
     }
 
     /// The connection has taken this many bytes.
+    #[inline]
     pub(super) fn transmitted(&mut self, bytes: usize) {
         self.written = (self.written + bytes).min(self.out.len());
     }

@@ -56,6 +56,7 @@ macro_rules! on_protocol {
 
 impl Machine {
     /// Does what there is to do; gives the fence if the local caller is inside now.
+    #[inline]
     pub(super) fn drive(
         &mut self,
         drive: Drive<'_>,
@@ -75,39 +76,48 @@ impl Machine {
         }
     }
 
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         on_protocol!(self, protocol => protocol.is_idle())
     }
 
+    #[inline]
     pub(super) fn floor(&self) -> Option<Floor> {
         on_protocol!(self, protocol => protocol.floor())
     }
 
+    #[inline]
     pub(super) fn raise_floor(&mut self, floor: Floor) {
         on_protocol!(self, protocol => protocol.raise_floor(floor));
     }
 
+    #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         on_protocol!(self, protocol => protocol.has_waiters())
     }
 
+    #[inline]
     pub(super) fn reenter(&mut self) -> Option<Fence> {
         on_protocol!(self, protocol => protocol.reenter())
     }
 
+    #[inline]
     pub(super) fn refuse(&mut self, from: NodeId) -> bool {
         on_protocol!(self, protocol => protocol.refuse(from))
     }
 
+    #[inline]
     pub(super) fn refuses(&self) -> bool {
         on_protocol!(self, protocol => protocol.refuses())
     }
 
+    #[inline]
     pub(super) fn give_back(&mut self) {
         on_protocol!(self, protocol => protocol.give_back());
     }
 
     /// When the next of its timers fires.
+    #[inline]
     pub(super) fn timeout(&self) -> Option<Ticks> {
         match self {
             Self::Permissions(_) => None,
