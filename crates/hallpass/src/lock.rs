@@ -105,6 +105,9 @@ impl Lock {
     }
 
     async fn enter(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, AcquireError> {
+        // A caller who always finds the lock here never waits: the tasks that read the sockets must have their turn, or
+        // the other members' requests are not heard.
+        tokio::task::coop::consume_budget().await;
         let place = self.0.place.load(Ordering::Relaxed);
         match self.shared().acquire(place, &self.0.name, mode, patience)? {
             Asked::Granted(ticket, fence) => {
