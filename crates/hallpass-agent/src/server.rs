@@ -75,8 +75,8 @@ const RUNNING: &str = "running";
 impl Agent {
     /// Listens at the socket, in a directory that only this user may enter.
     ///
-    /// A data directory tells whether the last agent ended in order. If not, its clients may outlive it by up to half a
-    /// session: this one waits a whole session before it grants anything.
+    /// A socket that was left over, or a mark in the data directory, tells that the last agent did not end in order. Then its
+    /// clients may outlive it by up to half a session: this one waits a whole session before it grants anything.
     pub fn new(
         node: Node,
         socket: &Path,
@@ -88,18 +88,19 @@ impl Agent {
         if let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         }
-        remove_stale(socket)?;
+        let mut left_over = remove_stale(socket)?;
         let listener = UnixListener::bind(socket).map_err(fail)?;
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
         let mut opens = Instant::now();
         if let Some(data) = data {
             let mark = data.join(RUNNING);
-            if mark.exists() {
-                tracing::warn!(wait = ?ttl, "the last agent did not end in order; waiting for its clients' sessions to run out");
-                opens += ttl;
-            }
+            left_over |= mark.exists();
             let marked = std::fs::write(&mark, b"").and_then(|()| std::fs::File::open(data)?.sync_all());
             marked.map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
+        }
+        if left_over {
+            tracing::warn!(wait = ?ttl, "the last agent did not end in order; waiting for its clients' sessions to run out");
+            opens += ttl;
         }
         let state = State {
             node: node.clone(),
@@ -194,9 +195,9 @@ impl State {
     }
 }
 
-/// A socket that nobody listens at is left over from an agent that was killed.
-fn remove_stale(socket: &Path) -> Result<(), ServeError> {
-    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(()) };
+/// A socket that nobody listens at is left over from an agent that was killed; tells whether there was one.
+fn remove_stale(socket: &Path) -> Result<bool, ServeError> {
+    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(false) };
     if !found.file_type().is_socket() {
         let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
         return Err(ServeError::Socket { path: socket.to_owned(), source });
@@ -204,7 +205,8 @@ fn remove_stale(socket: &Path) -> Result<(), ServeError> {
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(ServeError::Taken(socket.to_owned()));
     }
-    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })
+    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })?;
+    Ok(true)
 }
 
 /// Lines from a client. What was read of one that is not finished stays here, whoever stops waiting for it.

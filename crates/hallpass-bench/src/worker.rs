@@ -233,7 +233,11 @@ async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Trip<
     loop {
         let begin = now();
         for _ in 0..BATCH {
-            if shared { caller.acquire_shared(0).await? } else { caller.acquire(0).await? }
+            if shared {
+                caller.acquire_shared(0).await?
+            } else {
+                caller.acquire(0).await?
+            }
             caller.release().await?;
         }
         let end = now();

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hallpass_core::wire::{DecodeError, Hello};
+use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::shared::{Peer, ReceiveError, Shared};
@@ -127,6 +128,16 @@ fn try_write(socket: &OwnedWriteHalf, mut bytes: &[u8], signals: &Signals) -> us
     all - bytes.len()
 }
 
+/// A peer whose machine is gone says nothing, not even goodbye: the system asks it now and then.
+fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    // In milliseconds; as long as the questions above take.
+    Ok(sockopt::set_tcp_user_timeout(stream, 11_000)?)
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
@@ -173,7 +184,13 @@ pub(crate) async fn dial(shared: &Arc<Shared>, at: usize, tls: Option<&Tls>) -> 
 }
 
 /// Answers a caller, and stays as long as the connection stands.
-pub(crate) async fn answer(shared: &Arc<Shared>, stream: TcpStream, tls: Option<&Tls>) -> Result<(), GreetError> {
+/// `place` is a stranger's; it is free for the next one when this one has said who it is.
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    tls: Option<&Tls>,
+    place: OwnedSemaphorePermit,
+) -> Result<(), GreetError> {
     let listen = async {
         let tls = tls.map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
@@ -193,12 +210,14 @@ pub(crate) async fn answer(shared: &Arc<Shared>, stream: TcpStream, tls: Option<
         Ok((fresh, hello, at))
     };
     let (fresh, hello, at) = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
+    drop(place);
     fresh.run(shared, at, &hello).await
 }
 
 impl Fresh {
     async fn begin(stream: TcpStream, tls: Option<Box<rustls::Connection>>) -> Result<Self, GreetError> {
         stream.set_nodelay(true)?;
+        notice_silence(&stream)?;
         let mut fresh = Self { stream, tls, received: Vec::new() };
         while fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             fresh.send_sealed().await?;

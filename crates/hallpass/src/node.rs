@@ -444,14 +444,13 @@ async fn receive_caller(
     tls: Option<Tls>,
     place: tokio::sync::OwnedSemaphorePermit,
 ) {
-    let answered = answer(&shared, stream, tls.as_ref());
+    let answered = answer(&shared, stream, tls.as_ref(), place);
     tokio::select! {
         result = answered => if let Err(error) = result {
             tracing::warn!(%from, %error, "refused a connection");
         },
         () = shared.when_stopped() => {}
     }
-    drop(place);
 }
 
 /// The pause between two calls to a peer that does not answer grows up to this.
