@@ -87,6 +87,28 @@ pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group
     Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
 }
 
+/// Three agents, and their clients in three more processes.
+pub(crate) fn agents(launcher: &Launcher, scratch: &Path) -> Result<Group, BenchError> {
+    let addresses = free_addresses(HOSTS)?;
+    let peers = addresses.join(",");
+    let socket = |at: usize| scratch.join(format!("agents/{at}.sock")).display().to_string();
+    let mut agents = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        agents.push(launcher.start(&["agent", &format!("n{at}"), address, &peers, &socket(at)])?);
+    }
+    let mut workers = Vec::new();
+    for (at, agent) in agents.iter_mut().enumerate() {
+        agent.ready()?;
+        workers.push(launcher.start(&["clients", &socket(at)])?);
+    }
+    for worker in &mut workers {
+        worker.ready()?;
+    }
+    let servers = agents.into_iter().map(Server::of).collect();
+    let workloads = [&[Workload::Cold][..], &CONTENDED].concat();
+    Ok(Group { name: "hallpass, agent".to_owned(), workers, servers, workloads })
+}
+
 /// Clients of a lock service in three processes.
 pub(crate) fn clients(name: &str, launcher: &Launcher, args: &[&str]) -> Result<Group, BenchError> {
     let mut workers = Vec::new();

@@ -151,7 +151,7 @@ impl Figures {
             round_trips: fan_out.map_or(0.0, |fan_out| ratio(cell, &p50, fan_out, &p50)),
             grants_per_second: over(&rate),
             changed_hands_per_second: counts_changes.then(|| over(&changes)),
-            handover_p50_us: counts_changes.then(|| over(&|run| run.handovers.quantile(0.5).unwrap_or(0.0) / 1e3)),
+            handover_p50_us: counts_changes.then(|| over(&handover)),
             cpu_seconds_per_1000_grants: over(&|run| run.cpu_seconds * 1000.0 / run.grants.max(1) as f64),
             memory_bytes: over(&|run| run.memory_bytes as f64) as u64,
             messages_per_grant: sends.then(|| over(&|run| run.messages as f64 / run.grants.max(1) as f64)),
@@ -171,6 +171,10 @@ fn rate(run: &Run) -> f64 {
 /// Grants that change hands, a second; all grants where one caller is alone.
 fn changes(run: &Run) -> f64 {
     run.changes.unwrap_or(run.grants) as f64 / run.seconds.max(1e-9)
+}
+
+fn handover(run: &Run) -> f64 {
+    run.handovers.quantile(0.5).unwrap_or(0.0) / 1e3
 }
 
 fn find<'a>(cells: &'a [Cell], system: &str, workload: &str) -> Option<&'a Cell> {
@@ -222,11 +226,13 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
     add("the same encrypted, in raw round trips in the clear", p50s(sealed, fan_out), 1.8, true);
     add("the same encrypted, in encrypted round trips", p50s(sealed, ("tls, 2 peers", "round-trip")), 1.8, true);
     add("a lock that is here, in in-process locks", p50s((OURS, "hot"), ("in-process", "hot")), 2.0, true);
-    let trips = find(cells, OURS, "contended-3").zip(find(cells, "tcp", "round-trip")).map(|(ours, trip)| {
-        // Half a round trip is one way.
-        ratio(ours, &|run| 1e6 / changes(run).max(1e-9), trip, &|run| p50(run) / 2.0)
-    });
-    add("a handover among 3, in raw one-way trips", trips, 1.5, true);
+    // Half a round trip is one way.
+    let one_way = |run: &Run| p50(run) / 2.0;
+    let three = find(cells, OURS, "contended-3").zip(find(cells, "tcp", "round-trip"));
+    let grants = three.map(|(ours, trip)| ratio(ours, &|run| 1e6 / rate(run).max(1e-9), trip, &one_way));
+    add("3 callers on one lock: a grant every so many one-way trips", grants, 1.5, true);
+    let handovers = three.map(|(ours, trip)| ratio(ours, &handover, trip, &one_way));
+    add("3 callers on one lock: a handover, in one-way trips", handovers, 1.5, true);
     let peers = |workload: &str, name: &str| {
         let ours = find(cells, OURS, workload)?;
         let theirs = cells.iter().filter(|cell| {
@@ -239,6 +245,15 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
     };
     add("8 callers on one lock: handovers of the best peer", peers("contended-8", ""), 2.0, false);
     add("32 callers on 32 locks in turn: grants of Redis", peers("rotating-32", "redis"), 1.0, false);
+    let etcd = ("etcd", "uncontended");
+    add("a free lock: times as fast as etcd", p50s(etcd, (OURS, "uncontended")), 10.0, false);
+    add(
+        "a free lock through the agent: times as fast as etcd",
+        p50s(etcd, ("hallpass, agent", "uncontended")),
+        5.0,
+        false,
+    );
+    add("a lock that is here: times as fast as etcd", p50s(etcd, (OURS, "hot")), 1000.0, false);
     goals
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::BenchError;
 use crate::child::{Launcher, Scratch};
-use crate::group::{Group, clients, floor, hallpass};
+use crate::group::{Group, agents, clients, floor, hallpass};
 use crate::measure::{Workload, measure};
 use crate::report::{Cell, Report, Skipped};
 use crate::servers::{self, Missing, Server, Started, find, missing};
@@ -122,6 +122,7 @@ fn start(
     let mut groups = floor(launcher, &keys)?;
     groups.push(hallpass(launcher, None)?);
     groups.push(hallpass(launcher, Some(&keys))?);
+    groups.push(agents(launcher, scratch)?);
     let mut skipped = Vec::new();
     for peer in &spec.peers {
         say(&format!("starting {}", peer.name()));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
+use crate::systems::agent::{Clients, agent};
 use crate::systems::hallpass::Embedded;
 use crate::systems::locker::Locker;
 use crate::systems::ping::{Ping, echo};
@@ -32,6 +33,11 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
             let peers: Vec<&str> = peers.split(',').collect();
             serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied()).await })
         }
+        ["agent", name, listen, peers, socket] => {
+            let peers: Vec<&str> = peers.split(',').collect();
+            agent(name, listen, &peers, Path::new(socket))
+        }
+        ["clients", socket] => serve(|| async { Ok(Clients { socket: (*socket).to_owned() }) }),
         ["redis", address, patience] => {
             let patience = if *patience == "poll" { Patience::Poll } else { Patience::WakeUp };
             serve(|| async { Ok(Redis { address: (*address).to_owned(), patience }) })

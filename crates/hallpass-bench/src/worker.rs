@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -116,8 +117,34 @@ struct Worker<S: System> {
 struct Trip<C> {
     caller: C,
     cycles: Histogram,
-    stays: Vec<Stay>,
     grants: u64,
+}
+
+/// Writes down who was inside when. Little is kept here: the memory of a worker is a figure too.
+struct Record {
+    file: File,
+    bytes: Vec<u8>,
+}
+
+impl Record {
+    const BYTES: usize = 64 * 1024;
+
+    fn of(file: &File) -> Result<Self, BenchError> {
+        let file = file.try_clone().map_err(BenchError::new)?;
+        Ok(Self { file, bytes: Vec::with_capacity(Self::BYTES + Stay::BYTES) })
+    }
+
+    fn add(&mut self, stay: &Stay) -> Result<(), BenchError> {
+        stay.encode(&mut self.bytes);
+        if self.bytes.len() >= Self::BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Callers of one worker share the file: it is open for appending, and a write is of whole records.
+    fn flush(&mut self) -> Result<(), BenchError> {
+        self.file.write_all(&self.bytes).map_err(BenchError::new)?;
+        self.bytes.clear();
+        Ok(())
+    }
 }
 
 impl<S: System> Worker<S> {
@@ -153,23 +180,24 @@ impl<S: System> Worker<S> {
         record: Option<&Path>,
     ) -> Result<Done, BenchError> {
         self.open(callers).await?;
+        let file = record.map(|path| {
+            std::fs::write(path, [])?;
+            OpenOptions::new().append(true).open(path)
+        });
+        let file = file.transpose().map_err(BenchError::new)?;
         let until = now() + nanos(seconds);
         let mut trips = Vec::new();
         for id in callers {
             let caller = self.callers.remove(id).expect("it was opened");
-            trips.push((*id, tokio::spawn(rounds(*id, caller, locks, until, record.is_some()))));
+            let record = file.as_ref().map(Record::of).transpose()?;
+            trips.push((*id, tokio::spawn(rounds(*id, caller, locks, until, record))));
         }
         let mut done = Done::default();
-        let mut bytes = Vec::new();
         for (id, trip) in trips {
             let trip = trip.await.map_err(BenchError::new)??;
             self.callers.insert(id, trip.caller);
             done.grants += trip.grants;
             done.cycles.merge(&trip.cycles);
-            trip.stays.iter().for_each(|stay| stay.encode(&mut bytes));
-        }
-        if let Some(file) = record {
-            std::fs::write(file, &bytes).map_err(BenchError::new)?;
         }
         Ok(done)
     }
@@ -194,24 +222,25 @@ async fn rounds<C: Caller>(
     mut caller: C,
     locks: u32,
     until: u64,
-    record: bool,
+    mut record: Option<Record>,
 ) -> Result<Trip<C>, BenchError> {
-    let (mut cycles, mut stays, mut grants) = (Histogram::default(), Vec::new(), 0);
+    let (mut cycles, mut grants) = (Histogram::default(), 0);
     loop {
         let lock = ((u64::from(id) + grants) % u64::from(locks.max(1))) as u32;
         let asked = now();
         caller.acquire(lock).await?;
         let entered = now();
-        let left = if record { now() } else { entered };
+        let left = if record.is_some() { now() } else { entered };
         caller.release().await?;
         let end = now();
         cycles.add(end - asked);
         grants += 1;
-        if record {
-            stays.push(Stay { lock, caller: id, entered, left });
+        if let Some(record) = &mut record {
+            record.add(&Stay { lock, caller: id, entered, left })?;
         }
         if end >= until {
-            return Ok(Trip { caller, cycles, stays, grants });
+            record.as_mut().map_or(Ok(()), Record::flush)?;
+            return Ok(Trip { caller, cycles, grants });
         }
     }
 }
@@ -224,7 +253,7 @@ async fn each<C: Caller>(_: u32, mut caller: C, locks: u32) -> Result<Trip<C>, B
         caller.release().await?;
         cycles.add(now() - asked);
     }
-    Ok(Trip { caller, cycles, stays: Vec::new(), grants: u64::from(locks) })
+    Ok(Trip { caller, cycles, grants: u64::from(locks) })
 }
 
 async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Trip<C>, BenchError> {
@@ -244,7 +273,7 @@ async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Trip<
         cycles.add((end - begin) / BATCH);
         grants += BATCH;
         if end >= until {
-            return Ok(Trip { caller, cycles, stays: Vec::new(), grants });
+            return Ok(Trip { caller, cycles, grants });
         }
         // A caller who never waits would keep the sockets' readers of its thread waiting.
         if grants.is_multiple_of(YIELD) {

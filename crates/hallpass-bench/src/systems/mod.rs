@@ -1,5 +1,6 @@
 //! The systems under test, each as one process sees it.
 
+pub(crate) mod agent;
 pub(crate) mod hallpass;
 pub(crate) mod locker;
 pub(crate) mod ping;

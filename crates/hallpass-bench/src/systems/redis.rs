@@ -101,6 +101,12 @@ impl Caller for RedisCaller {
         while !self.try_acquire(lock).await? {
             self.wait(lock).await?;
         }
+        // Who does not wait any more is not to be woken; the answer is read before the next wait.
+        if let Some(wake_ups) = &mut self.wake_ups
+            && std::mem::take(&mut self.subscribed[lock as usize])
+        {
+            wake_ups.send(&["UNSUBSCRIBE", &self.names[lock as usize]]).await?;
+        }
         self.holds = lock;
         Ok(())
     }

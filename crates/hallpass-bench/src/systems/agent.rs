@@ -1,0 +1,89 @@
+//! hallpass through an agent: a node in a process of its own, reached over its Unix socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hallpass::Node;
+use hallpass_agent::Agent;
+use hallpass_agent::talk::{Request, Response};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use super::lock_name;
+use crate::task::{Ready, Reply};
+use crate::worker::{lines_until_closed, runtime, say};
+use crate::{BenchError, Caller, System};
+
+/// A worker that is an agent.
+pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> Result<(), BenchError> {
+    let runtime = runtime()?;
+    let mut lines = lines_until_closed();
+    runtime.block_on(async {
+        let builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
+        let node = builder.start().await.map_err(BenchError::new)?;
+        let ttl = Duration::from_secs(5);
+        let agent = Agent::new(node.clone(), socket, None, ttl, None).map_err(BenchError::new)?;
+        tokio::spawn(agent.serve());
+        node.ready().await;
+        say(&Reply::Ready(Ready::default()));
+        while lines.recv().await.is_some() {}
+        Ok(())
+    })
+}
+
+/// The clients of one agent.
+pub(crate) struct Clients {
+    pub(crate) socket: String,
+}
+
+impl System for Clients {
+    type Caller = Client;
+
+    async fn caller(&self, _id: u32) -> Result<Client, BenchError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(BenchError::new)?;
+        let mut client = Client { stream: BufReader::new(stream), line: String::new(), holds: None };
+        match client.hear().await? {
+            Response::Welcome { .. } => Ok(client),
+            other => Err(BenchError::new(format!("the agent does not greet: {other:?}"))),
+        }
+    }
+}
+
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+    line: String,
+    holds: Option<(String, u64)>,
+}
+
+impl Client {
+    async fn ask(&mut self, request: &Request) -> Result<Response, BenchError> {
+        let line = serde_json::to_string(request).map_err(BenchError::new)? + "\n";
+        self.stream.get_mut().write_all(line.as_bytes()).await.map_err(BenchError::new)?;
+        self.hear().await
+    }
+
+    async fn hear(&mut self) -> Result<Response, BenchError> {
+        self.line.clear();
+        self.stream.read_line(&mut self.line).await.map_err(BenchError::new)?;
+        serde_json::from_str(&self.line).map_err(BenchError::new)
+    }
+}
+
+impl Caller for Client {
+    async fn acquire(&mut self, lock: u32) -> Result<(), BenchError> {
+        let request = Request::Acquire { lock: lock_name(lock), shared: false, tries: false, timeout_ms: None };
+        match self.ask(&request).await? {
+            Response::Granted { lock, fence } => self.holds = Some((lock, fence)),
+            other => return Err(BenchError::new(format!("the agent does not grant: {other:?}"))),
+        }
+        Ok(())
+    }
+
+    async fn release(&mut self) -> Result<(), BenchError> {
+        let Some((lock, fence)) = self.holds.take() else { return Ok(()) };
+        match self.ask(&Request::Release { lock, fence }).await? {
+            Response::Released { held: true } => Ok(()),
+            other => Err(BenchError::new(format!("the lock was not held until its release: {other:?}"))),
+        }
+    }
+}
