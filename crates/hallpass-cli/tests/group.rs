@@ -261,7 +261,7 @@ fn strangers_behind_the_socket_are_told_apart() {
     if fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) != 0) {
         let path = user.home.join("other.sock");
         let _listener = UnixListener::bind(&path);
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
         user.run("run x --socket other.sock -- true").failed(69, "no permission");
     }
 }

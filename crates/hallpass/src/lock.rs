@@ -1,11 +1,12 @@
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hallpass_core::Mode;
 use hallpass_core::node::{Patience, Ticket};
+use hallpass_core::{Mode, Ticks};
 
+use crate::clock;
 use crate::node::Running;
 use crate::shared::{Asked, Shared};
 use crate::wait::{Verdict, Waiter};
@@ -20,11 +21,16 @@ struct Named {
     name: Arc<str>,
     /// Where the node found the lock the last time: a hint.
     place: AtomicU32,
+    /// When a caller last had to wait for it.
+    waited: AtomicU64,
 }
+
+/// A lock that somebody waited for so short a time ago is wanted elsewhere, too.
+const WANTED: Ticks = 1_000_000;
 
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
-        Self(Arc::new(Named { running, name, place: AtomicU32::new(u32::MAX) }))
+        Self(Arc::new(Named { running, name, place: AtomicU32::new(u32::MAX), waited: AtomicU64::new(0) }))
     }
 
     fn shared(&self) -> &Shared {
@@ -108,8 +114,15 @@ impl Lock {
         // A caller who always finds the lock here never waits: the tasks that read the sockets must have their turn, or
         // the other members' requests are not heard.
         tokio::task::coop::consume_budget().await;
+        // And where the lock has just come from another member, the next request for it is on its way or lies unread:
+        // it is heard before the lock is taken again.
+        let mut now = clock::now();
+        if now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED {
+            tokio::task::yield_now().await;
+            now = clock::now();
+        }
         let place = self.0.place.load(Ordering::Relaxed);
-        match self.shared().acquire(place, &self.0.name, mode, patience)? {
+        match self.shared().acquire(place, &self.0.name, mode, patience, now)? {
             Asked::Granted(ticket, fence) => {
                 if ticket.place() != place {
                     self.0.place.store(ticket.place(), Ordering::Relaxed);
@@ -139,6 +152,7 @@ impl Waiting<'_> {
         match poll_fn(|cx| self.waiter.poll(cx)).await {
             Verdict::Granted(ticket, fence) => {
                 self.done = true;
+                self.lock.0.waited.store(clock::now(), Ordering::Relaxed);
                 Ok(Some(self.lock.guard(ticket, fence.get())))
             }
             Verdict::Busy => {

@@ -115,14 +115,14 @@ impl Shared {
         lock: &str,
         mode: Mode,
         patience: Patience,
+        now: Ticks,
     ) -> Result<Asked, AcquireError> {
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
         let mut waiter = None;
         let mut core = self.core();
-        core.now = now();
-        let now = core.now;
+        core.now = now;
         let answer = core.node.handle_acquire_near(place, lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         })?;
