@@ -102,6 +102,22 @@ impl Machine {
     }
 
     #[inline]
+    #[inline]
+    pub(super) fn enter_at_once(&mut self, mode: Mode) -> Option<Fence> {
+        match self {
+            Self::Permissions(protocol) => protocol.enter_at_once(mode),
+            Self::Other(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn leave_at_once(&mut self) -> bool {
+        match self {
+            Self::Permissions(protocol) => protocol.leave_at_once(),
+            Self::Other(_) => false,
+        }
+    }
+
     pub(super) fn refuse(&mut self, from: NodeId) -> bool {
         on_protocol!(self, protocol => protocol.refuse(from))
     }

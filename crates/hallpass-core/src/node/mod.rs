@@ -830,6 +830,11 @@ impl<C> Node<C> {
             entry.enqueue(Waiter { id, mode, tries, caller: caller() });
             return Ok(Answer::Waiting(ticket));
         }
+        if let Some(fence) = entry.machine.as_mut().and_then(|machine| machine.enter_at_once(mode)) {
+            (entry.phase, entry.fence) = (Phase::Inside(mode), fence);
+            entry.hold(id);
+            return Ok(Answer::Granted(ticket, fence));
+        }
         if let Some(link) = self.links.iter().find(|link| link.backlog() > self.config.backlog_max) {
             return Err(Refusal::Backlog(link.peer));
         }
@@ -865,6 +870,13 @@ impl<C> Node<C> {
         let entry = &mut self.entries[slot as usize];
         entry.used = now;
         let next = entry.queue.front().map(|waiter| waiter.mode);
+        if next.is_none() && entry.machine.as_mut().is_some_and(Machine::leave_at_once) {
+            (entry.phase, entry.streak) = (Phase::Idle, 0);
+            if !entry.listed {
+                self.settle(slot, now);
+            }
+            return;
+        }
         let within_streak = entry.streak + 1 < local_streak;
         if within_streak
             && next.is_some_and(|mode| entry.phase == Phase::Inside(mode))

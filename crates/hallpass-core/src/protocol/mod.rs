@@ -302,6 +302,15 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Send {
     fn reenter(&mut self) -> Option<Fence> {
         None
     }
+    /// The same as [`Input::Acquire`] where that would enter at once and do nothing else: the entry's fence. Else nothing
+    /// happens. A short cut for those who come again and again; no protocol needs one.
+    fn enter_at_once(&mut self, _mode: Mode) -> Option<Fence> {
+        None
+    }
+    /// The same as [`Input::Release`] where that would do nothing but leave; false if nothing has happened.
+    fn leave_at_once(&mut self) -> bool {
+        false
+    }
     /// Forgets a request of this node that was deferred; true if there was one. Its sender is told and cancels it.
     fn refuse(&mut self, _from: NodeId) -> bool {
         false

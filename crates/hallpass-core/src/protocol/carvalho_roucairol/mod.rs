@@ -196,6 +196,27 @@ impl Protocol for CarvalhoRoucairol {
         Some(fence)
     }
 
+    fn enter_at_once(&mut self, mode: Mode) -> Option<Fence> {
+        let plain = self.rules.cache_idle.is_none() && !self.rules.enters_late;
+        if !plain || self.request.is_some() || !self.is_granted(mode) {
+            return None;
+        }
+        let fence = Fence::compose(self.epoch, self.fence + 1)?;
+        self.fence += u64::from(mode == Mode::Exclusive);
+        self.highest += 1;
+        self.request = Some(Request { number: self.highest, mode, inside: true });
+        Some(fence)
+    }
+
+    fn leave_at_once(&mut self) -> bool {
+        let plain = self.rules.cache_idle.is_none() && self.deferred.is_empty();
+        let leaves = plain && self.request.as_ref().is_some_and(|request| request.inside);
+        if leaves {
+            self.request = None;
+        }
+        leaves
+    }
+
     /// As if the REQUEST had been lost and its sender had then given up.
     fn refuse(&mut self, from: NodeId) -> bool {
         let found = self.deferred.binary_search_by_key(&from, |(node, _)| *node);

@@ -4,6 +4,7 @@ mod cancel;
 mod fences;
 mod plain;
 mod readers;
+mod short_cuts;
 mod walk;
 mod wire;
 
