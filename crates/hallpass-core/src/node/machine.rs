@@ -102,7 +102,6 @@ impl Machine {
     }
 
     #[inline]
-    #[inline]
     pub(super) fn enter_at_once(&mut self, mode: Mode) -> Option<Fence> {
         match self {
             Self::Permissions(protocol) => protocol.enter_at_once(mode),
