@@ -48,7 +48,7 @@ pub enum ServeError {
 /// An agent: a node, and a socket for the processes of its machine.
 ///
 /// - **Start**: [`Agent::new`], then [`serve`](Self::serve) until it ends.
-/// - **End**: by [`stop`](Self::stop), by a client's word, or by itself after a time without clients.
+/// - **End**: by [`stopper`](Self::stopper), by a client's word, or by itself after a time without clients.
 pub struct Agent {
     node: Node,
     socket: PathBuf,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -258,12 +258,20 @@ fn strangers_behind_the_socket_are_told_apart() {
     answer("{\"is\":\"welcome\",\"version\":99}\n").failed(69, "version 99");
     answer("220 mail ready\n").failed(69, "no hallpass agent");
     answer("").failed(69, "no hallpass agent");
-    if fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) != 0) {
-        let path = user.home.join("other.sock");
-        let _listener = UnixListener::bind(&path);
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
-        user.run("run x --socket other.sock -- true").failed(69, "no permission");
+    // A socket that is somebody else's: root may use any, so there it is asked as nobody.
+    let path = user.home.join("other.sock");
+    let _ = fs::remove_file(&path);
+    let _listener = UnixListener::bind(&path).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    let mut command = user.command(&words("run x --socket other.sock -- true"));
+    if fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0) {
+        // The binary itself may lie where nobody else can go: it is started from a copy.
+        let copy = user.home.join("hallpass");
+        fs::copy(env!("CARGO_BIN_EXE_hallpass"), &copy).unwrap();
+        command = Command::new(copy);
+        command.args(words("run x --socket other.sock -- true")).current_dir(&user.home).uid(65_534).gid(65_534);
     }
+    Ran::of(command.stdin(Stdio::null()).output().unwrap()).failed(69, "no permission");
 }
 
 /// Three agents with keys, as `init` makes them.
