@@ -64,7 +64,9 @@ impl Client {
         let mut lines = BufReader::new(stream.try_clone().map_err(|_| ClientError::Closed)?);
         let mut line = String::new();
         let stranger = || ClientError::Stranger(path.to_owned());
-        lines.read_line(&mut line).map_err(|_| stranger())?;
+        if lines.read_line(&mut line).map_err(|_| stranger())? == 0 {
+            return Err(ClientError::Closed);
+        }
         // The version is looked at before anything else: later ones may say more, or less.
         let value: serde_json::Value = serde_json::from_str(&line).map_err(|_| stranger())?;
         let theirs = value.get("version").and_then(serde_json::Value::as_u64).ok_or_else(stranger)?;

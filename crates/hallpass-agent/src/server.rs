@@ -11,7 +11,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::talk::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
 
@@ -65,8 +64,8 @@ struct State {
     clients: AtomicUsize,
     left: Notify,
     ending: Notify,
-    /// Nothing is granted before: clients of an earlier life may still be at work.
-    opens: Instant,
+    /// Locks that clients hold.
+    held: AtomicUsize,
 }
 
 /// In the data directory while an agent runs, and after one that could not say goodbye.
@@ -75,8 +74,7 @@ const RUNNING: &str = "running";
 impl Agent {
     /// Listens at the socket, in a directory that only this user may enter.
     ///
-    /// A socket that was left over, or a mark in the data directory, tells that the last agent did not end in order. Then its
-    /// clients may outlive it by up to half a session: this one waits a whole session before it grants anything.
+    /// Call [`wait_for_old_sessions`] first, before the node is started.
     pub fn new(
         node: Node,
         socket: &Path,
@@ -88,27 +86,21 @@ impl Agent {
         if let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         }
-        let mut left_over = remove_stale(socket)?;
+        remove_stale(socket)?;
         let listener = UnixListener::bind(socket).map_err(fail)?;
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
-        let mut opens = Instant::now();
         if let Some(data) = data {
-            let mark = data.join(RUNNING);
-            left_over |= mark.exists();
-            let marked = std::fs::write(&mark, b"").and_then(|()| std::fs::File::open(data)?.sync_all());
+            let text = ttl.as_millis().to_string();
+            let marked = std::fs::write(data.join(RUNNING), text).and_then(|()| std::fs::File::open(data)?.sync_all());
             marked.map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
-        }
-        if left_over {
-            tracing::warn!(wait = ?ttl, "the last agent did not end in order; waiting for its clients' sessions to run out");
-            opens += ttl;
         }
         let state = State {
             node: node.clone(),
             ttl,
             clients: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
             left: Notify::new(),
             ending: Notify::new(),
-            opens,
         };
         let data = data.map(Path::to_owned);
         Ok(Self { node, socket: socket.to_owned(), listener, data, state: Arc::new(state), idle })
@@ -170,12 +162,15 @@ impl Agent {
     /// Nobody is let in any more, whoever holds is told by the closed connection, and the next agent need not wait if
     /// nobody was left inside.
     async fn end(self) {
-        let _ = std::fs::remove_file(&self.socket);
-        let in_order = self.state.clients.load(Ordering::Acquire) == 0;
+        let in_order = self.state.held.load(Ordering::Acquire) == 0;
         self.node.stop().await;
-        if let Some(data) = self.data.filter(|_| in_order) {
-            let _ = std::fs::remove_file(data.join(RUNNING));
+        match self.data {
+            Some(data) if in_order => drop(std::fs::remove_file(data.join(RUNNING))),
+            // Without a directory the socket itself is the mark.
+            None if !in_order => return,
+            _ => {}
         }
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -195,9 +190,28 @@ impl State {
     }
 }
 
-/// A socket that nobody listens at is left over from an agent that was killed; tells whether there was one.
-fn remove_stale(socket: &Path) -> Result<bool, ServeError> {
-    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(false) };
+/// Waits a whole session if the last agent did not end in order: its clients may outlive it by up to half of one. Nothing of
+/// this agent may take part before, its node neither: it would give permissions away that its clients still count on.
+///
+/// A socket that was left over tells it, or a mark in the data directory.
+pub async fn wait_for_old_sessions(socket: &Path, data: Option<&Path>, ttl: Duration) {
+    let mark = data.and_then(|data| std::fs::read_to_string(data.join(RUNNING)).ok());
+    let is_socket = |found: std::fs::Metadata| found.file_type().is_socket();
+    let left_over = std::fs::symlink_metadata(socket).is_ok_and(is_socket)
+        && std::os::unix::net::UnixStream::connect(socket).is_err();
+    if mark.is_none() && !left_over {
+        return;
+    }
+    // The last one's sessions may have been longer than this one's.
+    let last = mark.and_then(|text| text.trim().parse().ok()).map_or(Duration::ZERO, Duration::from_millis);
+    let wait = ttl.max(last);
+    tracing::warn!(?wait, "the last agent did not end in order; waiting for its clients' sessions to run out");
+    tokio::time::sleep(wait).await;
+}
+
+/// A socket that nobody listens at is left over from an agent that was killed.
+fn remove_stale(socket: &Path) -> Result<(), ServeError> {
+    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(()) };
     if !found.file_type().is_socket() {
         let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
         return Err(ServeError::Socket { path: socket.to_owned(), source });
@@ -205,8 +219,7 @@ fn remove_stale(socket: &Path) -> Result<bool, ServeError> {
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(ServeError::Taken(socket.to_owned()));
     }
-    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })?;
-    Ok(true)
+    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })
 }
 
 /// Lines from a client. What was read of one that is not finished stays here, whoever stops waiting for it.
@@ -240,8 +253,16 @@ struct Session {
     state: Arc<State>,
     lines: Lines,
     writing: OwnedWriteHalf,
-    /// By name and fence.
-    held: BTreeMap<(String, u64), Guard>,
+    /// By name and fence; a client that shares a lock with itself has several of one fence.
+    held: BTreeMap<(String, u64), Vec<Guard>>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let held = self.held.values().map(Vec::len).sum();
+        self.held.clear();
+        self.state.held.fetch_sub(held, Ordering::AcqRel);
+    }
 }
 
 impl Session {
@@ -260,10 +281,7 @@ impl Session {
                     }
                 }
                 Ok(Request::Cancel) => Response::Cancelled,
-                Ok(Request::Release { lock, fence }) => match self.held.remove(&(lock, fence)) {
-                    Some(guard) => Response::Released { held: guard.release().await.is_ok() },
-                    None => Response::Released { held: false },
-                },
+                Ok(Request::Release { lock, fence }) => self.release(lock, fence).await,
                 Ok(Request::Locks) => Response::Locks { locks: self.locks() },
                 Ok(Request::Members) => Response::Members { members: self.members() },
                 Ok(Request::Status) => Response::Status(self.status()),
@@ -291,15 +309,15 @@ impl Session {
         tries: bool,
         timeout_ms: Option<u64>,
     ) -> std::io::Result<Option<Response>> {
-        let (lock, opens) = (self.state.node.lock(name.as_str()), self.state.opens);
+        let lock = self.state.node.lock(name.as_str());
         let limit = timeout_ms.map(Duration::from_millis);
         let entering = async {
             match limit {
-                Some(limit) => match tokio::time::timeout(limit, enter(&lock, shared, tries, opens)).await {
+                Some(limit) => match tokio::time::timeout(limit, enter(&lock, shared, tries)).await {
                     Ok(entered) => entered,
                     Err(_) => Err(AcquireError::Timeout),
                 },
-                None => enter(&lock, shared, tries, opens).await,
+                None => enter(&lock, shared, tries).await,
             }
         };
         let entered = tokio::select! {
@@ -314,13 +332,26 @@ impl Session {
         Ok(Some(match entered {
             Ok(Some(guard)) => {
                 let fence = guard.fence();
-                self.held.insert((name.clone(), fence), guard);
+                self.held.entry((name.clone(), fence)).or_default().push(guard);
+                self.state.held.fetch_add(1, Ordering::AcqRel);
                 Response::Granted { lock: name, fence }
             }
             Ok(None) => Response::Busy,
             Err(AcquireError::Timeout) => Response::Late,
             Err(error) => Response::Error { text: error.to_string() },
         }))
+    }
+
+    async fn release(&mut self, lock: String, fence: u64) -> Response {
+        let key = (lock, fence);
+        let guard = self.held.get_mut(&key).and_then(Vec::pop);
+        if self.held.get(&key).is_some_and(Vec::is_empty) {
+            self.held.remove(&key);
+        }
+        let Some(guard) = guard else { return Response::Released { held: false } };
+        let held = guard.release().await.is_ok();
+        self.state.held.fetch_sub(1, Ordering::AcqRel);
+        Response::Released { held }
     }
 
     fn locks(&self) -> Vec<LockLine> {
@@ -365,13 +396,7 @@ impl Session {
     }
 }
 
-async fn enter(lock: &Lock, shared: bool, tries: bool, opens: Instant) -> Result<Option<Guard>, AcquireError> {
-    if opens > Instant::now() {
-        if tries {
-            return Ok(None);
-        }
-        tokio::time::sleep_until(opens).await;
-    }
+async fn enter(lock: &Lock, shared: bool, tries: bool) -> Result<Option<Guard>, AcquireError> {
     match (shared, tries) {
         (false, false) => lock.acquire().await.map(Some),
         (true, false) => lock.acquire_shared().await.map(Some),

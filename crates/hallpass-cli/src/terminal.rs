@@ -49,6 +49,11 @@ pub(crate) fn complain(line: &str) {
     say(&Paint::of(&io::stderr()), "", line);
 }
 
+/// Says something on stderr that the user may like to know.
+pub(crate) fn note(line: &str) {
+    say(&Paint::of(&io::stderr()), "", line);
+}
+
 /// Says something on stderr that the user should know and that stops nothing.
 pub(crate) fn warn(line: &str) {
     let paint = Paint::of(&io::stderr());

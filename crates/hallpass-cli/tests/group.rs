@@ -220,6 +220,50 @@ fn a_lost_agent_stops_the_command_before_anybody_else_is_let_in() {
 }
 
 #[test]
+fn nothing_that_the_command_started_goes_on_after_a_loss() {
+    let user = User::new("orphans");
+    let mut agent = user.start("agent --ttl 1s --name a");
+    wait_until("the agent answers", || user.run("status").code == 0);
+    let mut run = user
+        .start("run x --grace 50ms -- sh -c '(sleep 1000 & echo $! > left.new); mv left.new left; sleep 1000; true'");
+    user.wait_for("left");
+    let left: u32 = fs::read_to_string(user.home.join("left")).unwrap().trim().parse().unwrap();
+    assert!(is_at_work(left));
+    kill(agent.id(), "-KILL");
+    agent.wait().unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(76));
+    wait_until("what was left behind is dead", || !is_at_work(left));
+}
+
+#[test]
+fn what_was_ignored_stays_ignored_and_what_was_open_stays_with_the_command() {
+    let user = User::new("inherit");
+    let program = env!("CARGO_BIN_EXE_hallpass");
+    let script = format!("trap '' HUP; exec {program} run x -- sh -c 'kill -HUP $$; echo alive >&7' 7>out");
+    let ran = Ran::of(
+        Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .current_dir(&user.home)
+            .env("XDG_STATE_HOME", user.home.join("state"))
+            .env("XDG_RUNTIME_DIR", user.home.join("run"))
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(fs::read_to_string(user.home.join("out")).unwrap(), "alive\n");
+    // The private agent that it started has nothing of that open.
+    let out = fs::canonicalize(user.home.join("out")).unwrap();
+    let agents = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter(|entry| fs::read_to_string(entry.path().join("cmdline")).is_ok_and(|line| line.contains("--private")));
+    for descriptor in agents.flat_map(|agent| fs::read_dir(agent.path().join("fd")).into_iter().flatten().flatten()) {
+        assert!(!fs::read_link(descriptor.path()).is_ok_and(|target| target == out));
+    }
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_one_clear_line() {
     let user = User::new("wrong");
     user.run("run x --socket gone.sock -- true").failed(69, "no agent answers at gone.sock");
@@ -228,7 +272,7 @@ fn what_is_missing_or_wrong_is_one_clear_line() {
     user.run("run x --try --timeout 1s -- true").failed(64, "cannot be used with");
     user.run("run x --timeout soon -- true").failed(64, "not a duration");
     let long = format!("run {} -- true", "x".repeat(256));
-    user.run(&long).failed(1, "1 to 255 bytes");
+    user.run(&long).failed(64, "1 to 255 bytes");
     user.run("agent --listen nonsense").failed(1, "nonsense");
     user.run("agent --listen 0.0.0.0:0").failed(1, "hallpass init");
     user.run("agent --config none.toml").failed(1, "none.toml");
@@ -257,7 +301,7 @@ fn strangers_behind_the_socket_are_told_apart() {
     };
     answer("{\"is\":\"welcome\",\"version\":99}\n").failed(69, "version 99");
     answer("220 mail ready\n").failed(69, "no hallpass agent");
-    answer("").failed(69, "no hallpass agent");
+    answer("").failed(69, "closed the connection");
     // A socket that is somebody else's: root may use any, so there it is asked as nobody.
     let path = user.home.join("other.sock");
     let _ = fs::remove_file(&path);

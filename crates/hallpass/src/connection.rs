@@ -41,49 +41,35 @@ struct Signals {
     closed: Notify,
 }
 
-/// How many bytes were taken.
-pub(crate) enum Flushed {
-    All(usize),
-    /// The socket takes no more for now.
-    Blocked(usize),
-}
-
 impl Connection {
     pub(crate) fn close(&self) {
         self.signals.closed.notify_one();
     }
 
-    /// Gives bytes to the socket, as many as it takes now.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Flushed {
+    /// Gives bytes to the socket, as many as it takes now, and tells how many of them are on their way. What is left is
+    /// asked for again when the socket takes more.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(tls) = &mut self.tls else {
-            if bytes.is_empty() {
-                return Flushed::All(0);
-            }
-            return match try_write(&self.socket, bytes, &self.signals) {
-                taken if taken == bytes.len() => Flushed::All(taken),
-                taken => Flushed::Blocked(taken),
-            };
+            return if bytes.is_empty() { 0 } else { try_write(&self.socket, bytes, &self.signals) };
         };
-        if bytes.is_empty() && self.sealed.is_empty() && !tls.wants_write() {
-            return Flushed::All(0);
-        }
-        // One record at a time; what is sealed cannot be taken back, so nothing more is while some is left.
         let mut taken = 0;
-        if self.sealed.is_empty() && !bytes.is_empty() {
-            taken = tls.writer().write(&bytes[..bytes.len().min(16 * 1024)]).unwrap_or(0);
-        }
-        while tls.wants_write() {
-            if tls.write_tls(&mut self.sealed).is_err() {
-                break;
+        loop {
+            while tls.wants_write() && tls.write_tls(&mut self.sealed).is_ok() {}
+            if !self.sealed.is_empty() {
+                let written = try_write(&self.socket, &self.sealed, &self.signals);
+                self.sealed.drain(..written);
+                // What is sealed cannot be taken back: nothing more is while some is left.
+                if !self.sealed.is_empty() {
+                    return taken;
+                }
+            }
+            // One record at a time.
+            let record = &bytes[taken..bytes.len().min(taken + 16 * 1024)];
+            match tls.writer().write(record) {
+                Ok(sealed) if sealed > 0 => taken += sealed,
+                _ => return taken,
             }
         }
-        let written = try_write(&self.socket, &self.sealed, &self.signals);
-        if written == self.sealed.len() {
-            self.sealed.clear();
-            return Flushed::All(taken);
-        }
-        self.sealed.drain(..written);
-        Flushed::Blocked(taken)
     }
 
     /// Decrypts what has arrived, if it is encrypted, and hands it on.
@@ -370,7 +356,7 @@ async fn read_all(
     received: Vec<u8>,
 ) -> Result<(), ReceiveError> {
     if !received.is_empty() {
-        shared.receive_plain(at, &received)?;
+        shared.receive_plain(at, generation, &received)?;
     }
     let mut buffer = vec![0; READ_BYTES];
     loop {

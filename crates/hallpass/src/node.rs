@@ -395,7 +395,10 @@ impl Builder {
         let mut config = NodeConfig::new(me, numbered().map(|(id, ..)| id));
         config.group.clone_from(&self.group);
         config.name.clone_from(&self.name);
+        // Different lists of the same length are not the same list.
+        config.agreed = members.iter().map(|(_, address)| address.clone()).collect();
         config.incarnation = incarnation;
+        config.life = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), (now(), std::process::id()));
         config.classes.clone_from(&self.classes);
         config.local_streak = self.local_streak;
         config.cache_idle = u64::try_from(self.cache_idle.as_nanos()).unwrap_or(u64::MAX);

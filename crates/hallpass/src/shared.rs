@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::AcquireError;
 use crate::clock::now;
-use crate::connection::{Connection, Flushed};
+use crate::connection::Connection;
 use crate::wait::{Verdict, Waiter};
 
 /// A member of the group other than this node.
@@ -81,9 +81,8 @@ impl Shared {
         if self.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
-        for waiter in self.core().node.waiting() {
-            waiter.tell(Verdict::Stopped);
-        }
+        let waiting: Vec<Arc<Waiter>> = self.core().node.waiting().cloned().collect();
+        waiting.iter().for_each(|waiter| waiter.tell(Verdict::Stopped));
         self.close_all();
         self.stopping.notify_waiters();
         self.completed.notify_waiters();
@@ -201,18 +200,23 @@ impl Shared {
         };
         let peer = self.peers[at].id;
         let mut handled = Ok(());
-        connection.open(bytes, |plain| handled = handled.and_then(|()| node.handle_bytes(peer, plain, now())))?;
-        handled?;
+        let opened =
+            connection.open(bytes, |plain| handled = handled.and_then(|()| node.handle_bytes(peer, plain, now())));
+        // What came before an error counts.
         self.carry_out(core);
-        Ok(())
+        opened?;
+        Ok(handled?)
     }
 
     /// What came right behind the greeting.
-    pub(crate) fn receive_plain(&self, at: usize, bytes: &[u8]) -> Result<(), ReceiveError> {
+    pub(crate) fn receive_plain(&self, at: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
         let mut core = self.core();
-        core.node.handle_bytes(self.peers[at].id, bytes, now())?;
+        if core.connections[at].as_ref().is_none_or(|connection| connection.generation != generation) {
+            return Err(ReceiveError::Replaced);
+        }
+        let handled = core.node.handle_bytes(self.peers[at].id, bytes, now());
         self.carry_out(core);
-        Ok(())
+        Ok(handled?)
     }
 
     /// The connection is gone.
@@ -236,22 +240,20 @@ impl Shared {
         self.carry_out(core);
     }
 
-    /// Everything the node has to say, first to the sockets, since that takes longest to arrive, then to the callers.
-    fn carry_out(&self, mut core: MutexGuard<'_, Core>) {
+    /// Everything the node has to say, first to the sockets, since that takes longest to arrive, then to the callers. They
+    /// are told without the lock: whoever is woken may come right back.
+    fn carry_out<'a>(&'a self, mut core: MutexGuard<'a, Core>) {
         for (at, peer) in self.peers.iter().enumerate() {
             core.flush(at, peer.id);
         }
-        let Some(first) = core.node.poll_output() else { return };
-        let mut told = Some(first);
-        while let Some(output) = told {
+        while let Some(output) = core.node.poll_output() {
+            core.grants += u64::from(matches!(output, Output::Granted { .. }));
+            drop(core);
             match output {
-                Output::Granted { caller, ticket, fence } => {
-                    core.grants += 1;
-                    caller.tell(Verdict::Granted(ticket, fence));
-                }
+                Output::Granted { caller, ticket, fence } => caller.tell(Verdict::Granted(ticket, fence)),
                 Output::Busy { caller } => caller.tell(Verdict::Busy),
             }
-            told = core.node.poll_output();
+            core = self.core();
         }
     }
 
@@ -269,14 +271,8 @@ impl Shared {
 impl Core {
     fn flush(&mut self, at: usize, peer: NodeId) {
         let Some(connection) = &mut self.connections[at] else { return };
-        loop {
-            let bytes = self.node.poll_transmit(peer);
-            match connection.write(bytes) {
-                // A record takes only so much; the rest goes into the next.
-                Flushed::All(taken) if 0 < taken && taken < bytes.len() => self.node.handle_transmitted(peer, taken),
-                Flushed::All(taken) | Flushed::Blocked(taken) => return self.node.handle_transmitted(peer, taken),
-            }
-        }
+        let taken = connection.write(self.node.poll_transmit(peer));
+        self.node.handle_transmitted(peer, taken);
     }
 }
 

@@ -1,9 +1,11 @@
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
-use hallpass_agent::Agent;
+use hallpass_agent::{Agent, wait_for_old_sessions};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::AgentArgs;
@@ -25,6 +27,9 @@ struct Settings {
 }
 
 pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
+    if args.private && !args.detached {
+        return detach();
+    }
     let filter = std::env::var("HALLPASS_LOG").unwrap_or_else(|_| "info".to_owned());
     let level: tracing::Level = filter
         .parse()
@@ -36,12 +41,9 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         .with_writer(std::io::stderr)
         .init();
     let settings = if args.private { private() } else { settings(args)? };
-    if args.private {
-        // A terminal that closes must not take it along.
-        let _ = rustix::process::setsid();
-    }
     let failed = |error: &dyn std::fmt::Display| Fault::Failed(error.to_string());
     runtime()?.block_on(async {
+        wait_for_old_sessions(&settings.socket, settings.data.as_deref(), settings.ttl).await;
         let node = settings.builder.start().await.map_err(|error| failed(&error))?;
         let Settings { socket, data, ttl, idle, .. } = settings;
         let agent = Agent::new(node.clone(), &socket, data.as_deref(), ttl, idle).map_err(|error| failed(&error))?;
@@ -69,6 +71,15 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         tracing::info!("the agent has ended");
         Ok(Outcome::Fine)
     })
+}
+
+/// Becomes the same program without whatever its parent had open, and in a session of its own: neither a terminal that
+/// closes nor a pipe that somebody reads from must depend on it.
+fn detach() -> Result<Outcome, Fault> {
+    let _ = rustix::process::setsid();
+    close_fds::set_fds_cloexec(3, &[]);
+    let error = Command::new("/proc/self/exe").args(["agent", "--private", "--detached"]).exec();
+    Err(Fault::Failed(format!("cannot start again: {error}")))
 }
 
 fn private() -> Settings {
@@ -126,6 +137,7 @@ fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
         builder = builder.data(data);
     }
     let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
+    paths::check_own(&socket)?;
     Ok(Settings { builder, socket, data, ttl, idle: None })
 }
 

@@ -81,6 +81,9 @@ pub(crate) struct AgentArgs {
     /// The agent that 'run' starts for itself: ends after a minute without clients
     #[arg(long, hide = true)]
     pub(crate) private: bool,
+    /// It has nothing of its parent's any more
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
 }
 
 #[derive(Debug, Args)]

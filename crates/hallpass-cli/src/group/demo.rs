@@ -93,12 +93,13 @@ async fn show(args: &DemoArgs) -> Result<Outcome, Fault> {
     let seconds = begun.elapsed().as_secs_f64();
     let status: Vec<hallpass::Status> = nodes.iter().map(Node::status).collect();
     stop.store(true, Ordering::Relaxed);
-    let mut violations = observer.violations.load(Ordering::Relaxed);
+    let mut stuck = 0;
     for worker in workers {
         // A worker that cannot end waits for a lock that nobody gives it: that is no exclusion either.
         let ended = tokio::time::timeout(Duration::from_secs(3), worker).await;
-        violations += u64::from(!matches!(ended, Ok(Ok(true))));
+        stuck += u64::from(!matches!(ended, Ok(Ok(true))));
     }
+    let violations = observer.violations.load(Ordering::Relaxed) + stuck;
     let grants: u64 = status.iter().map(|status| status.grants).sum();
     let messages: u64 = status.iter().map(|status| status.messages).sum();
     let per_grant = messages as f64 / grants.max(1) as f64;

@@ -1,6 +1,10 @@
 //! Where things are if nobody says where.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use super::config::Config;
+use crate::exit::Fault;
 
 /// The configuration of a machine's agent.
 pub(super) const SYSTEM_CONFIG: &str = "/etc/hallpass/hallpass.toml";
@@ -19,9 +23,28 @@ pub(super) fn own_socket() -> PathBuf {
     runtime_directory().join("agent.sock")
 }
 
-/// Sockets where an agent may be listening, this user's first.
-pub(super) fn usual_sockets() -> [PathBuf; 2] {
-    [runtime_directory().join("agent.sock"), PathBuf::from(SYSTEM_SOCKET)]
+/// Sockets where an agent may be listening: the one of the configuration, this user's, the machine's.
+pub(super) fn usual_sockets() -> Vec<PathBuf> {
+    let configured = configured().and_then(|path| Config::read(&path).ok()).and_then(|config| config.socket);
+    let own = Some(runtime_directory()).filter(|directory| is_private(directory)).map(|own| own.join("agent.sock"));
+    configured.into_iter().chain(own).chain([PathBuf::from(SYSTEM_SOCKET)]).collect()
+}
+
+/// True if nobody else could have put something there.
+fn is_private(directory: &Path) -> bool {
+    std::fs::symlink_metadata(directory).is_ok_and(|found| {
+        found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o077 == 0
+    })
+}
+
+/// Where this user's own agent will listen, unless somebody else has made the directory.
+pub(super) fn check_own(socket: &Path) -> Result<(), Fault> {
+    let directory = runtime_directory();
+    if socket.parent() == Some(&directory) && directory.exists() && !is_private(&directory) {
+        let directory = directory.display();
+        return Err(Fault::Failed(format!("others can write to {directory}; remove it, or name another --socket")));
+    }
+    Ok(())
 }
 
 fn runtime_directory() -> PathBuf {

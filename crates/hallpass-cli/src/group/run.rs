@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 use super::args::HoldArgs;
 use super::paths;
 use crate::exit::{Fault, Outcome};
+use crate::terminal;
 
 /// As in sysexits.h: the lock was not free. And one more: the lock was lost.
 const NOT_FREE: u8 = 75;
@@ -28,6 +29,9 @@ const START_TIME: Duration = Duration::from_secs(10);
 const RELEASE_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
+    if !(1..=255).contains(&args.lock.len()) {
+        return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
+    }
     let mut client = connect(args.socket.as_deref())?;
     let timeout_ms = args.timeout.map(|limit| limit.as_millis() as u64);
     let lock = args.lock.clone();
@@ -42,7 +46,7 @@ pub(super) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
             ));
         }
         Ok(other) => return Err(Fault::Failed(format!("the agent answers with nonsense: {other:?}"))),
-        Err(ClientError::Refused(why)) => return Err(Fault::Failed(why)),
+        Err(ClientError::Refused(why)) => return Err(Fault::Unavailable(why)),
         Err(error) => return Err(Fault::Unavailable(error.to_string())),
     };
     hold(args, client, &lock, fence)
@@ -78,7 +82,7 @@ fn connect_privately() -> Result<Client, Fault> {
     loop {
         match Client::connect(&socket) {
             Ok(client) => return Ok(client),
-            Err(ClientError::Absent { .. }) if Instant::now() < end => {}
+            Err(ClientError::Absent { .. } | ClientError::Closed) if Instant::now() < end => {}
             Err(error) => {
                 let log = log_of(&directory);
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
@@ -87,6 +91,10 @@ fn connect_privately() -> Result<Client, Fault> {
         // Another agent may just be ending, or another 'run' may have started one: then ours ends at once, and once more.
         let ended = started.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()));
         if ended {
+            if started.is_none() && std::io::stderr().is_terminal() {
+                terminal::note("no agent runs here: starting one for this user alone");
+            }
+            thread::sleep(if started.is_some() { Duration::from_millis(200) } else { Duration::ZERO });
             started = Some(start_privately(&directory)?);
         }
         thread::sleep(Duration::from_millis(10));
@@ -103,7 +111,7 @@ fn start_privately(directory: &Path) -> Result<std::process::Child, Fault> {
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
     let log = OpenOptions::new().create(true).append(true).open(log_of(directory)).map_err(fail)?;
-    Command::new(std::env::current_exe().map_err(fail)?)
+    Command::new(THIS_PROGRAM)
         .args(["agent", "--private"])
         .current_dir("/")
         .stdin(Stdio::null())
@@ -111,6 +119,16 @@ fn start_privately(directory: &Path) -> Result<std::process::Child, Fault> {
         .stderr(log)
         .spawn()
         .map_err(fail)
+}
+
+/// The program that runs, whatever has become of its file.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Signals that whoever started this process wants to be ignored, as `nohup` does: the command must ignore them too.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// What happens while the command runs.
@@ -127,11 +145,15 @@ enum Event {
 fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outcome, Fault> {
     let failed = |what: &str, error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
     // Handlers first: a signal between them and the command reaches the command.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2])
+    let ignored = ignored_signals();
+    let passed = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+    let mut signals = Signals::new(passed.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
         .map_err(|error| failed("watch for signals", error))?;
+    // What the command leaves behind becomes this process's child, so that it can be found.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let copy = client.descriptor().map_err(|error| failed("copy the connection", error))?;
     fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| failed("copy the connection", error.into()))?;
-    let mut child = Command::new(std::env::current_exe().map_err(|error| failed("find this program", error))?)
+    let mut child = Command::new(THIS_PROGRAM)
         .args(["__child", &std::process::id().to_string(), "--"])
         .args(&args.command)
         .env("HALLPASS_LOCK", lock)
@@ -150,6 +172,7 @@ fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outco
     let grace = args.grace.unwrap_or(ttl / 3).min(ttl / 2);
     let (status, lost) = watch(&events, pid, grace);
     if lost {
+        kill_descendants();
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost; the command was stopped")));
     }
     let release = Request::Release { lock: lock.to_owned(), fence };
@@ -194,11 +217,48 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
             Ok(Event::Lost | Event::Heard(_)) => {}
             Err(RecvTimeoutError::Timeout) => {
                 let _ = kill_process(pid, Signal::KILL);
-                return (None, true);
+                lost_at = Some(Instant::now());
             }
             Err(RecvTimeoutError::Disconnected) => return (None, lost_at.is_some()),
         }
     }
+}
+
+/// The lock is lost: nothing that the command started goes on. New ones may appear while others are killed.
+fn kill_descendants() {
+    for _ in 0..100 {
+        let found = descendants(std::process::id());
+        if found.is_empty() {
+            return;
+        }
+        for pid in found.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The processes below this one that have not ended.
+fn descendants(of: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> =
+        std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent).collect();
+    let mut found = vec![of];
+    let mut at = 0;
+    while at < found.len() {
+        found
+            .extend(parents.iter().filter(|(_, parent)| *parent == found[at]).map(|(pid, _)| *pid).collect::<Vec<_>>());
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// A process and its parent, from /proc; not those that have ended.
+fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
+    let pid = entry.file_name().to_str()?.parse().ok()?;
+    let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+    let mut fields = stat.rsplit(") ").next()?.split(' ');
+    let state = fields.next()?;
+    (state != "Z" && state != "X").then_some((pid, fields.next()?.parse().ok()?))
 }
 
 /// Ctrl-C at a terminal reaches the command by itself; what is sent to this process alone is passed on.

@@ -13,6 +13,8 @@ pub(super) struct Link {
     pub(super) peer: NodeId,
     /// The peer's incarnation; 0 until it has been met.
     pub(super) incarnation: u32,
+    /// The peer's life, drawn at its start.
+    pub(super) life: u64,
     pub(super) connected: bool,
     /// Frames that have not been acknowledged, from `start`; what is before has been.
     out: Vec<u8>,
@@ -84,6 +86,7 @@ impl Link {
         Self {
             peer,
             incarnation: 0,
+            life: 0,
             connected: false,
             out: Vec::new(),
             start: 0,

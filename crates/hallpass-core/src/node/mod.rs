@@ -41,8 +41,12 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members, this one among them.
     pub members: Vec<NodeId>,
+    /// What else all members must have the same, such as their addresses.
+    pub agreed: Vec<String>,
     /// How often this node has been started; higher at each start, from 1.
     pub incarnation: u32,
+    /// Drawn at each start: tells two processes apart that came to the same incarnation by mistake.
+    pub life: u64,
     /// Which protocol serves which locks; the longest prefix counts. Others are Carvalho and Roucairol's.
     pub classes: Vec<Class>,
     /// How many local callers may follow each other while another node waits.
@@ -81,7 +85,9 @@ impl NodeConfig {
             name: me.to_string(),
             me,
             members: members.into_iter().collect(),
+            agreed: Vec::new(),
             incarnation: 1,
+            life: 0,
             classes: Vec::new(),
             local_streak: 1,
             cache_idle: 10 * SECOND,
@@ -102,6 +108,7 @@ impl NodeConfig {
             }
         };
         members.iter().for_each(|member| add(&member.0.to_be_bytes()));
+        self.agreed.iter().for_each(|text| add(text.as_bytes()));
         for class in &self.classes {
             add(class.prefix.as_bytes());
             add(class.protocol.as_bytes());
@@ -495,6 +502,7 @@ impl<C> Node<C> {
             from: self.config.me,
             to: peer,
             incarnation: self.config.incarnation,
+            life: self.config.life,
             to_incarnation: link.incarnation,
             received: link.received(),
             digest: self.digest,
@@ -507,7 +515,7 @@ impl<C> Node<C> {
         let at = self.position(hello.from).ok_or(HelloError::Member(hello.from))?;
         let link = &mut self.links[at];
         link.connect(hello.received).map_err(HelloError::Link)?;
-        link.incarnation = hello.incarnation;
+        (link.incarnation, link.life) = (hello.incarnation, hello.life);
         self.complete_if_known(now);
         Ok(())
     }
@@ -528,7 +536,7 @@ impl<C> Node<C> {
             return Err(HelloError::Restarted);
         }
         let known = self.links[at].incarnation;
-        if known != 0 && known != hello.incarnation {
+        if known != 0 && (known, self.links[at].life) != (hello.incarnation, hello.life) {
             return Err(HelloError::Restarted);
         }
         if hello.to_incarnation != 0 && hello.to_incarnation != self.config.incarnation {
@@ -539,8 +547,14 @@ impl<C> Node<C> {
 
     /// The connection to this peer is gone; what was on its way goes again with the next one.
     pub fn handle_disconnect(&mut self, peer: NodeId) {
-        if let Some(at) = self.position(peer) {
-            self.links[at].disconnect();
+        let Some(at) = self.position(peer) else { return };
+        self.links[at].disconnect();
+        // Whoever only tries is not kept waiting for a member that is gone.
+        for slot in 0..self.entries.len() {
+            let head = self.entries[slot].queue.front().filter(|head| head.tries).map(|head| head.id);
+            if let Some(attempt) = head {
+                self.on_busy(slot as u32, attempt, self.entries[slot].used);
+            }
         }
     }
 
@@ -834,6 +848,9 @@ impl<C> Node<C> {
             (entry.phase, entry.fence) = (Phase::Inside(mode), fence);
             entry.hold(id);
             return Ok(Answer::Granted(ticket, fence));
+        }
+        if tries && self.links.iter().any(|link| !link.connected) {
+            return Ok(Answer::Busy);
         }
         if let Some(link) = self.links.iter().find(|link| link.backlog() > self.config.backlog_max) {
             return Err(Refusal::Backlog(link.peer));

@@ -645,3 +645,28 @@ fn an_attempt_is_not_refused_for_a_request_that_was_given_up_before_it() {
     exchange(&mut nodes);
     assert_eq!(granted(&mut nodes[1]).0, 11);
 }
+
+#[test]
+fn another_process_of_the_same_incarnation_is_another_life() {
+    let nodes: [_; 2] = connected(|_| {});
+    let members = [NodeId(1), NodeId(2)];
+    let mut config = NodeConfig::new(NodeId(1), members);
+    config.life = 7;
+    let twin = Node::<u32>::new(config).unwrap();
+    assert_eq!(nodes[1].check_hello(&twin.hello(NodeId(2)).unwrap()), Err(HelloError::Restarted));
+    let mut config = NodeConfig::new(NodeId(1), members);
+    config.agreed.push("10.0.0.1:7400".to_owned());
+    let stranger = Node::<u32>::new(config).unwrap();
+    assert_eq!(nodes[1].check_hello(&stranger.hello(NodeId(2)).unwrap()), Err(HelloError::Digest));
+}
+
+#[test]
+fn an_attempt_does_not_wait_for_a_member_that_is_gone() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let attempt =
+        |node: &mut Node<u32>, lock: &str| node.handle_acquire(lock, Mode::Exclusive, Patience::Try, 0, || 5).unwrap();
+    assert!(matches!(attempt(&mut nodes[0], "x"), Answer::Waiting(_)));
+    nodes[0].handle_disconnect(NodeId(2));
+    assert_eq!(nodes[0].poll_output(), Some(Output::Busy { caller: 5 }));
+    assert_eq!(attempt(&mut nodes[0], "y"), Answer::Busy);
+}

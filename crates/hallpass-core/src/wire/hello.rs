@@ -14,6 +14,8 @@ pub struct Hello {
     pub to: NodeId,
     /// The sender's incarnation.
     pub incarnation: u32,
+    /// Drawn when the sender was started.
+    pub life: u64,
     /// The receiver's incarnation as the sender knows it; 0 if they have not met.
     pub to_incarnation: u32,
     /// The last frame that the sender has received on this link.
@@ -43,6 +45,7 @@ impl Hello {
         for number in [self.from.0, self.to.0, self.incarnation, self.to_incarnation] {
             put_number(out, number.into());
         }
+        put_number(out, self.life);
         put_number(out, self.received);
         put_number(out, self.digest);
         let length = (out.len() - start - 6) as u16;
@@ -90,6 +93,7 @@ impl Hello {
             to: bytes.node()?,
             incarnation: bytes.short()?,
             to_incarnation: bytes.short()?,
+            life: bytes.number()?,
             received: bytes.number()?,
             digest: bytes.number()?,
         })

@@ -129,6 +129,7 @@ fn hello() -> impl Strategy<Value = Hello> {
     let labels = ("[a-zé€😀]{0,16}", "[a-zé€😀]{0,16}");
     (labels, node(), node(), short(), short(), number(), number()).prop_map(
         |((group, name), from, to, incarnation, to_incarnation, received, digest)| Hello {
+            life: digest.rotate_left(7),
             group,
             name,
             from,
@@ -423,12 +424,13 @@ fn a_greeting_is_laid_out_as_written() {
         to: NodeId(2),
         incarnation: 3,
         to_incarnation: 4,
+        life: 9,
         received: 5,
         digest: 300,
     };
     hello.encode(&mut bytes);
     let expected: Vec<u8> =
-        [&b"hall"[..], &[0, 13, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 5, 0xac, 0x02]].concat();
+        [&b"hall"[..], &[0, 14, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 9, 5, 0xac, 0x02]].concat();
     assert_eq!(bytes, expected);
 }
 
