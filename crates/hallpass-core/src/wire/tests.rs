@@ -446,7 +446,7 @@ fn what_is_no_greeting_is_refused_at_the_first_wrong_byte() {
     assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version(9));
     assert_eq!(wrong(&greeting(&[1, 0xff, 0, 1, 2, 3, 4, 5, 6])), DecodeError::Name);
     assert_eq!(wrong(&greeting(&[9, b'g'])), DecodeError::Malformed, "longer than the greeting");
-    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7])), DecodeError::Trailing);
+    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8])), DecodeError::Trailing);
     let long = [&[65][..], &[b'g'; 65], &[0, 1, 2, 3, 4, 5, 6]].concat();
     assert_eq!(wrong(&greeting(&long)), DecodeError::TooLong);
 }
