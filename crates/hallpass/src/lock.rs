@@ -23,14 +23,25 @@ struct Named {
     place: AtomicU32,
     /// When a caller last had to wait for it.
     waited: AtomicU64,
+    /// Turns so far, as far as they were counted: two at once may count as one.
+    turns: AtomicU32,
 }
+
+/// After so many turns without waiting others have theirs: by then a message could have come from another machine.
+const TURNS_MAX: u32 = 256;
 
 /// A lock that somebody waited for so short a time ago is wanted elsewhere, too.
 const WANTED: Ticks = 1_000_000;
 
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
-        Self(Arc::new(Named { running, name, place: AtomicU32::new(u32::MAX), waited: AtomicU64::new(0) }))
+        Self(Arc::new(Named {
+            running,
+            name,
+            place: AtomicU32::new(u32::MAX),
+            waited: AtomicU64::new(0),
+            turns: AtomicU32::new(0),
+        }))
     }
 
     fn shared(&self) -> &Shared {
@@ -111,13 +122,14 @@ impl Lock {
     }
 
     async fn enter(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, AcquireError> {
-        // A caller who always finds the lock here never waits: the tasks that read the sockets must have their turn, or
-        // the other members' requests are not heard.
-        tokio::task::coop::consume_budget().await;
-        // And where the lock has just come from another member, the next request for it is on its way or lies unread:
-        // it is heard before the lock is taken again.
+        // A caller who always finds the lock here never waits: now and then the tasks that read the sockets must have
+        // their turn, or the other members' requests are not heard. And where the lock has just come from another member,
+        // the next request for it is on its way or lies unread: it is heard before the lock is taken again.
         let mut now = clock::now();
-        if now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED {
+        let turn = self.0.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.0.turns.store(turn, Ordering::Relaxed);
+        let wanted = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED;
+        if wanted || turn.is_multiple_of(TURNS_MAX) {
             tokio::task::yield_now().await;
             now = clock::now();
         }
