@@ -143,7 +143,7 @@ fn start_peer(peer: Peer, launcher: &Launcher, scratch: &Path) -> Result<Result<
             Ok(_) => servers::etcd(launcher, scratch)?,
             Err(missing) => Err(missing),
         },
-        Peer::ZooKeeper => Err(Missing("there is no client for it here yet".to_owned())),
+        Peer::ZooKeeper => servers::zookeeper(launcher, scratch)?,
     };
     let Started { servers, addresses } = match started {
         Ok(started) => started,
@@ -153,12 +153,16 @@ fn start_peer(peer: Peer, launcher: &Launcher, scratch: &Path) -> Result<Result<
         Peer::Redis => vec![
             clients("redis, poll", launcher, &["redis", &addresses[0], "poll"])?,
             clients("redis, pub/sub", launcher, &["redis", &addresses[0], "wake-up"])?,
+            clients("redlock, 3", launcher, &["redlock", &addresses[0], &addresses[1], &addresses[2]])?,
         ],
         Peer::Postgres => vec![
             clients("postgres, unix", launcher, &["postgres", &addresses[0]])?,
             clients("postgres, tcp", launcher, &["postgres", &addresses[1]])?,
         ],
-        Peer::Etcd | Peer::ZooKeeper => {
+        Peer::ZooKeeper => {
+            vec![clients("zookeeper", launcher, &["zookeeper", &addresses[0], &addresses[1], &addresses[2]])?]
+        }
+        Peer::Etcd => {
             let other = match Builder::find() {
                 Ok(builder) => builder.build()?,
                 Err(missing) => return Ok(Err(missing)),

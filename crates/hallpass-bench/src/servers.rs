@@ -1,5 +1,6 @@
 //! Servers of other lock services: found, started on free ports with their data in the benchmark's folder, and ended.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
@@ -44,30 +45,67 @@ pub(crate) struct Started {
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
+/// Three servers that know nothing of each other; the first is used alone, too.
 pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
     let Some(program) = find("redis-server", &[]) else {
         return Ok(Err(missing("redis-server", "redis-server")));
     };
-    let address = free_addresses(1)?.remove(0);
-    let port = port_of(&address);
-    let data = folder(scratch, "redis")?;
-    let log = data.join("log");
-    let command = [
-        program.as_str(),
-        "--port",
-        port,
-        "--bind",
-        "127.0.0.1",
-        "--dir",
-        &data.display().to_string(),
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-    ];
-    let server = Server::start(launcher, None, &log, &command)?;
-    until_up("Redis", &log, || TcpStream::connect(&address).is_ok())?;
-    Ok(Ok(Started { servers: vec![server], addresses: vec![address] }))
+    let addresses = free_addresses(3)?;
+    let mut servers = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        let data = folder(scratch, &format!("redis-{at}"))?;
+        let (log, directory) = (data.join("log"), data.display().to_string());
+        let command = [
+            [program.as_str(), "--port", port_of(address), "--bind", "127.0.0.1"],
+            ["--dir", &directory, "--save", "", "--appendonly"],
+        ]
+        .concat();
+        servers.push(Server::start(launcher, None, &log, &[&command[..], &["no"]].concat())?);
+        until_up("Redis", &log, || TcpStream::connect(address).is_ok())?;
+    }
+    Ok(Ok(Started { servers, addresses }))
+}
+
+/// Three members of one ensemble.
+pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+    let Some(program) = find("zkServer.sh", &[PathBuf::from("/usr/share/zookeeper/bin")]) else {
+        return Ok(Err(missing("zkServer.sh", "zookeeper")));
+    };
+    let ports = free_addresses(9)?;
+    let (clients, peers) = ports.split_at(3);
+    let members: Vec<String> = (0..3)
+        .map(|at| format!("server.{}=127.0.0.1:{}:{}", at + 1, port_of(&peers[at]), port_of(&peers[at + 3])))
+        .collect();
+    let mut servers = Vec::new();
+    for (at, client) in clients.iter().enumerate() {
+        let data = folder(scratch, &format!("zookeeper-{at}"))?;
+        let config = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxSessionTimeout=3600000\nmaxClientCnxns=0\ndataDir={}\nclientPort={}\n\
+             admin.enableServer=false\n{}\n",
+            data.display(),
+            port_of(client),
+            members.join("\n")
+        );
+        std::fs::write(data.join("zoo.cfg"), config).map_err(BenchError::new)?;
+        std::fs::write(data.join("myid"), (at + 1).to_string()).map_err(BenchError::new)?;
+        let config = data.join("zoo.cfg").display().to_string();
+        servers.push(Server::start(launcher, None, &data.join("log"), &[&program, "start-foreground", &config])?);
+    }
+    until_up("ZooKeeper", &scratch.join("zookeeper-0/log"), || clients.iter().all(|client| has_a_leader(client)))?;
+    Ok(Ok(Started { servers, addresses: clients.to_vec() }))
+}
+
+/// It says what it is only once there is a leader.
+fn has_a_leader(address: &str) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"srvr")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok::<bool, std::io::Error>(text.contains("Mode: leader") || text.contains("Mode: follower"))
+    };
+    ask().unwrap_or(false)
 }
 
 /// Gives two addresses: its Unix socket and its port.

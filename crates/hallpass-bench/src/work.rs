@@ -16,6 +16,8 @@ use crate::systems::locker::Locker;
 use crate::systems::ping::{Ping, echo};
 use crate::systems::postgres::Postgres;
 use crate::systems::redis::{Patience, Redis};
+use crate::systems::redlock::Redlock;
+use crate::systems::zookeeper::ZooKeeper;
 use crate::task::{Ready, Reply};
 use crate::worker::{say, serve};
 
@@ -41,6 +43,14 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
         ["redis", address, patience] => {
             let patience = if *patience == "poll" { Patience::Poll } else { Patience::WakeUp };
             serve(|| async { Ok(Redis { address: (*address).to_owned(), patience }) })
+        }
+        ["redlock", addresses @ ..] => {
+            let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+            serve(|| async { Ok(Redlock { addresses }) })
+        }
+        ["zookeeper", addresses @ ..] => {
+            let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+            serve(|| async { Ok(ZooKeeper { addresses }) })
         }
         ["postgres", address] => serve(|| async { Ok(Postgres { address: (*address).to_owned() }) }),
         ["guard", user, log, program, args @ ..] => guard(user, log, program, args),

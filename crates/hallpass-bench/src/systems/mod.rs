@@ -6,6 +6,8 @@ pub(crate) mod locker;
 pub(crate) mod ping;
 pub(crate) mod postgres;
 pub(crate) mod redis;
+pub(crate) mod redlock;
+pub(crate) mod zookeeper;
 
 /// The name of a lock by its number; the same for all systems.
 pub(crate) fn lock_name(lock: u32) -> String {

@@ -11,11 +11,12 @@ use crate::{BenchError, Caller, System};
 
 const POLL: Duration = Duration::from_millis(1);
 /// A lock is gone after so long even if its holder is: long enough for any cell.
-const EXPIRY_MS: &str = "60000";
+pub(crate) const EXPIRY_MS: &str = "60000";
 /// A wake-up may have gone to somebody who did not need it.
 const WAKE_UP_MAX: Duration = Duration::from_millis(100);
 
-const RELEASE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+pub(crate) const RELEASE: &str =
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 const RELEASE_AND_TELL: &str = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('del',KEYS[1]) \
     redis.call('publish',KEYS[1],'free') return 1 else return 0 end";
 
@@ -121,7 +122,7 @@ impl Caller for RedisCaller {
 
 /// What Redis answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+pub(crate) enum Value {
     Nothing,
     Number(i64),
     Text(String),
@@ -129,7 +130,7 @@ enum Value {
 }
 
 impl Value {
-    fn text(self) -> Result<String, BenchError> {
+    pub(crate) fn text(self) -> Result<String, BenchError> {
         match self {
             Self::Text(text) => Ok(text),
             other => Err(BenchError::new(format!("Redis answered {other:?} in place of a text"))),
@@ -152,24 +153,24 @@ impl Value {
 }
 
 /// A connection that speaks Redis's protocol.
-struct Resp {
+pub(crate) struct Resp {
     stream: BufReader<TcpStream>,
     out: Vec<u8>,
 }
 
 impl Resp {
-    async fn connect(address: &str) -> Result<Self, BenchError> {
+    pub(crate) async fn connect(address: &str) -> Result<Self, BenchError> {
         let stream = TcpStream::connect(address).await.map_err(BenchError::new)?;
         stream.set_nodelay(true).map_err(BenchError::new)?;
         Ok(Self { stream: BufReader::new(stream), out: Vec::new() })
     }
 
-    async fn ask(&mut self, words: &[&str]) -> Result<Value, BenchError> {
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Value, BenchError> {
         self.send(words).await?;
         self.receive().await
     }
 
-    async fn send(&mut self, words: &[&str]) -> Result<(), BenchError> {
+    pub(crate) async fn send(&mut self, words: &[&str]) -> Result<(), BenchError> {
         self.out.clear();
         self.out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
         for word in words {
@@ -178,7 +179,7 @@ impl Resp {
         self.stream.get_mut().write_all(&self.out).await.map_err(BenchError::new)
     }
 
-    async fn receive(&mut self) -> Result<Value, BenchError> {
+    pub(crate) async fn receive(&mut self) -> Result<Value, BenchError> {
         let mut left = 1;
         let mut items = Vec::new();
         let mut is_list = false;
