@@ -9,11 +9,14 @@
 //! Membership is a fixed list. A node takes part once it has met every other member in this life, since only then it
 //! knows the view: its epoch is the highest incarnation among them.
 
+mod answer;
+mod config;
 mod index;
 mod link;
 #[cfg(test)]
 mod link_tests;
 mod machine;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -28,220 +31,10 @@ use index::Index;
 use link::{Link, Sender};
 use machine::{Drive, Machine, Make, Scratch, Wire};
 
+pub use answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
+pub use config::{Class, NodeConfig};
 pub use link::LinkError;
-
-/// What a node is made from. Every member of a group must have the same members and classes.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// The group's name.
-    pub group: String,
-    /// This node's name, for people.
-    pub name: String,
-    /// This node.
-    pub me: NodeId,
-    /// All members, this one among them.
-    pub members: Vec<NodeId>,
-    /// What else all members must have the same, such as their addresses.
-    pub agreed: Vec<String>,
-    /// How often this node has been started; higher at each start, from 1.
-    pub incarnation: u32,
-    /// Drawn at each start: tells two processes apart that came to the same incarnation by mistake.
-    pub life: u64,
-    /// Which protocol serves which locks; the longest prefix counts. Others are Carvalho and Roucairol's.
-    pub classes: Vec<Class>,
-    /// How many local callers may follow each other while another node waits.
-    pub local_streak: u32,
-    /// Permissions that are not used for so long are given up.
-    pub cache_idle: Ticks,
-    /// At most so many locks keep permissions that nobody uses.
-    pub cache_max: usize,
-    /// At most so many locks are held, waited for or cached at once.
-    pub locks_max: usize,
-    /// At most so many callers wait or hold at once.
-    pub callers_max: usize,
-    /// New requests are refused while so many bytes wait for one peer.
-    pub backlog_max: usize,
-    /// Makes the table of names unpredictable to those who choose names.
-    pub seed: u64,
-}
-
-/// The protocol of the locks whose names begin with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// The beginning of the names.
-    pub prefix: String,
-    /// The protocol, as the laboratory names it.
-    pub protocol: String,
-    /// Its options: `key=value`.
-    pub options: Vec<String>,
-}
-
-impl NodeConfig {
-    /// The defaults, in one place.
-    pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
-        const SECOND: Ticks = 1_000_000_000;
-        Self {
-            group: "hallpass".to_owned(),
-            name: me.to_string(),
-            me,
-            members: members.into_iter().collect(),
-            agreed: Vec::new(),
-            incarnation: 1,
-            life: 0,
-            classes: Vec::new(),
-            local_streak: 1,
-            cache_idle: 10 * SECOND,
-            cache_max: 100_000,
-            locks_max: 1_000_000,
-            callers_max: 1_000_000,
-            backlog_max: 8 * 1024 * 1024,
-            seed: 0,
-        }
-    }
-
-    /// What all members must agree on, in one number. FNV-1a: it guards against mistakes, not against malice.
-    fn digest(&self, members: &[NodeId]) -> u64 {
-        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes.iter().chain(&[0xff]) {
-                digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        members.iter().for_each(|member| add(&member.0.to_be_bytes()));
-        self.agreed.iter().for_each(|text| add(text.as_bytes()));
-        for class in &self.classes {
-            add(class.prefix.as_bytes());
-            add(class.protocol.as_bytes());
-            class.options.iter().for_each(|option| add(option.as_bytes()));
-        }
-        digest
-    }
-}
-
-/// One caller's turn: to release or to give up.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ticket {
-    slot: u32,
-    id: u64,
-}
-
-impl Ticket {
-    /// Where the lock was found, to find it faster the next time: for [`Node::handle_acquire_near`].
-    pub fn place(self) -> u32 {
-        self.slot
-    }
-}
-
-/// How long a caller will wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
-    /// Until its turn comes or it gives up.
-    Wait,
-    /// One round trip: granted or busy.
-    Try,
-}
-
-/// What comes of asking, at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// The caller is inside.
-    Granted(Ticket, Fence),
-    /// The caller will be told by an [`Output`].
-    Waiting(Ticket),
-    /// Somebody else is inside or before this caller, who only tried.
-    Busy,
-}
-
-/// Why nothing was asked. Nothing has changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The lock's name is empty or too long.
-    Name,
-    /// The lock's protocol has no shared mode; it says why.
-    NoShared(&'static str),
-    /// Too many locks are in use.
-    Locks,
-    /// Too many callers wait or hold.
-    Callers,
-    /// Too much waits for this member, who does not take it.
-    Backlog(NodeId),
-    /// The lock has given out all fences of this view.
-    Fences,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name => write!(f, "a lock's name has 1 to {NAME_MAX} bytes"),
-            Self::NoShared(why) => f.write_str(why),
-            Self::Locks => f.write_str("too many locks are in use on this node; release some or raise locks_max"),
-            Self::Callers => f.write_str("too many callers wait on this node; try again later or raise callers_max"),
-            Self::Fences => f.write_str("the lock has given out all its fences; restart all members of the group"),
-            Self::Backlog(node) => {
-                write!(f, "member {node} takes no messages and too many wait for it; try again later")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-/// What to tell a caller who was [`Answer::Waiting`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Output<C> {
-    /// It is inside.
-    Granted {
-        /// Who.
-        caller: C,
-        /// Its turn.
-        ticket: Ticket,
-        /// The entry's fence.
-        fence: Fence,
-    },
-    /// It only tried, and others come first.
-    Busy {
-        /// Who.
-        caller: C,
-    },
-}
-
-/// Why a peer is not talked to. The connection is to be closed; nothing else has changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum HelloError {
-    /// It is of another group.
-    Group(String),
-    /// It is none of the members, or takes this node for another.
-    Member(NodeId),
-    /// Its list of members or lock classes is another.
-    Digest,
-    /// It has been started anew: what it knew of the locks is lost.
-    Restarted,
-    /// It knows an earlier life of this node.
-    Outlived,
-    /// Its account of the link is impossible.
-    Link(LinkError),
-}
-
-impl fmt::Display for HelloError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Group(group) => write!(f, "it belongs to group '{group}'"),
-            Self::Member(node) => {
-                write!(f, "it calls itself or this node member {node}, which is wrong; compare the lists of members")
-            }
-            Self::Digest => f.write_str("its list of members or its lock classes differ; give all members the same"),
-            Self::Restarted => {
-                f.write_str("it has been restarted and knows nothing of the locks; restart all members of the group")
-            }
-            Self::Outlived => f.write_str("it knew this node before a restart; restart all members of the group"),
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for HelloError {}
+pub use status::{LockStatus, MemberStatus};
 
 /// One process of a group. `C` is what the driver knows a waiting caller by.
 ///
@@ -333,36 +126,6 @@ enum Phase {
     /// The head of the queue has.
     Asking(Mode),
     Inside(Mode),
-}
-
-/// A lock as [`Node::locks`] shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LockStatus<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its protocol.
-    pub protocol: &'static str,
-    /// How it is held here, if it is.
-    pub held: Option<Mode>,
-    /// How many callers hold it here.
-    pub holders: usize,
-    /// How many wait here.
-    pub waiters: usize,
-    /// The fence of the last entry here.
-    pub fence: Fence,
-}
-
-/// A member as [`Node::members`] shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MemberStatus {
-    /// Its id.
-    pub id: NodeId,
-    /// Its incarnation; 0 if it has not been met.
-    pub incarnation: u32,
-    /// A connection stands; this node itself always counts.
-    pub connected: bool,
-    /// Bytes that wait for it.
-    pub backlog: usize,
 }
 
 impl<C> Node<C> {

@@ -1,0 +1,89 @@
+use crate::{NodeId, Ticks};
+
+/// What a node is made from. Every member of a group must have the same members and classes.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The group's name.
+    pub group: String,
+    /// This node's name, for people.
+    pub name: String,
+    /// This node.
+    pub me: NodeId,
+    /// All members, this one among them.
+    pub members: Vec<NodeId>,
+    /// What else all members must have the same, such as their addresses.
+    pub agreed: Vec<String>,
+    /// How often this node has been started; higher at each start, from 1.
+    pub incarnation: u32,
+    /// Drawn at each start: tells two processes apart that came to the same incarnation by mistake.
+    pub life: u64,
+    /// Which protocol serves which locks; the longest prefix counts. Others are Carvalho and Roucairol's.
+    pub classes: Vec<Class>,
+    /// How many local callers may follow each other while another node waits.
+    pub local_streak: u32,
+    /// Permissions that are not used for so long are given up.
+    pub cache_idle: Ticks,
+    /// At most so many locks keep permissions that nobody uses.
+    pub cache_max: usize,
+    /// At most so many locks are held, waited for or cached at once.
+    pub locks_max: usize,
+    /// At most so many callers wait or hold at once.
+    pub callers_max: usize,
+    /// New requests are refused while so many bytes wait for one peer.
+    pub backlog_max: usize,
+    /// Makes the table of names unpredictable to those who choose names.
+    pub seed: u64,
+}
+
+/// The protocol of the locks whose names begin with a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The beginning of the names.
+    pub prefix: String,
+    /// The protocol, as the laboratory names it.
+    pub protocol: String,
+    /// Its options: `key=value`.
+    pub options: Vec<String>,
+}
+
+impl NodeConfig {
+    /// The defaults, in one place.
+    pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
+        const SECOND: Ticks = 1_000_000_000;
+        Self {
+            group: "hallpass".to_owned(),
+            name: me.to_string(),
+            me,
+            members: members.into_iter().collect(),
+            agreed: Vec::new(),
+            incarnation: 1,
+            life: 0,
+            classes: Vec::new(),
+            local_streak: 1,
+            cache_idle: 10 * SECOND,
+            cache_max: 100_000,
+            locks_max: 1_000_000,
+            callers_max: 1_000_000,
+            backlog_max: 8 * 1024 * 1024,
+            seed: 0,
+        }
+    }
+
+    /// What all members must agree on, in one number. FNV-1a: it guards against mistakes, not against malice.
+    pub(super) fn digest(&self, members: &[NodeId]) -> u64 {
+        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes.iter().chain(&[0xff]) {
+                digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        members.iter().for_each(|member| add(&member.0.to_be_bytes()));
+        self.agreed.iter().for_each(|text| add(text.as_bytes()));
+        for class in &self.classes {
+            add(class.prefix.as_bytes());
+            add(class.protocol.as_bytes());
+            class.options.iter().for_each(|option| add(option.as_bytes()));
+        }
+        digest
+    }
+}
