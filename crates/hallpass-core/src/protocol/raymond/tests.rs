@@ -590,3 +590,16 @@ fn bytes_of_an_unknown_kind_are_refused() {
         assert_eq!(RaymondMessage::decode(&mut Reader::new(bytes)), Err(DecodeError::Unknown));
     }
 }
+
+/// The bound of REQUEST_Q, neighbours and self, holds whatever a neighbour sends.
+#[test]
+fn a_neighbour_is_in_the_queue_once_however_often_it_asks() {
+    let mut net = Net::new(2, "tree=line");
+    let one = net.nodes.get_mut(&1).unwrap();
+    let mut out = Effects::new();
+    one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);
+    for _ in 0..3 {
+        one.handle(Input::Deliver { from: NodeId(2), message: RaymondMessage::Request { life: 0 } }, &mut out);
+    }
+    assert_eq!(one.queue(), [NodeId(2)]);
+}
