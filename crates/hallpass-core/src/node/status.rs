@@ -1,6 +1,6 @@
 use crate::{Fence, Mode, NodeId};
 
-/// A lock as [`Node::locks`] shows it.
+/// A lock as [`Node::locks`](super::Node::locks) shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockStatus<'a> {
     /// Its name.
@@ -17,7 +17,7 @@ pub struct LockStatus<'a> {
     pub fence: Fence,
 }
 
-/// A member as [`Node::members`] shows it.
+/// A member as [`Node::members`](super::Node::members) shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
     /// Its id.
