@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hallpass_core::node::{Patience, Ticket};
-use hallpass_core::{Mode, Ticks};
+use hallpass_core::{Fence, Mode, Ticks};
 
 use crate::clock;
 use crate::node::Running;
@@ -65,7 +65,11 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn acquire(&self) -> Result<Guard, AcquireError> {
-        self.enter(Mode::Exclusive, Patience::Wait).await.and_then(|entered| entered.ok_or(AcquireError::Timeout))
+        let (now, others_first) = self.turn();
+        if !others_first && let Some(guard) = self.enter_again(Mode::Exclusive, now) {
+            return Ok(guard);
+        }
+        self.enter(Mode::Exclusive, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
     }
 
     /// Waits until nobody is inside alone, and enters together with others who share.
@@ -80,7 +84,11 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn acquire_shared(&self) -> Result<Guard, AcquireError> {
-        self.enter(Mode::Shared, Patience::Wait).await.and_then(|entered| entered.ok_or(AcquireError::Timeout))
+        let (now, others_first) = self.turn();
+        if !others_first && let Some(guard) = self.enter_again(Mode::Shared, now) {
+            return Ok(guard);
+        }
+        self.enter(Mode::Shared, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
     }
 
     /// Enters if nobody is inside or waits: one round trip at the most. Two who try at the same moment may both be refused.
@@ -96,12 +104,12 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
-        self.enter(Mode::Exclusive, Patience::Try).await
+        self.enter(Mode::Exclusive, Patience::Try, self.turn().1).await
     }
 
     /// The same, together with others who share.
     pub async fn try_acquire_shared(&self) -> Result<Option<Guard>, AcquireError> {
-        self.enter(Mode::Shared, Patience::Try).await
+        self.enter(Mode::Shared, Patience::Try, self.turn().1).await
     }
 
     /// Waits, but not longer than this.
@@ -121,32 +129,41 @@ impl Lock {
         tokio::time::timeout(limit, self.acquire()).await.unwrap_or(Err(AcquireError::Timeout))
     }
 
-    async fn enter(&self, mode: Mode, patience: Patience) -> Result<Option<Guard>, AcquireError> {
-        // A caller who always finds the lock here never waits: now and then the tasks that read the sockets must have
-        // their turn, or the other members' requests are not heard. And where the lock has just come from another member,
-        // the next request for it is on its way or lies unread: it is heard before the lock is taken again.
-        let mut now = clock::now();
+    /// The time, and whether others have their turn first.
+    ///
+    /// A caller who always finds the lock here never waits: now and then the tasks that read the sockets must have their
+    /// turn, or the other members' requests are not heard. And where the lock has just come from another member, the next
+    /// request for it is on its way or lies unread: it is heard before the lock is taken again.
+    #[inline]
+    fn turn(&self) -> (Ticks, bool) {
         let turn = self.0.turns.load(Ordering::Relaxed).wrapping_add(1);
         self.0.turns.store(turn, Ordering::Relaxed);
+        let now = clock::now();
         let wanted = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED;
-        if wanted || turn.is_multiple_of(TURNS_MAX) {
-            tokio::task::yield_now().await;
-            now = clock::now();
-        }
+        (now, wanted || turn.is_multiple_of(TURNS_MAX))
+    }
+
+    /// The short way in, where the permission is here and nobody is inside.
+    #[inline]
+    fn enter_again(&self, mode: Mode, now: Ticks) -> Option<Guard> {
         let place = self.0.place.load(Ordering::Relaxed);
-        match self.shared().acquire(place, &self.0.name, mode, patience, now)? {
-            Asked::Granted(ticket, fence) => {
-                if ticket.place() != place {
-                    self.0.place.store(ticket.place(), Ordering::Relaxed);
-                }
-                Ok(Some(self.guard(ticket, fence.get())))
-            }
+        let (ticket, fence) = self.shared().reacquire(place, &self.0.name, mode, now)?;
+        Some(Guard { lock: self.clone(), ticket, fence, held: true })
+    }
+
+    async fn enter(&self, mode: Mode, patience: Patience, others_first: bool) -> Result<Option<Guard>, AcquireError> {
+        if others_first {
+            tokio::task::yield_now().await;
+        }
+        match self.shared().acquire(&self.0.name, mode, patience, clock::now())? {
+            Asked::Granted(ticket, fence) => Ok(Some(self.guard(ticket, fence))),
             Asked::Busy => Ok(None),
             Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false }.wait().await,
         }
     }
 
-    fn guard(&self, ticket: Ticket, fence: u64) -> Guard {
+    fn guard(&self, ticket: Ticket, fence: Fence) -> Guard {
+        self.0.place.store(ticket.place(), Ordering::Relaxed);
         Guard { lock: self.clone(), ticket, fence, held: true }
     }
 }
@@ -165,7 +182,7 @@ impl Waiting<'_> {
             Verdict::Granted(ticket, fence) => {
                 self.done = true;
                 self.lock.0.waited.store(clock::now(), Ordering::Relaxed);
-                Ok(Some(self.lock.guard(ticket, fence.get())))
+                Ok(Some(self.lock.guard(ticket, fence)))
             }
             Verdict::Busy => {
                 self.done = true;
@@ -189,7 +206,7 @@ impl Drop for Waiting<'_> {
 pub struct Guard {
     lock: Lock,
     ticket: Ticket,
-    fence: u64,
+    fence: Fence,
     held: bool,
 }
 
@@ -197,7 +214,7 @@ impl Guard {
     /// The entry's fencing token: larger than that of every earlier exclusive entry. Give it to what you protect, and let
     /// that refuse smaller ones.
     pub fn fence(&self) -> u64 {
-        self.fence
+        self.fence.get()
     }
 
     /// The lock's name.
@@ -240,7 +257,10 @@ impl Drop for Guard {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("lock", &self.lock.name()).field("fence", &self.fence).finish_non_exhaustive()
+        f.debug_struct("Guard")
+            .field("lock", &self.lock.name())
+            .field("fence", &self.fence.get())
+            .finish_non_exhaustive()
     }
 }
 

@@ -107,10 +107,20 @@ impl Shared {
 
     // ---- callers ----
 
-    /// `place` is where the lock was found before.
+    /// The short way in: see [`Node::handle_reacquire`].
+    #[inline]
+    pub(crate) fn reacquire(&self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
+        if self.is_stopped() {
+            return None;
+        }
+        let mut core = self.core();
+        let entered = core.node.handle_reacquire(place, lock, mode, now)?;
+        (core.now, core.grants) = (now, core.grants + 1);
+        Some(entered)
+    }
+
     pub(crate) fn acquire(
         &self,
-        place: u32,
         lock: &str,
         mode: Mode,
         patience: Patience,
@@ -122,7 +132,7 @@ impl Shared {
         let mut waiter = None;
         let mut core = self.core();
         core.now = now;
-        let answer = core.node.handle_acquire_near(place, lock, mode, patience, now, || {
+        let answer = core.node.handle_acquire(lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         })?;
         match (answer, waiter) {
@@ -145,6 +155,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     pub(crate) fn release(&self, ticket: Ticket) -> bool {
         let mut core = self.core();
         let (now, sent) = (core.now, core.node.messages());

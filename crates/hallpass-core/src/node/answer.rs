@@ -14,7 +14,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where the lock was found, to find it faster the next time: for [`Node::handle_acquire_near`](super::Node::handle_acquire_near).
+    /// Where the lock was found, to find it faster the next time: for [`Node::handle_reacquire`](super::Node::handle_reacquire).
     pub fn place(self) -> u32 {
         self.slot
     }

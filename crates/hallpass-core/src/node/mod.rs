@@ -179,19 +179,6 @@ impl<C> Node<C> {
         now: Ticks,
         caller: impl FnOnce() -> C,
     ) -> Result<Answer, Refusal> {
-        self.handle_acquire_near(EARLY, lock, mode, patience, now, caller)
-    }
-
-    /// The same, where a lock of this name was found at this [`place`](Ticket::place) not long ago.
-    pub fn handle_acquire_near(
-        &mut self,
-        place: u32,
-        lock: &str,
-        mode: Mode,
-        patience: Patience,
-        now: Ticks,
-        caller: impl FnOnce() -> C,
-    ) -> Result<Answer, Refusal> {
         if lock.is_empty() || lock.len() > NAME_MAX {
             return Err(Refusal::Name);
         }
@@ -209,8 +196,7 @@ impl<C> Node<C> {
             (self.next_id, self.callers) = (id + 1, self.callers + 1);
             return Ok(Answer::Waiting(Ticket { slot: EARLY, id }));
         }
-        let known = self.entries.get(place as usize).is_some_and(|entry| *entry.name == *lock);
-        let slot = if known { place } else { self.find_or_create(lock)? };
+        let slot = self.find_or_create(lock)?;
         let answer = self.ask(slot, id, mode, tries, now, caller);
         match &answer {
             Ok(Answer::Granted(..) | Answer::Waiting(_)) => (self.next_id, self.callers) = (id + 1, self.callers + 1),
@@ -219,7 +205,23 @@ impl<C> Node<C> {
         answer
     }
 
+    /// The short way in for a lock that is free and whose permission is here, where it was found at this
+    /// [`place`](Ticket::place) not long ago. With `None` nothing has happened, and [`handle_acquire`](Self::handle_acquire)
+    /// says why. No output comes of it.
+    #[inline]
+    pub fn handle_reacquire(&mut self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
+        let entry = self.entries.get_mut(place as usize).filter(|entry| *entry.name == *lock)?;
+        if self.callers >= self.config.callers_max {
+            return None;
+        }
+        let id = self.next_id;
+        let fence = entry.enter_at_once(id, mode, now)?;
+        (self.next_id, self.callers) = (id + 1, self.callers + 1);
+        Some((Ticket { slot: place, id }, fence))
+    }
+
     /// A caller leaves; false if it was not inside.
+    #[inline]
     pub fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {
         let Some(entry) = self.entries.get_mut(ticket.slot as usize) else { return false };
         let Some(at) = entry.holders.iter().position(|holder| *holder == ticket.id) else { return false };
@@ -599,7 +601,7 @@ impl<C> Node<C> {
             entry.hold(id);
             return Ok(Answer::Granted(ticket, entry.fence));
         }
-        let free = entry.phase == Phase::Idle && entry.queue.is_empty();
+        let free = entry.is_free();
         if !free && tries {
             return Ok(Answer::Busy);
         }
@@ -607,9 +609,7 @@ impl<C> Node<C> {
             entry.enqueue(Waiter { id, mode, tries, caller: caller() });
             return Ok(Answer::Waiting(ticket));
         }
-        if let Some(fence) = entry.machine.as_mut().and_then(|machine| machine.enter_at_once(mode)) {
-            (entry.phase, entry.fence) = (Phase::Inside(mode), fence);
-            entry.hold(id);
+        if let Some(fence) = entry.enter_at_once(id, mode, now) {
             return Ok(Answer::Granted(ticket, fence));
         }
         if tries && self.links.iter().any(|link| !link.connected) {
@@ -645,6 +645,7 @@ impl<C> Node<C> {
     }
 
     /// The last local holder has left: another local caller follows if the streak allows it, else whoever comes first.
+    #[inline]
     fn leave(&mut self, slot: u32, now: Ticks) {
         let local_streak = self.config.local_streak;
         let entry = &mut self.entries[slot as usize];
@@ -767,7 +768,7 @@ impl<C> Node<C> {
     fn settle(&mut self, slot: u32, now: Ticks) {
         let entry = &mut self.entries[slot as usize];
         let Some(machine) = &entry.machine else { return };
-        if entry.phase != Phase::Idle || !entry.queue.is_empty() {
+        if !entry.is_free() {
             return;
         }
         let Some(floor) = machine.floor() else { return };
@@ -788,7 +789,7 @@ impl<C> Node<C> {
         {
             let entry = &mut self.entries[oldest as usize];
             entry.listed = false;
-            if entry.phase == Phase::Idle && entry.queue.is_empty() {
+            if entry.is_free() {
                 entry.give_back();
             }
             self.settle(oldest, now);
@@ -885,6 +886,22 @@ impl<C> Entry<C> {
             self.holders.reserve_exact(1);
         }
         self.holders.push(id);
+    }
+
+    #[inline]
+    fn is_free(&self) -> bool {
+        self.phase == Phase::Idle && self.queue.is_empty()
+    }
+
+    #[inline]
+    fn enter_at_once(&mut self, id: u64, mode: Mode, now: Ticks) -> Option<Fence> {
+        if !self.is_free() {
+            return None;
+        }
+        let fence = self.machine.as_mut()?.enter_at_once(mode)?;
+        (self.phase, self.fence, self.used) = (Phase::Inside(mode), fence, now);
+        self.hold(id);
+        Some(fence)
     }
 
     fn enqueue(&mut self, waiter: Waiter<C>) {
