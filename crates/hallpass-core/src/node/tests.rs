@@ -553,6 +553,36 @@ fn the_longest_unused_lock_goes_first_when_the_cache_is_full() {
 }
 
 #[test]
+fn the_short_way_in_is_open_only_where_the_lock_is_here_and_free() {
+    let mut nodes: [_; 2] = connected(|config| (config.cache_max, config.callers_max) = (1, 2));
+    wait(&mut nodes[0], WRITE, 1);
+    exchange(&mut nodes);
+    let (_, ticket, _) = granted(&mut nodes[0]);
+    let place = ticket.place();
+    assert_eq!(nodes[0].handle_reacquire(place, "x", WRITE, 0), None, "somebody is inside");
+    assert!(nodes[0].handle_release(ticket, 0));
+    for (place, name) in [(place, "y"), (place, ""), (place + 1, "x"), (u32::MAX, "x")] {
+        assert_eq!(nodes[0].handle_reacquire(place, name, WRITE, 0), None, "{place} '{name}'");
+    }
+    let (again, fence) = nodes[0].handle_reacquire(place, "x", WRITE, 0).expect("the permission is here");
+    assert_eq!(fence.count(), 2);
+    assert!(!nodes[0].handle_release(ticket, 0) && nodes[0].handle_release(again, 0));
+    let (reader, _) = nodes[0].handle_reacquire(place, "x", READ, 0).expect("for readers, too");
+    assert_eq!(nodes[0].handle_reacquire(place, "x", READ, 0), None, "joining goes the whole way");
+    waits(&mut nodes[0], WRITE, 2);
+    assert!(nodes[0].handle_release(reader, 0));
+    let (_, writer, _) = granted(&mut nodes[0]);
+    assert!(nodes[0].handle_release(writer, 0));
+    // Another node takes the lock; without the permission the way is closed, and nothing has changed.
+    waits(&mut nodes[1], WRITE, 3);
+    exchange(&mut nodes);
+    let _ = granted(&mut nodes[1]);
+    let messages = nodes[0].messages();
+    assert_eq!(nodes[0].handle_reacquire(place, "x", WRITE, 0), None);
+    assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
+}
+
+#[test]
 fn bad_configurations_are_refused_when_the_node_is_made() {
     let refused = |change: &dyn Fn(&mut NodeConfig)| {
         let mut config = NodeConfig::new(NodeId(1), [NodeId(1), NodeId(2)]);

@@ -141,6 +141,8 @@ struct Member {
     wakes: Option<Ticks>,
     /// The connection that counts, for each peer by place.
     current: Vec<Option<usize>>,
+    /// Where each lock was when it was last entered.
+    places: Vec<u32>,
 }
 
 struct Caller {
@@ -257,7 +259,8 @@ impl Group {
             let id = config.me;
             let node = Node::new(config).expect("the plan has classes that exist");
             let current = vec![None; count];
-            self.members.push(Member { node, id, paused: false, held_back: Vec::new(), wakes: None, current });
+            let places = vec![u32::MAX; self.plan.locks.len()];
+            self.members.push(Member { node, id, paused: false, held_back: Vec::new(), wakes: None, current, places });
             for _ in 0..self.plan.callers {
                 let caller = self.callers.len();
                 self.callers.push(Caller {
@@ -375,7 +378,13 @@ impl Group {
         let patience = if self.rng.chance(self.plan.tries) { Patience::Try } else { Patience::Wait };
         (self.callers[caller].lock, self.callers[caller].mode) = (lock, mode);
         let name = self.name(caller);
-        let answer = self.members[node].node.handle_acquire(&self.plan.locks[lock], mode, patience, self.now, || name);
+        // As the library does: the short way first, unless somebody only tries.
+        let (Member { node: asked, places, .. }, word) = (&mut self.members[node], &self.plan.locks[lock]);
+        let waits = patience == Patience::Wait;
+        let answer = match waits.then(|| asked.handle_reacquire(places[lock], word, mode, self.now)).flatten() {
+            Some((ticket, fence)) => Ok(Answer::Granted(ticket, fence)),
+            None => asked.handle_acquire(word, mode, patience, self.now, || name),
+        };
         self.tell(|group| {
             let (id, lock) = (group.members[node].id, &group.plan.locks[lock]);
             format!("node {id}: {name:x} asks for '{lock}' {mode:?} {patience:?}: {answer:?}")
@@ -407,6 +416,7 @@ impl Group {
     fn enter(&mut self, caller: usize, ticket: Ticket, first: Ticket, fence: Fence) {
         let Caller { node, lock, mode, round, .. } = self.callers[caller];
         let id = self.members[node].id;
+        self.members[node].places[lock] = ticket.place();
         self.report.grants += 1;
         self.progress.on_progress(self.now.max(self.plan.faults_until));
         self.record([1, self.name(caller), fence.get()]);
