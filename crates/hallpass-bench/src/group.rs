@@ -41,17 +41,22 @@ pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, Benc
         echoes.push((echo, addresses));
     }
     let mut groups = Vec::new();
+    let mut add = |name: &str, args: &[&str]| {
+        let mut ping = launcher.start(args)?;
+        ping.ready()?;
+        let workloads = vec![Workload::RoundTrip];
+        groups.push(Group { name: name.to_owned(), workers: vec![ping], servers: Rc::default(), workloads });
+        Ok::<(), BenchError>(())
+    };
     for (name, peers, sealed) in FLOOR {
         let directory = if sealed { key(2) } else { "-".to_owned() };
         let mut args = vec!["ping", directory.as_str()];
         let address = |addresses: &Vec<String>| addresses[usize::from(sealed)].clone();
         let addresses: Vec<String> = echoes.iter().take(peers).map(|(_, addresses)| address(addresses)).collect();
         args.extend(addresses.iter().map(String::as_str));
-        let mut ping = launcher.start(&args)?;
-        ping.ready()?;
-        let workloads = vec![Workload::RoundTrip];
-        groups.push(Group { name: name.to_owned(), workers: vec![ping], servers: Rc::default(), workloads });
+        add(name, &args)?;
     }
+    add("tcp, woken", &["ping-woken", &echoes[0].1[0]])?;
     let echoes: Rc<[Server]> = echoes.into_iter().map(|(echo, _)| Server::of(echo)).collect();
     groups.iter_mut().for_each(|group| group.servers = Rc::clone(&echoes));
     let mut locker = launcher.start(&["locker"])?;

@@ -13,7 +13,7 @@ use crate::BenchError;
 use crate::systems::agent::{Clients, agent};
 use crate::systems::hallpass::Embedded;
 use crate::systems::locker::Locker;
-use crate::systems::ping::{Ping, echo};
+use crate::systems::ping::{Ping, Woken, echo};
 use crate::systems::postgres::Postgres;
 use crate::systems::redis::{Patience, Redis};
 use crate::systems::redlock::Redlock;
@@ -30,6 +30,7 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
             let keys = Some(Path::new(keys)).filter(|keys| *keys != Path::new("-"));
             serve(|| async { Ping::new(addresses, keys) })
         }
+        ["ping-woken", address] => serve(|| async { Ok(Woken { address: (*address).to_owned() }) }),
         ["locker"] => serve(|| async { Ok(Locker::default()) }),
         ["hallpass", name, listen, peers, keys @ ..] => {
             let peers: Vec<&str> = peers.split(',').collect();

@@ -126,7 +126,7 @@ fn render(report: &Report) -> String {
     for goal in &report.goals {
         let bound = if goal.at_most { "at most" } else { "at least" };
         let verdict = if goal.met { paint.green("met") } else { paint.red("missed") };
-        text += &format!("  {:<58} {:>7.2}  ({bound} {})  {verdict}\n", goal.goal, goal.measured, goal.wanted);
+        text += &format!("  {:<71} {:>9.2}  ({bound} {})  {verdict}\n", goal.goal, goal.measured, goal.wanted);
     }
     let mut facts = Facts::new();
     facts.add("rounds", format!("{} of {} s a measurement, medians", report.rounds, report.seconds));

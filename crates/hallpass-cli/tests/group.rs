@@ -26,13 +26,15 @@ impl User {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
-        command.args(words).current_dir(&self.home).env("XDG_STATE_HOME", self.home.join("state"));
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.settings(&mut command);
         command
-            .env("XDG_RUNTIME_DIR", self.home.join("run"))
-            .env_remove("HALLPASS_SOCKET")
-            .env_remove("HALLPASS_CONFIG");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+    }
+
+    fn settings(&self, command: &mut Command) {
+        command.current_dir(&self.home).env("XDG_STATE_HOME", self.home.join("state"));
+        command.env("XDG_RUNTIME_DIR", self.home.join("run"));
+        command.env_remove("HALLPASS_SOCKET").env_remove("HALLPASS_CONFIG");
     }
 
     fn run(&self, line: &str) -> Ran {
@@ -183,6 +185,36 @@ fn a_killed_waiter_leaves_the_queue() {
     assert!(holder.wait().unwrap().success());
     assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
     assert!(!user.home.join("never").exists());
+}
+
+#[test]
+fn ctrl_c_at_a_terminal_reaches_the_command_once_though_stdin_is_a_file() {
+    let user = User::new("terminal");
+    if Command::new("script").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "'script' is not installed");
+        eprintln!("SKIPPED: 'script', which makes a terminal, is not installed");
+        return;
+    }
+    let hallpass = env!("CARGO_BIN_EXE_hallpass");
+    // A trap runs at once while the shell waits for a child.
+    let counts = "trap 'echo >>hits' INT; touch hits; until test -e end; do sleep 0.1 & wait $!; done; exit 0";
+    fs::write(user.home.join("counts"), counts).unwrap();
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &format!("exec '{hallpass}' run x -- sh ./counts </dev/null"), "/dev/null"]);
+    terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    user.settings(terminal.env("SHELL", "/bin/sh"));
+    let mut terminal = terminal.spawn().unwrap();
+    user.wait_for("hits");
+    let hits = || fs::read_to_string(user.home.join("hits")).unwrap().len();
+    for hit in 1..=10 {
+        terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+        wait_until("Ctrl-C arrives", || hits() >= hit);
+        sleep(Duration::from_millis(20));
+    }
+    fs::write(user.home.join("end"), "").unwrap();
+    assert!(terminal.wait().unwrap().success());
+    assert_eq!(hits(), 10);
+    assert_eq!(user.run("run x --try -- true").code, 0, "the lock is free again");
 }
 
 #[test]

@@ -330,8 +330,7 @@ impl Fresh {
             signals: Arc::clone(&signals),
             generation: 0,
         };
-        let generation =
-            shared.connect(at, hello, connection).map_err(|error| GreetError::Refuse(error.to_string()))?;
+        let generation = shared.connect(at, hello, connection).map_err(GreetError::Refuse)?;
         let peer = &shared.peers[at];
         tracing::info!(peer = %peer.address, name = %hello.name, "connected");
         let ended = tokio::select! {

@@ -4,7 +4,7 @@
 //! takes the lock, tells the node, and writes what the node has to say to the sockets itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Refusal, Ticket};
 use hallpass_core::wire::Hello;
@@ -29,9 +29,9 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// In the order of their ids.
     pub(crate) peers: Vec<Peer>,
-    pub(crate) stopped: AtomicBool,
+    stopped: AtomicBool,
     /// Told when the node is stopped.
-    pub(crate) stopping: Notify,
+    stopping: Notify,
     /// Told when the group is complete.
     pub(crate) completed: Notify,
 }
@@ -71,19 +71,34 @@ impl Shared {
         }
     }
 
-    /// The node, for a look or an input. A panic of another thread inside leaves a node that can still be stopped.
+    /// The node, for a look or an input. A panic inside has left nobody knows what: whoever comes next stops the node, and
+    /// it says and grants nothing more. Look at [`is_stopped`](Self::is_stopped) only when this is there.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| {
+            let mut core = poisoned.into_inner();
+            if !self.stopped.swap(true, Ordering::AcqRel) {
+                tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
+                self.close(&mut core);
+            }
+            core
+        })
     }
 
     /// Stops: everybody who waits is told, connections are closed.
     pub(crate) fn stop(&self) {
+        let mut core = self.core();
         if self.stopped.swap(true, Ordering::AcqRel) {
             return;
         }
-        let waiting: Vec<Arc<Waiter>> = self.core().node.waiting().cloned().collect();
-        waiting.iter().for_each(|waiter| waiter.tell(Verdict::Stopped));
-        self.close_all();
+        for (at, peer) in self.peers.iter().enumerate() {
+            core.flush(at, peer.id);
+        }
+        self.close(&mut core);
+    }
+
+    fn close(&self, core: &mut Core) {
+        core.node.waiting().for_each(|waiter| waiter.tell(Verdict::Stopped));
+        core.connections.iter_mut().filter_map(Option::take).for_each(|connection| connection.close());
         self.stopping.notify_waiters();
         self.completed.notify_waiters();
     }
@@ -110,10 +125,10 @@ impl Shared {
     /// The short way in: see [`Node::handle_reacquire`].
     #[inline]
     pub(crate) fn reacquire(&self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
+        let mut core = self.core();
         if self.is_stopped() {
             return None;
         }
-        let mut core = self.core();
         let entered = core.node.handle_reacquire(place, lock, mode, now)?;
         (core.now, core.grants) = (now, core.grants + 1);
         Some(entered)
@@ -126,11 +141,11 @@ impl Shared {
         patience: Patience,
         now: Ticks,
     ) -> Result<Asked, AcquireError> {
+        let mut waiter = None;
+        let mut core = self.core();
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
-        let mut waiter = None;
-        let mut core = self.core();
         core.now = now;
         let answer = core.node.handle_acquire(lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
@@ -142,10 +157,6 @@ impl Shared {
             }
             (Answer::Waiting(ticket), Some(waiter)) => {
                 self.carry_out(core);
-                // Who stops the node tells all who wait; a caller between the two is told here.
-                if self.is_stopped() {
-                    waiter.tell(Verdict::Stopped);
-                }
                 Ok(Asked::Waiting(ticket, waiter))
             }
             _ => {
@@ -158,6 +169,9 @@ impl Shared {
     #[inline]
     pub(crate) fn release(&self, ticket: Ticket) -> bool {
         let mut core = self.core();
+        if self.is_stopped() {
+            return false;
+        }
         let (now, sent) = (core.now, core.node.messages());
         let held = core.node.handle_release(ticket, now);
         if core.node.messages() != sent || core.node.has_output() {
@@ -183,9 +197,12 @@ impl Shared {
     }
 
     /// A connection stands, and takes the place of an earlier one. Gives its generation.
-    pub(crate) fn connect(&self, at: usize, hello: &Hello, connection: Connection) -> Result<u64, HelloError> {
+    pub(crate) fn connect(&self, at: usize, hello: &Hello, connection: Connection) -> Result<u64, String> {
         let mut core = self.core();
-        core.node.handle_hello(hello, now())?;
+        if self.is_stopped() {
+            return Err("this node has been stopped".to_owned());
+        }
+        core.node.handle_hello(hello, now()).map_err(|error| error.to_string())?;
         if let Some(old) = core.connections[at].replace(connection) {
             old.close();
         }
@@ -267,16 +284,6 @@ impl Shared {
             core = self.core();
         }
     }
-
-    pub(crate) fn close_all(&self) {
-        let mut core = self.core();
-        for at in 0..self.peers.len() {
-            core.flush(at, self.peers[at].id);
-            if let Some(connection) = core.connections[at].take() {
-                connection.close();
-            }
-        }
-    }
 }
 
 impl Core {
@@ -309,5 +316,52 @@ impl From<AcquireError> for std::io::Error {
             AcquireError::Refused(_) => std::io::ErrorKind::Other,
         };
         Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hallpass_core::node::NodeConfig;
+
+    use super::*;
+
+    fn alone() -> Shared {
+        Shared::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new())
+    }
+
+    fn ask(shared: &Shared, lock: &str) -> Result<Asked, AcquireError> {
+        shared.acquire(lock, Mode::Exclusive, Patience::Wait, 0)
+    }
+
+    #[test]
+    fn a_node_that_has_failed_grants_nothing_more() {
+        let shared = alone();
+        let Ok(Asked::Granted(ticket, _)) = ask(&shared, "x") else { panic!("it is free") };
+        let Ok(Asked::Waiting(_, waiter)) = ask(&shared, "x") else { panic!("it is held") };
+        let failed = std::thread::scope(|scope| {
+            let fails = || {
+                let _core = shared.core();
+                panic!("as a bug would");
+            };
+            scope.spawn(fails).join()
+        });
+        assert!(failed.is_err() && !shared.is_stopped());
+        assert!(!shared.release(ticket), "nobody is let in");
+        assert!(shared.is_stopped());
+        let mut told = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(matches!(waiter.poll(&mut told), std::task::Poll::Ready(Verdict::Stopped)));
+        assert!(matches!(ask(&shared, "y"), Err(AcquireError::Stopped)));
+        assert_eq!(shared.reacquire(ticket.place(), "x", Mode::Exclusive, 0), None);
+    }
+
+    #[test]
+    fn who_waits_when_the_node_is_stopped_is_told() {
+        let shared = alone();
+        assert!(matches!(ask(&shared, "x"), Ok(Asked::Granted(..))));
+        let Ok(Asked::Waiting(_, waiter)) = ask(&shared, "x") else { panic!("it is held") };
+        shared.stop();
+        let mut told = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(matches!(waiter.poll(&mut told), std::task::Poll::Ready(Verdict::Stopped)));
+        assert!(matches!(ask(&shared, "y"), Err(AcquireError::Stopped)));
     }
 }

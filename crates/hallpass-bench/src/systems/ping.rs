@@ -7,7 +7,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::task::{Ready, Reply};
@@ -112,6 +114,48 @@ impl Caller for Pinger {
             Ok::<(), std::io::Error>(())
         };
         trip.await.map_err(BenchError::new)
+    }
+
+    async fn release(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+/// The same to one peer in the clear, where a task of its own reads and wakes the caller: what it takes longer is what a
+/// wake-up costs.
+pub(crate) struct Woken {
+    pub(crate) address: String,
+}
+
+impl System for Woken {
+    type Caller = WokenCaller;
+
+    async fn caller(&self, _id: u32) -> Result<WokenCaller, BenchError> {
+        let stream = TcpStream::connect(&self.address).await.map_err(BenchError::new)?;
+        stream.set_nodelay(true).map_err(BenchError::new)?;
+        let (mut reads, writes) = stream.into_split();
+        let arrived = Arc::new(Notify::new());
+        let tells = Arc::clone(&arrived);
+        tokio::spawn(async move {
+            let mut buffer = [0; BYTES];
+            while reads.read_exact(&mut buffer).await.is_ok() {
+                tells.notify_one();
+            }
+        });
+        Ok(WokenCaller { writes, arrived })
+    }
+}
+
+pub(crate) struct WokenCaller {
+    writes: OwnedWriteHalf,
+    arrived: Arc<Notify>,
+}
+
+impl Caller for WokenCaller {
+    async fn acquire(&mut self, _lock: u32) -> Result<(), BenchError> {
+        self.writes.write_all(&[7; BYTES]).await.map_err(BenchError::new)?;
+        self.arrived.notified().await;
+        Ok(())
     }
 
     async fn release(&mut self) -> Result<(), BenchError> {

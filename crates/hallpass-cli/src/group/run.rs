@@ -13,7 +13,8 @@ use hallpass_agent::{Client, ClientError};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
 use super::args::HoldArgs;
 use super::paths;
@@ -134,7 +135,10 @@ fn ignored_signals() -> u64 {
 /// What happens while the command runs.
 enum Event {
     Exited(ExitStatus),
-    Signalled(i32),
+    Signalled {
+        signal: i32,
+        from_terminal: bool,
+    },
     Heard(Response),
     /// The agent is gone, or says something that ends the hold.
     Lost,
@@ -147,8 +151,9 @@ fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outco
     // Handlers first: a signal between them and the command reaches the command.
     let ignored = ignored_signals();
     let passed = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
-    let mut signals = Signals::new(passed.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
-        .map_err(|error| failed("watch for signals", error))?;
+    let mut signals =
+        SignalsInfo::<WithRawSiginfo>::new(passed.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
+            .map_err(|error| failed("watch for signals", error))?;
     // What the command leaves behind becomes this process's child, so that it can be found.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let copy = client.descriptor().map_err(|error| failed("copy the connection", error))?;
@@ -167,7 +172,13 @@ fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outco
     let (ttl, mut talk) = (client.ttl, client.try_clone().map_err(|error| failed("copy the connection", error))?);
     listen(client, tell.clone());
     let signalled = tell.clone();
-    thread::spawn(move || signals.forever().all(|signal| signalled.send(Event::Signalled(signal)).is_ok()));
+    thread::spawn(move || {
+        signals.forever().all(|info| {
+            // Processes send with codes of zero and less; of these signals the kernel sends only a terminal's.
+            let (signal, from_terminal) = (info.si_signo, info.si_code > 0);
+            signalled.send(Event::Signalled { signal, from_terminal }).is_ok()
+        })
+    });
     thread::spawn(move || child.wait().map(|status| tell.send(Event::Exited(status))));
     let grace = args.grace.unwrap_or(ttl / 3).min(ttl / 2);
     let (status, lost) = watch(&events, pid, grace);
@@ -209,7 +220,7 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
         };
         match event {
             Ok(Event::Exited(status)) => return (Some(status), lost_at.is_some()),
-            Ok(Event::Signalled(signal)) => pass_on(pid, signal),
+            Ok(Event::Signalled { signal, from_terminal }) => pass_on(pid, signal, from_terminal),
             Ok(Event::Lost) if lost_at.is_none() => {
                 lost_at = Some(Instant::now());
                 let _ = kill_process(pid, Signal::TERM);
@@ -261,13 +272,10 @@ fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
     (state != "Z" && state != "X").then_some((pid, fields.next()?.parse().ok()?))
 }
 
-/// Ctrl-C at a terminal reaches the command by itself; what is sent to this process alone is passed on.
-fn pass_on(pid: Pid, signal: i32) {
-    let stdin = std::io::stdin();
-    let from_keyboard = matches!(signal, SIGINT | SIGQUIT)
-        && stdin.is_terminal()
-        && rustix::termios::tcgetpgrp(&stdin).is_ok_and(|front| front == rustix::process::getpgrp());
-    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !from_keyboard) {
+/// The terminal sends Ctrl-C to every process in front of it, the command too; what somebody sends to this process alone
+/// is passed on.
+fn pass_on(pid: Pid, signal: i32, from_terminal: bool) {
+    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !from_terminal) {
         let _ = kill_process(pid, signal);
     }
 }

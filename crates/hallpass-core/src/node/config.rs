@@ -25,7 +25,8 @@ pub struct NodeConfig {
     pub cache_idle: Ticks,
     /// At most so many locks keep permissions that nobody uses.
     pub cache_max: usize,
-    /// At most so many locks are held, waited for or cached at once.
+    /// Callers here are refused a further lock while so many are held, waited for or cached. What other members ask about is
+    /// answered beyond that.
     pub locks_max: usize,
     /// At most so many callers wait or hold at once.
     pub callers_max: usize,

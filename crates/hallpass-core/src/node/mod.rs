@@ -196,7 +196,7 @@ impl<C> Node<C> {
             (self.next_id, self.callers) = (id + 1, self.callers + 1);
             return Ok(Answer::Waiting(Ticket { slot: EARLY, id }));
         }
-        let slot = self.find_or_create(lock)?;
+        let slot = self.find_or_add(lock)?;
         let answer = self.ask(slot, id, mode, tries, now, caller);
         match &answer {
             Ok(Answer::Granted(..) | Answer::Waiting(_)) => (self.next_id, self.callers) = (id + 1, self.callers + 1),
@@ -491,7 +491,7 @@ impl<C> Node<C> {
         self.group = Some(Group { sender, blanks });
         for Early { lock, mode, waiter } in std::mem::take(&mut self.early) {
             debug_assert_eq!(waiter.mode, mode);
-            let Ok(slot) = self.find_or_create(&lock) else {
+            let Ok(slot) = self.find_or_add(&lock) else {
                 self.callers -= 1;
                 self.outputs.push_back(Output::Busy { caller: waiter.caller });
                 continue;
@@ -534,19 +534,29 @@ impl<C> Node<C> {
         Ok(blanks)
     }
 
-    fn find_or_create(&mut self, name: &str) -> Result<u32, Refusal> {
-        let hash = self.index.hash(name);
-        let mut found = self.index.first(hash);
+    fn find(&self, name: &str) -> Option<u32> {
+        let mut found = self.index.first(self.index.hash(name));
         while let Some(slot) = found {
             let entry = &self.entries[slot as usize];
             if *entry.name == *name {
-                return Ok(slot);
+                return Some(slot);
             }
             found = entry.same_hash;
         }
-        if self.len() >= self.config.locks_max {
-            return Err(Refusal::Locks);
+        None
+    }
+
+    /// For callers here: within the limit.
+    fn find_or_add(&mut self, name: &str) -> Result<u32, Refusal> {
+        match self.find(name) {
+            Some(slot) => Ok(slot),
+            None if self.len() >= self.config.locks_max => Err(Refusal::Locks),
+            None => Ok(self.add(name)),
         }
+    }
+
+    fn add(&mut self, name: &str) -> u32 {
+        let hash = self.index.hash(name);
         let group = self.group.as_ref().expect("locks exist once the group is complete");
         let class = group.blanks.iter().position(|blank| name.starts_with(&blank.prefix)).unwrap_or(0);
         let mut machine = group.blanks[class].machine.copy();
@@ -575,7 +585,7 @@ impl<C> Node<C> {
             }
         };
         self.entries[slot as usize].same_hash = self.index.insert(hash, slot);
-        Ok(slot)
+        slot
     }
 
     /// What a caller gets at once; it queues if that is nothing.
@@ -844,8 +854,9 @@ impl<C> Node<C> {
         match body {
             Body::Acknowledgement => {}
             Body::Message { lock, attempt, bytes } => {
-                // Without room for another lock the message waits for nobody: its sender asks again in the next view.
-                let Ok(slot) = self.find_or_create(lock) else { return };
+                // Also beyond the limit, which is for callers here: a request that is not answered would wait for ever, and
+                // the sender's own limit bounds what comes of it.
+                let slot = self.find(lock).unwrap_or_else(|| self.add(lock));
                 let sent = self.links[at].sent();
                 self.drive(slot, Drive::Deliver { from, bytes }, now);
                 // What was answered is not deferred: what is, is a request that its sender has given up before.
@@ -857,7 +868,7 @@ impl<C> Node<C> {
                 self.settle(slot, now);
             }
             Body::Busy { lock, attempt } => {
-                let Ok(slot) = self.find_or_create(lock) else { return };
+                let Some(slot) = self.find(lock) else { return };
                 self.on_busy(slot, attempt, now);
                 self.settle(slot, now);
             }

@@ -409,6 +409,11 @@ fn callers_locks_and_backlogs_are_bounded() {
     assert!(ask(&mut nodes[0], "b").is_ok(), "a lock in use has its place");
     assert!(nodes[0].handle_cancel(first, 0));
     assert!(ask(&mut nodes[0], "c").is_ok(), "a lock that is forgotten makes room");
+    exchange(&mut nodes);
+    ask(&mut nodes[1], "another").unwrap();
+    exchange(&mut nodes);
+    assert!(nodes[1].has_output(), "a full node answers others, and remembers nothing of it");
+    assert_eq!(nodes[0].len(), 2);
 
     let mut nodes: [_; 2] = connected(|config| config.backlog_max = 100);
     nodes[0].handle_disconnect(NodeId(2));
