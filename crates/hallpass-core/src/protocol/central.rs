@@ -17,7 +17,7 @@
 use std::fmt;
 
 use super::constant::Constant;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -41,16 +41,9 @@ struct Member {
     alone: bool,
     /// The number of the last request made; 0 before the first one.
     number: u64,
-    phase: Phase,
+    caller: Caller,
     /// Alone: the count of the largest fence given.
     fence: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Phase {
-    Idle,
-    Waiting,
-    Inside,
 }
 
 /// 'Operation at server'.
@@ -110,15 +103,11 @@ pub enum CentralMessage {
     },
 }
 
-/// [`Central`] sets no timers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum CentralTimer {}
-
-type Out = Effects<CentralMessage, CentralTimer>;
+type Out = Effects<CentralMessage, NoTimer>;
 
 impl Protocol for Central {
     type Message = CentralMessage;
-    type Timer = CentralTimer;
+    type Timer = NoTimer;
     type Options = CentralRules;
 
     fn parse(options: &Options) -> Result<CentralRules, OptionError> {
@@ -151,13 +140,13 @@ impl Protocol for Central {
             })
         } else {
             let seated = setup.seat.held_by(setup.me).is_some();
-            let phase = if seated { Phase::Inside } else { Phase::Idle };
-            Role::Member(Member { alone: members.len() < 2, number: 0, phase, fence })
+            let caller = if seated { Caller::Inside } else { Caller::Nobody };
+            Role::Member(Member { alone: members.len() < 2, number: 0, caller, fence })
         };
         Self { epoch: setup.view.epoch(), role }
     }
 
-    fn handle(&mut self, input: Input<CentralMessage, CentralTimer>, out: &mut Out) {
+    fn handle(&mut self, input: Input<CentralMessage, NoTimer>, out: &mut Out) {
         match (&mut self.role, input) {
             (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(self.epoch, out),
             (Role::Member(member), Input::Cancel | Input::Release) => member.on_release(out),
@@ -177,7 +166,7 @@ impl Protocol for Central {
     /// A member that has asked must remember its numbers, and the server what it has heard: the other side does.
     fn is_idle(&self) -> bool {
         match &self.role {
-            Role::Member(member) => member.phase == Phase::Idle && member.number == 0,
+            Role::Member(member) => member.caller == Caller::Nobody && member.number == 0,
             Role::Server(server) => server.holders.is_empty() && server.latest.iter().all(|number| *number == 0),
         }
     }
@@ -200,7 +189,7 @@ impl Protocol for Central {
 
     fn request_number(&self) -> Option<u64> {
         match &self.role {
-            Role::Member(member) if member.phase != Phase::Idle => Some(member.number),
+            Role::Member(member) if member.caller != Caller::Nobody => Some(member.number),
             _ => None,
         }
     }
@@ -209,9 +198,9 @@ impl Protocol for Central {
 impl Member {
     /// 'Send (Request, i) to manager'.
     fn on_acquire(&mut self, epoch: u64, out: &mut Out) {
-        debug_assert!(self.phase == Phase::Idle, "the driver serialises local callers");
+        debug_assert!(self.caller == Caller::Nobody, "the driver serialises local callers");
         self.number += 1;
-        self.phase = Phase::Waiting;
+        self.caller = Caller::Waiting;
         if !self.alone {
             return send(NodeId::SERVER, CentralMessage::Request { number: self.number }, out);
         }
@@ -224,21 +213,21 @@ impl Member {
     /// 'Wait for reply'. A fence past its end refuses the entry.
     fn on_grant(&mut self, number: u64, fence: Option<Fence>, out: &mut Out) {
         if let (true, Some(fence)) = (self.waits_for(number), fence) {
-            self.phase = Phase::Inside;
+            self.caller = Caller::Inside;
             out.push(Effect::Enter { fence });
         }
     }
 
     /// 'Send (Release) to manager', whether this member was inside or only waited.
     fn on_release(&mut self, out: &mut Out) {
-        let was = std::mem::replace(&mut self.phase, Phase::Idle);
-        if was != Phase::Idle && !self.alone {
+        let was = std::mem::replace(&mut self.caller, Caller::Nobody);
+        if was != Caller::Nobody && !self.alone {
             send(NodeId::SERVER, CentralMessage::Release { number: self.number }, out);
         }
     }
 
     fn waits_for(&self, number: u64) -> bool {
-        self.phase == Phase::Waiting && self.number == number
+        self.caller == Caller::Waiting && self.number == number
     }
 }
 

@@ -33,7 +33,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
@@ -46,7 +46,7 @@ pub struct Lamport {
     peers: Arc<[NodeId]>,
     /// `Ti()`: the highest time of any request known.
     clock: u64,
-    phase: Phase,
+    caller: Caller,
     /// `Tr`: the time of the pending local request.
     time: u64,
     /// `Q`, the earliest first. One entry a node.
@@ -60,13 +60,6 @@ pub struct Lamport {
     /// The count of the largest fence known.
     fence: u64,
     epoch: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Phase {
-    Idle,
-    Waiting,
-    Inside,
 }
 
 /// The options of [`Lamport`].
@@ -106,18 +99,14 @@ pub enum LamportMessage {
     },
 }
 
-/// [`Lamport`] sets no timers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LamportTimer {}
-
-type Out = Effects<LamportMessage, LamportTimer>;
+type Out = Effects<LamportMessage, NoTimer>;
 
 /// No clock stands higher, so that adding to one never overflows.
 const TIME_MAX: u64 = 1 << 62;
 
 impl Protocol for Lamport {
     type Message = LamportMessage;
-    type Timer = LamportTimer;
+    type Timer = NoTimer;
     type Options = LamportRules;
 
     fn parse(options: &Options) -> Result<LamportRules, OptionError> {
@@ -140,7 +129,7 @@ impl Protocol for Lamport {
             me: setup.me,
             rules: Constant::new(setup.options.clone()),
             clock: 0,
-            phase: if setup.seat.held_by(setup.me).is_some() { Phase::Inside } else { Phase::Idle },
+            caller: if setup.seat.held_by(setup.me).is_some() { Caller::Inside } else { Caller::Nobody },
             time: 0,
             queue,
             replied: NodeSet::new(),
@@ -152,7 +141,7 @@ impl Protocol for Lamport {
         }
     }
 
-    fn handle(&mut self, input: Input<LamportMessage, LamportTimer>, out: &mut Out) {
+    fn handle(&mut self, input: Input<LamportMessage, NoTimer>, out: &mut Out) {
         match input {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),
@@ -167,7 +156,7 @@ impl Protocol for Lamport {
 
     /// Peers take a request for an old one unless the clock is remembered.
     fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && self.clock == 0 && self.queue.is_empty()
+        self.caller == Caller::Nobody && self.clock == 0 && self.queue.is_empty()
     }
 
     /// What is about a request that is over and says nothing new otherwise. Clocks and fences only rise, so it stays so.
@@ -192,7 +181,7 @@ impl Protocol for Lamport {
     }
 
     fn request_number(&self) -> Option<u64> {
-        (self.phase != Phase::Idle).then_some(self.time)
+        (self.caller != Caller::Nobody).then_some(self.time)
     }
 
     fn highest_number(&self) -> u64 {
@@ -203,10 +192,10 @@ impl Protocol for Lamport {
 impl Lamport {
     /// 'Request()'.
     fn on_acquire(&mut self, out: &mut Out) {
-        debug_assert!(self.phase == Phase::Idle, "the driver serialises local callers");
+        debug_assert!(self.caller == Caller::Nobody, "the driver serialises local callers");
         self.clock += 1;
         self.time = self.clock;
-        self.phase = Phase::Waiting;
+        self.caller = Caller::Waiting;
         self.enqueue(self.time, self.me);
         if !self.peers.is_empty() {
             out.push(Effect::Broadcast { message: LamportMessage::Request { time: self.time, fence: self.fence } });
@@ -218,7 +207,7 @@ impl Lamport {
 
     /// 'Release()', or a caller gives up. Then nobody's REPLY is held back any longer: no request of ours is pending (A).
     fn on_release(&mut self, out: &mut Out) {
-        if std::mem::replace(&mut self.phase, Phase::Idle) == Phase::Idle {
+        if std::mem::replace(&mut self.caller, Caller::Nobody) == Caller::Nobody {
             return;
         }
         if self.rules.pops_top {
@@ -283,7 +272,7 @@ impl Lamport {
 
     /// 'else if m == (Reply, j)'.
     fn on_reply(&mut self, from: usize, answers: u64, out: &mut Out) {
-        if self.phase == Phase::Idle || answers != self.time {
+        if self.caller == Caller::Nobody || answers != self.time {
             return; // It answers a request that was given up.
         }
         self.replied.insert(from);
@@ -313,14 +302,14 @@ impl Lamport {
     /// 'Check to see if i is now enabled.'
     fn check(&mut self, out: &mut Out) {
         let first = self.queue.first() == Some(&(self.time, self.me));
-        let wants = self.waits() || (self.rules.careless && self.phase == Phase::Inside);
+        let wants = self.waits() || (self.rules.careless && self.caller == Caller::Inside);
         if !wants || !first || self.replied.len() < self.peers.len() {
             return;
         }
         // At its very end a fence refuses; it never wraps.
         let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
         self.fence += 1;
-        self.phase = Phase::Inside;
+        self.caller = Caller::Inside;
         out.push(Effect::Enter { fence });
     }
 
@@ -353,7 +342,7 @@ impl Lamport {
     }
 
     fn waits(&self) -> bool {
-        self.phase == Phase::Waiting
+        self.caller == Caller::Waiting
     }
 }
 

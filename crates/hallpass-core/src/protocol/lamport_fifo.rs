@@ -17,7 +17,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
@@ -73,18 +73,14 @@ pub enum LamportFifoMessage {
     },
 }
 
-/// [`LamportFifo`] sets no timers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LamportFifoTimer {}
-
-type Out = Effects<LamportFifoMessage, LamportFifoTimer>;
+type Out = Effects<LamportFifoMessage, NoTimer>;
 
 /// No clock stands higher, so that adding to one never overflows.
 const TIME_MAX: u64 = 1 << 62;
 
 impl Protocol for LamportFifo {
     type Message = LamportFifoMessage;
-    type Timer = LamportFifoTimer;
+    type Timer = NoTimer;
     type Options = LamportFifoRules;
 
     fn parse(options: &Options) -> Result<LamportFifoRules, OptionError> {
@@ -124,7 +120,7 @@ impl Protocol for LamportFifo {
         }
     }
 
-    fn handle(&mut self, input: Input<LamportFifoMessage, LamportFifoTimer>, out: &mut Out) {
+    fn handle(&mut self, input: Input<LamportFifoMessage, NoTimer>, out: &mut Out) {
         match input {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),

@@ -26,8 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::ricart_agrawala::NoTimer;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -65,13 +64,6 @@ pub struct Maekawa {
 pub struct MaekawaRules {
     /// FAILED only to a REQUEST that comes too late, not to one that is overtaken afterwards.
     arrival_only: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Caller {
-    Nobody,
-    Waiting,
-    Inside,
 }
 
 /// What one arbiter has said about this node's request.

@@ -87,6 +87,18 @@ impl Mode {
     }
 }
 
+/// The timer of a protocol that sets none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NoTimer {}
+
+/// Where a node's own caller is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Caller {
+    Nobody,
+    Waiting,
+    Inside,
+}
+
 /// What a driver tells a protocol instance.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<M, T> {

@@ -16,8 +16,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use super::ricart_agrawala::NoTimer;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -40,13 +39,6 @@ pub struct NaimiTrehel {
     epoch: u64,
     /// Something has happened here that a fresh instance would not know.
     touched: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Caller {
-    Nobody,
-    Waiting,
-    Inside,
 }
 
 /// What nodes tell each other in [`NaimiTrehel`].

@@ -30,8 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::ricart_agrawala::NoTimer;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
@@ -68,13 +67,6 @@ pub struct TokenRules {
     takes_copies: bool,
     /// As printed (T21): a node that starts again counts from 0.
     forgets_numbers: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Caller {
-    Nobody,
-    Waiting,
-    Inside,
 }
 
 /// The token while it is here.

@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol};
+use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -43,7 +43,7 @@ pub struct TokenRing {
     ring: Constant<Circle>,
     /// `havetoken`, with what it carries.
     token: Option<Token>,
-    phase: Phase,
+    caller: Caller,
     /// The token's hop count at its last visit here.
     hop: u64,
     /// This node has sent a REQUEST since then. It is never called back, so the token will come.
@@ -72,13 +72,6 @@ struct Token {
     left: u64,
     /// The count of the largest fence given.
     fence: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Phase {
-    Idle,
-    Waiting,
-    Inside,
 }
 
 /// The options of [`TokenRing`].
@@ -111,15 +104,11 @@ pub enum TokenRingMessage {
     },
 }
 
-/// [`TokenRing`] sets no timers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum TokenRingTimer {}
-
-type Out = Effects<TokenRingMessage, TokenRingTimer>;
+type Out = Effects<TokenRingMessage, NoTimer>;
 
 impl Protocol for TokenRing {
     type Message = TokenRingMessage;
-    type Timer = TokenRingTimer;
+    type Timer = NoTimer;
     type Options = TokenRingRules;
 
     fn parse(options: &Options) -> Result<TokenRingRules, OptionError> {
@@ -148,7 +137,7 @@ impl Protocol for TokenRing {
         Self {
             place,
             token: (place == start).then_some(Token { left: farthest, fence }),
-            phase: if seated { Phase::Inside } else { Phase::Idle },
+            caller: if seated { Caller::Inside } else { Caller::Nobody },
             hop: count - steps(place, start),
             summoned: false,
             overtook: 0,
@@ -163,7 +152,7 @@ impl Protocol for TokenRing {
         }
     }
 
-    fn handle(&mut self, input: Input<TokenRingMessage, TokenRingTimer>, out: &mut Out) {
+    fn handle(&mut self, input: Input<TokenRingMessage, NoTimer>, out: &mut Out) {
         match input {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),
@@ -180,7 +169,7 @@ impl Protocol for TokenRing {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.place == ring.start);
         let unused = self.token.as_ref().is_none_or(|token| token.fence == ring.fence);
-        self.phase == Phase::Idle && !self.summoned && self.overtook == 0 && first && unused
+        self.caller == Caller::Nobody && !self.summoned && self.overtook == 0 && first && unused
     }
 
     /// What is about a visit of the token that is over. Hops only rise, so it stays so.
@@ -203,10 +192,10 @@ impl TokenRing {
     /// 'Request()'.
     fn on_acquire(&mut self, out: &mut Out) {
         debug_assert!(
-            self.phase == Phase::Idle || self.ring.rules.keeps_waiting,
+            self.caller == Caller::Nobody || self.ring.rules.keeps_waiting,
             "the driver serialises local callers"
         );
-        self.phase = Phase::Waiting;
+        self.caller = Caller::Waiting;
         if self.token.is_some() {
             return self.use_token(out);
         }
@@ -221,9 +210,9 @@ impl TokenRing {
 
     /// 'Release()', or a caller gives up.
     fn on_release(&mut self, out: &mut Out) {
-        let was = std::mem::replace(&mut self.phase, Phase::Idle);
-        if was != Phase::Idle && self.ring.rules.keeps_waiting {
-            self.phase = Phase::Waiting;
+        let was = std::mem::replace(&mut self.caller, Caller::Nobody);
+        if was != Caller::Nobody && self.ring.rules.keeps_waiting {
+            self.caller = Caller::Waiting;
             return self.pass_on(true, out);
         }
         self.pass_on(self.ring.rules.spins, out);
@@ -261,14 +250,14 @@ impl TokenRing {
     /// The token is here: whoever waits enters, else it goes on if it is wanted further on.
     fn use_token(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
-        if self.phase == Phase::Waiting && self.hop >= self.ring.opens {
+        if self.caller == Caller::Waiting && self.hop >= self.ring.opens {
             // At its very end a fence refuses; it never wraps.
             if let Some(fence) = Fence::compose(self.ring.epoch, token.fence + 1) {
                 token.fence += 1;
-                self.phase = Phase::Inside;
+                self.caller = Caller::Inside;
                 return out.push(Effect::Enter { fence });
             }
-        } else if self.phase == Phase::Waiting {
+        } else if self.caller == Caller::Waiting {
             token.left = self.ring.len(); // All the way round to here, once more.
         }
         self.pass_on(self.ring.rules.spins, out);
@@ -277,7 +266,7 @@ impl TokenRing {
     /// Sends the token to the next node if it is here, not in use, and has to go on.
     fn pass_on(&mut self, always: bool, out: &mut Out) {
         let Some(Token { left, fence }) = self.token.take() else { return };
-        if self.phase == Phase::Inside || self.ring.len() == 1 || (left == 0 && !always) {
+        if self.caller == Caller::Inside || self.ring.len() == 1 || (left == 0 && !always) {
             self.token = Some(Token { left, fence });
             return;
         }

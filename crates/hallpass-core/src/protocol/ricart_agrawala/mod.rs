@@ -29,7 +29,7 @@ use crate::{Fence, NodeId, NodeSet, Setup};
 pub use classic::{Classic, ClassicRules, ClassicTimer};
 pub use classic_message::{Body, ClassicMessage};
 pub use message::RaMessage;
-pub use ring::{NoTimer, Ring, RingMessage, RingRules, Travelling};
+pub use ring::{Ring, RingMessage, RingRules, Travelling};
 pub use rules::Rules;
 pub use sequenced::{Sequenced, SequencedMessage};
 

@@ -9,7 +9,7 @@ use super::NUMBER_MAX;
 use super::message::{put_mode, read_mode};
 use super::rules::Printed;
 use crate::protocol::constant::Constant;
-use crate::protocol::{Effect, Effects, Input, Message, Mode, Needs, OptionError, Options, Protocol};
+use crate::protocol::{Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -73,10 +73,6 @@ pub enum RingMessage {
         fence: u64,
     },
 }
-
-/// The ring sets no timers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum NoTimer {}
 
 type Out = Effects<RingMessage, NoTimer>;
 

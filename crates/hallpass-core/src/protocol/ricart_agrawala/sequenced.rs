@@ -6,8 +6,7 @@
 use std::fmt;
 
 use super::message::{put_mode, read_mode};
-use super::ring::NoTimer;
-use crate::protocol::{Effect, Effects, Input, Medium, Message, Mode, Needs, OptionError, Options, Protocol};
+use crate::protocol::{Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
