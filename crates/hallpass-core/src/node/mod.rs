@@ -11,12 +11,12 @@
 
 mod answer;
 mod config;
-mod index;
 mod link;
 #[cfg(test)]
 mod link_tests;
 mod machine;
 mod status;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +27,9 @@ use crate::protocol::{Floor, Kind, OptionError, Options};
 use crate::wire::{Body, Frame, Hello, LABEL_MAX, NAME_MAX, Outgoing};
 use crate::{Fence, Mode, NodeId, Ticks, View};
 
-use index::Index;
 use link::{Link, Sender};
 use machine::{Drive, Machine, Make, Scratch, Wire};
+use table::{Entry, Phase, Table, Waiter};
 
 pub use answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
 pub use config::{Class, NodeConfig};
@@ -55,10 +55,7 @@ pub struct Node<C> {
     group: Option<Group>,
     /// Callers who came before that, in order.
     early: VecDeque<Early<C>>,
-    entries: Vec<Entry<C>>,
-    /// Slots of `entries` that are free.
-    free: Vec<u32>,
-    index: Index,
+    locks: Table<C>,
     /// Locks that nobody holds or wants and that keep permissions, the longest unused first; each once.
     unused: VecDeque<(Ticks, u32)>,
     /// Locks whose protocol has set a timer.
@@ -91,43 +88,6 @@ struct Early<C> {
     waiter: Waiter<C>,
 }
 
-struct Waiter<C> {
-    id: u64,
-    mode: Mode,
-    tries: bool,
-    caller: C,
-}
-
-/// One lock on this node.
-struct Entry<C> {
-    name: Box<str>,
-    /// Another lock whose name has the same hash.
-    same_hash: Option<u32>,
-    class: u16,
-    phase: Phase,
-    /// This lock is in `unused`.
-    listed: bool,
-    /// Local entries in a row while another node waited.
-    streak: u32,
-    /// When it was last used.
-    used: Ticks,
-    machine: Option<Machine>,
-    /// The last entry's fence.
-    fence: Fence,
-    /// Who is inside.
-    holders: Vec<u64>,
-    queue: VecDeque<Waiter<C>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Nobody is inside and nobody has asked the other nodes.
-    Idle,
-    /// The head of the queue has.
-    Asking(Mode),
-    Inside(Mode),
-}
-
 impl<C> Node<C> {
     /// A node that has met nobody yet.
     pub fn new(config: NodeConfig) -> Result<Self, OptionError> {
@@ -149,9 +109,7 @@ impl<C> Node<C> {
             links: members.iter().filter(|member| **member != config.me).map(|member| Link::new(*member)).collect(),
             group: None,
             early: VecDeque::new(),
-            entries: Vec::new(),
-            free: Vec::new(),
-            index: Index::new(config.seed),
+            locks: Table::new(config.seed),
             unused: VecDeque::new(),
             timers: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -210,7 +168,7 @@ impl<C> Node<C> {
     /// says why. No output comes of it.
     #[inline]
     pub fn handle_reacquire(&mut self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
-        let entry = self.entries.get_mut(place as usize).filter(|entry| *entry.name == *lock)?;
+        let entry = self.locks.get_mut(place).filter(|entry| *entry.name == *lock)?;
         if self.callers >= self.config.callers_max {
             return None;
         }
@@ -223,7 +181,7 @@ impl<C> Node<C> {
     /// A caller leaves; false if it was not inside.
     #[inline]
     pub fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {
-        let Some(entry) = self.entries.get_mut(ticket.slot as usize) else { return false };
+        let Some(entry) = self.locks.get_mut(ticket.slot) else { return false };
         let Some(at) = entry.holders.iter().position(|holder| *holder == ticket.id) else { return false };
         entry.holders.swap_remove(at);
         self.callers -= 1;
@@ -243,7 +201,7 @@ impl<C> Node<C> {
         // A caller who came early has a ticket without a place: it is looked for.
         let slot = if ticket.slot == EARLY { self.slot_of(ticket.id) } else { Some(ticket.slot) };
         let Some(slot) = slot else { return false };
-        let Some(entry) = self.entries.get_mut(slot as usize) else { return false };
+        let Some(entry) = self.locks.get_mut(slot) else { return false };
         let Some(at) = entry.queue.iter().position(|waiter| waiter.id == ticket.id) else {
             return self.handle_release(Ticket { slot, ..ticket }, now);
         };
@@ -315,10 +273,10 @@ impl<C> Node<C> {
         let Some(at) = self.position(peer) else { return };
         self.links[at].disconnect();
         // Whoever only tries is not kept waiting for a member that is gone.
-        for slot in 0..self.entries.len() {
-            let head = self.entries[slot].queue.front().filter(|head| head.tries).map(|head| head.id);
+        for slot in self.locks.slots() {
+            let head = self.locks[slot].queue.front().filter(|head| head.tries).map(|head| head.id);
             if let Some(attempt) = head {
-                self.on_busy(slot as u32, attempt, self.entries[slot].used);
+                self.on_busy(slot, attempt, self.locks[slot].used);
             }
         }
     }
@@ -358,7 +316,7 @@ impl<C> Node<C> {
             // A timer that fires sets the next one later, so this ends.
             self.drive(slot, Drive::Timeout, now);
             // Another one of the same lock may be due at the same moment.
-            let next = self.entries[slot as usize].machine.as_ref().and_then(Machine::timeout);
+            let next = self.locks[slot].machine.as_ref().and_then(Machine::timeout);
             self.timers.extend(next.map(|at| (at, slot)));
         }
         while let Some((listed, slot)) = self.unused.front().copied() {
@@ -366,7 +324,7 @@ impl<C> Node<C> {
                 break;
             }
             self.unused.pop_front();
-            let entry = &mut self.entries[slot as usize];
+            let entry = &mut self.locks[slot];
             entry.listed = false;
             if entry.used.saturating_add(self.config.cache_idle) <= now {
                 entry.give_back();
@@ -423,7 +381,7 @@ impl<C> Node<C> {
 
     /// How many locks take memory here.
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.locks.len()
     }
 
     /// True if no lock takes memory here.
@@ -434,13 +392,13 @@ impl<C> Node<C> {
     /// Everybody who waits.
     pub fn waiting(&self) -> impl Iterator<Item = &C> {
         let early = self.early.iter().map(|early| &early.waiter.caller);
-        early.chain(self.entries.iter().flat_map(|entry| entry.queue.iter().map(|waiter| &waiter.caller)))
+        early.chain(self.locks.iter().flat_map(|entry| entry.queue.iter().map(|waiter| &waiter.caller)))
     }
 
     /// The locks that are held, waited for or cached here, in no order.
     pub fn locks(&self) -> impl Iterator<Item = LockStatus<'_>> {
         let blanks = self.group.as_ref().map(|group| &group.blanks);
-        self.entries.iter().filter(|entry| entry.machine.is_some()).map(move |entry| LockStatus {
+        self.locks.iter().map(move |entry| LockStatus {
             name: &entry.name,
             protocol: blanks.map_or("", |blanks| blanks[usize::from(entry.class)].protocol),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
@@ -476,7 +434,7 @@ impl<C> Node<C> {
 
     fn slot_of(&self, id: u64) -> Option<u32> {
         let has = |entry: &Entry<C>| entry.holders.contains(&id) || entry.queue.iter().any(|waiter| waiter.id == id);
-        self.entries.iter().position(has).map(|slot| slot as u32)
+        self.locks.slots().find(|slot| has(&self.locks[*slot]))
     }
 
     /// The view is known when everybody's incarnation is. Then what has waited for that happens, in order.
@@ -496,7 +454,7 @@ impl<C> Node<C> {
                 self.outputs.push_back(Output::Busy { caller: waiter.caller });
                 continue;
             };
-            self.entries[slot as usize].enqueue(waiter);
+            self.locks[slot].enqueue(waiter);
             self.serve(slot, now);
         }
         for at in 0..self.links.len() {
@@ -534,21 +492,9 @@ impl<C> Node<C> {
         Ok(blanks)
     }
 
-    fn find(&self, name: &str) -> Option<u32> {
-        let mut found = self.index.first(self.index.hash(name));
-        while let Some(slot) = found {
-            let entry = &self.entries[slot as usize];
-            if *entry.name == *name {
-                return Some(slot);
-            }
-            found = entry.same_hash;
-        }
-        None
-    }
-
     /// For callers here: within the limit.
     fn find_or_add(&mut self, name: &str) -> Result<u32, Refusal> {
-        match self.find(name) {
+        match self.locks.find(name) {
             Some(slot) => Ok(slot),
             None if self.len() >= self.config.locks_max => Err(Refusal::Locks),
             None => Ok(self.add(name)),
@@ -556,36 +502,11 @@ impl<C> Node<C> {
     }
 
     fn add(&mut self, name: &str) -> u32 {
-        let hash = self.index.hash(name);
         let group = self.group.as_ref().expect("locks exist once the group is complete");
         let class = group.blanks.iter().position(|blank| name.starts_with(&blank.prefix)).unwrap_or(0);
         let mut machine = group.blanks[class].machine.copy();
         machine.raise_floor(self.floor);
-        let entry = Entry {
-            name: name.into(),
-            same_hash: None,
-            class: class as u16,
-            phase: Phase::Idle,
-            listed: false,
-            streak: 0,
-            used: 0,
-            machine: Some(machine),
-            fence: Fence::new(0),
-            holders: Vec::new(),
-            queue: VecDeque::new(),
-        };
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.entries[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as u32
-            }
-        };
-        self.entries[slot as usize].same_hash = self.index.insert(hash, slot);
-        slot
+        self.locks.add(name, class as u16, machine)
     }
 
     /// What a caller gets at once; it queues if that is nothing.
@@ -598,7 +519,7 @@ impl<C> Node<C> {
         now: Ticks,
         caller: impl FnOnce() -> C,
     ) -> Result<Answer, Refusal> {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         entry.used = now;
         let ticket = Ticket { slot, id };
         if mode == Mode::Shared
@@ -636,10 +557,10 @@ impl<C> Node<C> {
         entry.phase = Phase::Asking(mode);
         if let Some(fence) = self.request(slot, mode, attempt, now) {
             self.enter(slot, mode, fence);
-            self.entries[slot as usize].hold(id);
+            self.locks[slot].hold(id);
             return Ok(Answer::Granted(ticket, fence));
         }
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         if tries && !entry.machine.as_ref().is_some_and(Machine::refuses) {
             entry.phase = Phase::Idle;
             self.drive(slot, Drive::Cancel, now);
@@ -658,7 +579,7 @@ impl<C> Node<C> {
     #[inline]
     fn leave(&mut self, slot: u32, now: Ticks) {
         let local_streak = self.config.local_streak;
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         entry.used = now;
         let next = entry.queue.front().map(|waiter| waiter.mode);
         if next.is_none() && entry.machine.as_mut().is_some_and(Machine::leave_at_once) {
@@ -687,13 +608,13 @@ impl<C> Node<C> {
 
     /// Asks for the head of the queue, and for the next one as long as they are granted and leave at once.
     fn serve(&mut self, slot: u32, now: Ticks) {
-        let entry = &self.entries[slot as usize];
+        let entry = &self.locks[slot];
         let Some(head) = entry.queue.front() else { return };
         if entry.phase != Phase::Idle {
             return;
         }
         let (mode, attempt) = (head.mode, if head.tries { head.id } else { 0 });
-        self.entries[slot as usize].phase = Phase::Asking(mode);
+        self.locks[slot].phase = Phase::Asking(mode);
         if let Some(fence) = self.request(slot, mode, attempt, now) {
             self.enter(slot, mode, fence);
             self.admit(slot);
@@ -703,7 +624,7 @@ impl<C> Node<C> {
     /// The one for whom others were asked has given up. A next one in the same mode takes the request over, unless it was
     /// an attempt: those who refuse it forget it.
     fn head_has_gone(&mut self, slot: u32, tried: bool, now: Ticks) {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         let Phase::Asking(mode) = entry.phase else {
             // Readers who queued behind a writer that has gone may join the readers inside.
             return self.admit_readers(slot);
@@ -717,14 +638,14 @@ impl<C> Node<C> {
     }
 
     fn enter(&mut self, slot: u32, mode: Mode, fence: Fence) {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         entry.phase = Phase::Inside(mode);
         entry.fence = fence;
     }
 
     /// The head of the queue is inside, and with a reader all readers right behind it.
     fn admit(&mut self, slot: u32) {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         let Phase::Inside(mode) = entry.phase else { return };
         while let Some(waiter) = entry.queue.pop_front() {
             let Waiter { id, caller, .. } = waiter;
@@ -738,7 +659,7 @@ impl<C> Node<C> {
     }
 
     fn admit_readers(&mut self, slot: u32) {
-        let entry = &self.entries[slot as usize];
+        let entry = &self.locks[slot];
         let next_reads = entry.queue.front().is_some_and(|next| next.mode == Mode::Shared);
         if entry.phase == Phase::Inside(Mode::Shared) && next_reads && !entry.has_waiters() {
             self.admit(slot);
@@ -746,12 +667,12 @@ impl<C> Node<C> {
     }
 
     fn drive(&mut self, slot: u32, drive: Drive<'_>, now: Ticks) {
-        let entry = &self.entries[slot as usize];
+        let entry = &self.locks[slot];
         // Whatever is sent while somebody tries belongs to the attempt: a permission that is asked for again, too.
         let tries = matches!(entry.phase, Phase::Asking(_)) && entry.queue.front().is_some_and(|head| head.tries);
         let attempt = if tries { entry.queue.front().map_or(0, |head| head.id) } else { 0 };
         if let Some(fence) = self.drive_as(slot, drive, attempt, now)
-            && let Phase::Asking(mode) = self.entries[slot as usize].phase
+            && let Phase::Asking(mode) = self.locks[slot].phase
         {
             self.enter(slot, mode, fence);
             self.admit(slot);
@@ -759,8 +680,8 @@ impl<C> Node<C> {
     }
 
     fn drive_as(&mut self, slot: u32, drive: Drive<'_>, attempt: u64, now: Ticks) -> Option<Fence> {
-        let Self { entries, links, scratch, messages, group, timers, .. } = self;
-        let Entry { machine, name, .. } = &mut entries[slot as usize];
+        let Self { locks, links, scratch, messages, group, timers, .. } = self;
+        let Entry { machine, name, .. } = &mut locks[slot];
         let (machine, sender) = (machine.as_mut()?, group.as_ref()?.sender);
         let mut wire = Wire { links, sender, lock: name, attempt, now, sent: messages };
         let before = machine.timeout();
@@ -776,7 +697,7 @@ impl<C> Node<C> {
 
     /// Forgets a lock that nobody holds or wants, or remembers when it was last used.
     fn settle(&mut self, slot: u32, now: Ticks) {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         let Some(machine) = &entry.machine else { return };
         if !entry.is_free() {
             return;
@@ -786,7 +707,7 @@ impl<C> Node<C> {
             // What is still listed is taken off the list when its time comes; until then its place stays.
             if !entry.listed {
                 self.floor.raise(floor);
-                self.forget(slot);
+                self.locks.forget(slot);
             }
             return;
         }
@@ -797,37 +718,13 @@ impl<C> Node<C> {
         if self.unused.len() > self.config.cache_max
             && let Some((_, oldest)) = self.unused.pop_front()
         {
-            let entry = &mut self.entries[oldest as usize];
+            let entry = &mut self.locks[oldest];
             entry.listed = false;
             if entry.is_free() {
                 entry.give_back();
             }
             self.settle(oldest, now);
         }
-    }
-
-    fn forget(&mut self, slot: u32) {
-        let entry = &mut self.entries[slot as usize];
-        let (name, next) = (std::mem::take(&mut entry.name), entry.same_hash.take());
-        entry.machine = None;
-        entry.holders = Vec::new();
-        entry.queue = VecDeque::new();
-        let hash = self.index.hash(&name);
-        let first = self.index.first(hash);
-        if first == Some(slot) {
-            self.index.set(hash, next);
-        } else {
-            let mut at = first;
-            while let Some(before) = at {
-                let before = &mut self.entries[before as usize];
-                if before.same_hash == Some(slot) {
-                    before.same_hash = next;
-                    break;
-                }
-                at = before.same_hash;
-            }
-        }
-        self.free.push(slot);
     }
 
     /// Handles all whole frames and tells how many bytes that were.
@@ -856,19 +753,19 @@ impl<C> Node<C> {
             Body::Message { lock, attempt, bytes } => {
                 // Also beyond the limit, which is for callers here: a request that is not answered would wait for ever, and
                 // the sender's own limit bounds what comes of it.
-                let slot = self.find(lock).unwrap_or_else(|| self.add(lock));
+                let slot = self.locks.find(lock).unwrap_or_else(|| self.add(lock));
                 let sent = self.links[at].sent();
                 self.drive(slot, Drive::Deliver { from, bytes }, now);
                 // What was answered is not deferred: what is, is a request that its sender has given up before.
                 let answered = self.links[at].sent() != sent;
-                if attempt != 0 && !answered && self.entries[slot as usize].refuse(from) {
+                if attempt != 0 && !answered && self.locks[slot].refuse(from) {
                     let Some(sender) = self.group.as_ref().map(|group| group.sender) else { return };
                     self.links[at].push(sender, &Outgoing::Busy { lock, attempt }, |_| {});
                 }
                 self.settle(slot, now);
             }
             Body::Busy { lock, attempt } => {
-                let Some(slot) = self.find(lock) else { return };
+                let Some(slot) = self.locks.find(lock) else { return };
                 self.on_busy(slot, attempt, now);
                 self.settle(slot, now);
             }
@@ -877,7 +774,7 @@ impl<C> Node<C> {
 
     /// Somebody comes before the caller who only tries.
     fn on_busy(&mut self, slot: u32, attempt: u64, now: Ticks) {
-        let entry = &mut self.entries[slot as usize];
+        let entry = &mut self.locks[slot];
         let asks = matches!(entry.phase, Phase::Asking(_));
         if !asks || entry.queue.front().is_none_or(|head| head.id != attempt || !head.tries) {
             return;
@@ -887,53 +784,6 @@ impl<C> Node<C> {
             self.callers -= 1;
             self.head_has_gone(slot, true, now);
         }
-    }
-}
-
-impl<C> Entry<C> {
-    /// Most locks have one holder and one who waits at most: room for four of them in each of a million locks is wasted.
-    fn hold(&mut self, id: u64) {
-        if self.holders.capacity() == 0 {
-            self.holders.reserve_exact(1);
-        }
-        self.holders.push(id);
-    }
-
-    #[inline]
-    fn is_free(&self) -> bool {
-        self.phase == Phase::Idle && self.queue.is_empty()
-    }
-
-    #[inline]
-    fn enter_at_once(&mut self, id: u64, mode: Mode, now: Ticks) -> Option<Fence> {
-        if !self.is_free() {
-            return None;
-        }
-        let fence = self.machine.as_mut()?.enter_at_once(mode)?;
-        (self.phase, self.fence, self.used) = (Phase::Inside(mode), fence, now);
-        self.hold(id);
-        Some(fence)
-    }
-
-    fn enqueue(&mut self, waiter: Waiter<C>) {
-        if self.queue.capacity() == 0 {
-            self.queue.reserve_exact(1);
-        }
-        self.queue.push_back(waiter);
-    }
-
-    fn has_waiters(&self) -> bool {
-        self.machine.as_ref().is_some_and(Machine::has_waiters)
-    }
-
-    fn give_back(&mut self) {
-        if let Some(machine) = &mut self.machine {
-            machine.give_back();
-        }
-    }
-
-    fn refuse(&mut self, from: NodeId) -> bool {
-        self.machine.as_mut().is_some_and(|machine| machine.refuse(from))
     }
 }
 

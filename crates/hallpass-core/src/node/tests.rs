@@ -587,6 +587,30 @@ fn the_short_way_in_is_open_only_where_the_lock_is_here_and_free() {
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
 }
 
+/// In these tests every fourth name has the same hash as this one.
+#[test]
+fn names_that_collide_are_different_locks_in_whatever_order_they_are_forgotten() {
+    let mut node = Node::<u32>::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
+    let names: Vec<String> = (0..23).map(|n| format!("lock {n}")).collect();
+    let enter = |node: &mut Node<u32>, name: &str| match try_to(node, name, WRITE, 1) {
+        Answer::Granted(ticket, _) => Some(ticket),
+        _ => None,
+    };
+    let mut held: Vec<Option<Ticket>> = names.iter().map(|name| enter(&mut node, name)).collect();
+    assert!(held.iter().all(Option::is_some) && node.len() == 23);
+    // Seven and twenty-three have no common factor: every lock once, in no obvious order.
+    for step in 0..23 {
+        let at = step * 7 % 23;
+        assert!(node.handle_release(held[at].take().unwrap(), 0));
+        for (name, held) in names.iter().zip(&held) {
+            let entered = enter(&mut node, name);
+            assert_eq!(entered.is_none(), held.is_some(), "{name}");
+            assert!(entered.is_none_or(|ticket| node.handle_release(ticket, 0)));
+        }
+    }
+    assert!(node.is_empty());
+}
+
 #[test]
 fn bad_configurations_are_refused_when_the_node_is_made() {
     let refused = |change: &dyn Fn(&mut NodeConfig)| {
