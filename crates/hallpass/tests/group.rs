@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use common::{Authority, Scratch, addresses, group};
 use hallpass::{AcquireError, Keys, Node, StartError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Everybody wants one lock, many times: nobody meets anybody inside, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
@@ -91,6 +93,91 @@ async fn garbage_and_other_groups_are_refused_and_harm_nobody() {
     assert!(tokio::time::timeout(Duration::from_millis(300), one.ready()).await.is_err());
     assert!(!other.status().complete);
     contend(&nodes, 4, 50).await;
+}
+
+/// Passes bytes on, and cuts each connection after some: in the midst of a frame or of a greeting, or of a handshake.
+async fn cut_now_and_then(listener: TcpListener, to: String, cuts: Arc<AtomicUsize>) {
+    for seed in 1_u64.. {
+        let (Ok((mut near, _)), Ok(mut far)) = (listener.accept().await, TcpStream::connect(&to).await) else {
+            continue;
+        };
+        let cuts = Arc::clone(&cuts);
+        tokio::spawn(async move {
+            let mut left = 150 + (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 12_000;
+            let (mut there, mut back) = ([0; 700], [0; 700]);
+            while left > 0 {
+                let (bytes, sink) = tokio::select! {
+                    read = near.read(&mut there) => (&there[..read.unwrap_or(0)], &mut far),
+                    read = far.read(&mut back) => (&back[..read.unwrap_or(0)], &mut near),
+                };
+                let bytes = &bytes[..bytes.len().min(left)];
+                if bytes.is_empty() || sink.write_all(bytes).await.is_err() {
+                    return;
+                }
+                left -= bytes.len();
+            }
+            cuts.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_break_are_made_again_and_nobody_notices() {
+    let (scratch, authority) = (Scratch::new("cuts"), Authority::new());
+    for sealed in [false, true] {
+        let (fronts, cuts) = (addresses(3), Arc::new(AtomicUsize::new(0)));
+        let mut nodes = Vec::new();
+        for (at, front) in fronts.iter().enumerate() {
+            let behind = addresses(1).remove(0);
+            let listener = TcpListener::bind(front).await.unwrap();
+            tokio::spawn(cut_now_and_then(listener, behind.clone(), Arc::clone(&cuts)));
+            let name = format!("n{at}");
+            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(&fronts);
+            if sealed {
+                builder = builder.keys(authority.keys(&scratch.0, &name));
+            }
+            nodes.push(builder.start().await.unwrap());
+        }
+        contend(&nodes, 6, 50).await;
+        assert!(cuts.load(Ordering::Relaxed) > 3, "{cuts:?}");
+    }
+}
+
+/// One thread for everybody: a caller who finds the lock there every time must not keep it from the others.
+#[tokio::test]
+async fn a_caller_who_never_waits_lets_others_have_their_turn() {
+    let nodes = group(2, |_, builder| builder).await;
+    let greedy = nodes[0].lock("x");
+    drop(greedy.acquire().await.unwrap());
+    let other = {
+        let lock = nodes[1].lock("x");
+        tokio::spawn(async move { lock.acquire().await.unwrap().fence() })
+    };
+    for _ in 0..1_000_000 {
+        drop(greedy.acquire().await.unwrap());
+        if other.is_finished() {
+            return;
+        }
+    }
+    panic!("the other never got in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_locks_at_once_in_any_order_never_wait_in_a_circle() {
+    let nodes = group(2, |_, builder| builder).await;
+    let wishes = [["a", "b"], ["b", "a"]];
+    let everybody = nodes.iter().zip(wishes).map(|(node, names)| async move {
+        for _ in 0..200 {
+            let guards = node.acquire_all(names).await.unwrap();
+            assert_eq!(guards.len(), 2);
+            tokio::task::yield_now().await;
+        }
+    });
+    let [one, other]: [_; 2] = everybody.collect::<Vec<_>>().try_into().ok().unwrap();
+    let both = async { tokio::join!(one, other) };
+    tokio::time::timeout(Duration::from_secs(60), both).await.expect("nobody waits for ever");
+    // The same lock twice is one lock.
+    assert_eq!(nodes[0].acquire_all(["a", "a"]).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
