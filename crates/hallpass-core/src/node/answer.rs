@@ -40,8 +40,8 @@ pub enum Answer {
     Busy,
 }
 
-/// Why nothing was asked. Nothing has changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Why a caller is turned away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The lock's name is empty or too long.
@@ -63,8 +63,8 @@ impl fmt::Display for Refusal {
         match self {
             Self::Name => write!(f, "a lock's name has 1 to {NAME_MAX} bytes"),
             Self::NoShared(why) => f.write_str(why),
-            Self::Locks => f.write_str("too many locks are in use on this node; release some or raise locks_max"),
-            Self::Callers => f.write_str("too many callers wait on this node; try again later or raise callers_max"),
+            Self::Locks => f.write_str("too many locks are in use on this node; try again when some are released"),
+            Self::Callers => f.write_str("too many callers wait on this node; try again later"),
             Self::Fences => f.write_str("the lock has given out all its fences; restart all members of the group"),
             Self::Backlog(node) => {
                 write!(f, "member {node} takes no messages and too many wait for it; try again later")
@@ -92,6 +92,22 @@ pub enum Output<C> {
         /// Who.
         caller: C,
     },
+    /// It waited in vain.
+    Refused {
+        /// Who.
+        caller: C,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+impl<C> Output<C> {
+    /// Whom it is for.
+    pub fn caller(&self) -> &C {
+        match self {
+            Self::Granted { caller, .. } | Self::Busy { caller } | Self::Refused { caller, .. } => caller,
+        }
+    }
 }
 
 /// Why a peer is not talked to. The connection is to be closed; nothing else has changed.
@@ -108,6 +124,8 @@ pub enum HelloError {
     Restarted,
     /// It knows an earlier life of this node.
     Outlived,
+    /// It has met the members in other lives.
+    Lives,
     /// Its account of the link is impossible.
     Link(LinkError),
 }
@@ -124,6 +142,9 @@ impl fmt::Display for HelloError {
                 f.write_str("it has been restarted and knows nothing of the locks; restart all members of the group")
             }
             Self::Outlived => f.write_str("it knew this node before a restart; restart all members of the group"),
+            Self::Lives => {
+                f.write_str("it has met a member before that one was restarted; restart all members of the group")
+            }
             Self::Link(error) => error.fmt(f),
         }
     }

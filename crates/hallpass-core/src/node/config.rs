@@ -70,21 +70,33 @@ impl NodeConfig {
         }
     }
 
-    /// What all members must agree on, in one number. FNV-1a: it guards against mistakes, not against malice.
+    /// What all members must agree on, in one number.
     pub(super) fn digest(&self, members: &[NodeId]) -> u64 {
-        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes.iter().chain(&[0xff]) {
-                digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        members.iter().for_each(|member| add(&member.0.to_be_bytes()));
-        self.agreed.iter().for_each(|text| add(text.as_bytes()));
+        let mut digest = Digest::default();
+        members.iter().for_each(|member| digest.add(&member.0.to_be_bytes()));
+        self.agreed.iter().for_each(|text| digest.add(text.as_bytes()));
         for class in &self.classes {
-            add(class.prefix.as_bytes());
-            add(class.protocol.as_bytes());
-            class.options.iter().for_each(|option| add(option.as_bytes()));
+            digest.add(class.prefix.as_bytes());
+            digest.add(class.protocol.as_bytes());
+            class.options.iter().for_each(|option| digest.add(option.as_bytes()));
         }
-        digest
+        digest.0
+    }
+}
+
+/// FNV-1a: it guards against mistakes, not against malice.
+pub(super) struct Digest(pub(super) u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Digest {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().chain(&[0xff]) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
     }
 }

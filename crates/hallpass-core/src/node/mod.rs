@@ -32,6 +32,8 @@ use machine::{Drive, Machine, Make, Scratch, Wire};
 use table::{Entry, Phase, Table, Waiter};
 
 pub use answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
+use config::Digest;
+
 pub use config::{Class, NodeConfig};
 pub use link::LinkError;
 pub use status::{LockStatus, MemberStatus};
@@ -71,6 +73,8 @@ pub struct Node<C> {
 
 struct Group {
     sender: Sender,
+    /// A digest of everybody's life.
+    lives: u64,
     /// What locks start as, the longest prefix first; the last one fits all names.
     blanks: Vec<Blank>,
 }
@@ -84,7 +88,6 @@ struct Blank {
 
 struct Early<C> {
     lock: Box<str>,
-    mode: Mode,
     waiter: Waiter<C>,
 }
 
@@ -150,7 +153,7 @@ impl<C> Node<C> {
                 return Ok(Answer::Busy);
             }
             let waiter = Waiter { id, mode, tries, caller: caller() };
-            self.early.push_back(Early { lock: lock.into(), mode, waiter });
+            self.early.push_back(Early { lock: lock.into(), waiter });
             (self.next_id, self.callers) = (id + 1, self.callers + 1);
             return Ok(Answer::Waiting(Ticket { slot: EARLY, id }));
         }
@@ -229,6 +232,7 @@ impl<C> Node<C> {
             to_incarnation: link.incarnation,
             received: link.received(),
             digest: self.digest,
+            lives: self.lives(),
         })
     }
 
@@ -265,6 +269,10 @@ impl<C> Node<C> {
         if hello.to_incarnation != 0 && hello.to_incarnation != self.config.incarnation {
             return Err(HelloError::Outlived);
         }
+        // Two who have met a third in different lives of it would wait for each other's word for ever.
+        if hello.lives != 0 && self.is_complete() && hello.lives != self.lives() {
+            return Err(HelloError::Lives);
+        }
         Ok(())
     }
 
@@ -276,7 +284,9 @@ impl<C> Node<C> {
         for slot in self.locks.slots() {
             let head = self.locks[slot].queue.front().filter(|head| head.tries).map(|head| head.id);
             if let Some(attempt) = head {
-                self.on_busy(slot, attempt, self.locks[slot].used);
+                let now = self.locks[slot].used;
+                self.on_busy(slot, attempt, now);
+                self.settle(slot, now);
             }
         }
     }
@@ -319,7 +329,9 @@ impl<C> Node<C> {
             let next = self.locks[slot].machine.as_ref().and_then(Machine::timeout);
             self.timers.extend(next.map(|at| (at, slot)));
         }
-        while let Some((listed, slot)) = self.unused.front().copied() {
+        // Each once: what is listed again has its next turn later.
+        for _ in 0..self.unused.len() {
+            let Some((listed, slot)) = self.unused.front().copied() else { break };
             if listed.saturating_add(self.config.cache_idle) > now {
                 break;
             }
@@ -432,6 +444,11 @@ impl<C> Node<C> {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }
 
+    /// 0 until everybody is known.
+    fn lives(&self) -> u64 {
+        self.group.as_ref().map_or(0, |group| group.lives)
+    }
+
     fn slot_of(&self, id: u64) -> Option<u32> {
         let has = |entry: &Entry<C>| entry.holders.contains(&id) || entry.queue.iter().any(|waiter| waiter.id == id);
         self.locks.slots().find(|slot| has(&self.locks[*slot]))
@@ -446,16 +463,26 @@ impl<C> Node<C> {
         let epoch = u64::from(lives.fold(self.config.incarnation, u32::max));
         let sender = Sender { me: self.config.me, incarnation: self.config.incarnation, epoch };
         let blanks = self.blanks(epoch).expect("classes were checked when the node was made");
-        self.group = Some(Group { sender, blanks });
-        for Early { lock, mode, waiter } in std::mem::take(&mut self.early) {
-            debug_assert_eq!(waiter.mode, mode);
-            let Ok(slot) = self.find_or_add(&lock) else {
-                self.callers -= 1;
-                self.outputs.push_back(Output::Busy { caller: waiter.caller });
-                continue;
-            };
-            self.locks[slot].enqueue(waiter);
-            self.serve(slot, now);
+        let mut lives: Vec<(NodeId, u32, u64)> =
+            self.links.iter().map(|link| (link.peer, link.incarnation, link.life)).collect();
+        lives.push((self.config.me, self.config.incarnation, self.config.life));
+        lives.sort_unstable();
+        let mut digest = Digest::default();
+        for (node, incarnation, life) in lives {
+            digest.add(&[&node.0.to_be_bytes()[..], &incarnation.to_be_bytes(), &life.to_be_bytes()].concat());
+        }
+        self.group = Some(Group { sender, lives: digest.0.max(1), blanks });
+        for Early { lock, waiter } in std::mem::take(&mut self.early) {
+            match self.find_or_add(&lock) {
+                Ok(slot) => {
+                    self.locks[slot].enqueue(waiter);
+                    self.serve(slot, now);
+                }
+                Err(why) => {
+                    self.callers -= 1;
+                    self.outputs.push_back(Output::Refused { caller: waiter.caller, why });
+                }
+            }
         }
         for at in 0..self.links.len() {
             let bytes = std::mem::take(&mut self.links[at].inbound);
@@ -550,7 +577,7 @@ impl<C> Node<C> {
             return Err(Refusal::Backlog(link.peer));
         }
         // At the very end a fence refuses, and says so; it never wraps.
-        if entry.machine.as_ref().and_then(Machine::floor).is_some_and(|floor| floor.fence >= Fence::COUNT_MAX) {
+        if entry.is_spent() {
             return Err(Refusal::Fences);
         }
         let attempt = if tries { id } else { 0 };
@@ -618,7 +645,24 @@ impl<C> Node<C> {
         if let Some(fence) = self.request(slot, mode, attempt, now) {
             self.enter(slot, mode, fence);
             self.admit(slot);
+        } else {
+            self.refuse_if_spent(slot, now);
         }
+    }
+
+    /// At the very end there is no fence for whoever waits, however many permissions come.
+    fn refuse_if_spent(&mut self, slot: u32, now: Ticks) {
+        let entry = &mut self.locks[slot];
+        let asks = matches!(entry.phase, Phase::Asking(_));
+        if !asks || !entry.is_spent() {
+            return;
+        }
+        entry.phase = Phase::Idle;
+        let waiting = std::mem::take(&mut entry.queue);
+        self.callers -= waiting.len();
+        let refused = waiting.into_iter().map(|Waiter { caller, .. }| Output::Refused { caller, why: Refusal::Fences });
+        self.outputs.extend(refused);
+        self.drive_as(slot, Drive::Cancel, 0, now);
     }
 
     /// The one for whom others were asked has given up. A next one in the same mode takes the request over, unless it was
@@ -676,6 +720,8 @@ impl<C> Node<C> {
         {
             self.enter(slot, mode, fence);
             self.admit(slot);
+        } else {
+            self.refuse_if_spent(slot, now);
         }
     }
 
@@ -695,35 +741,42 @@ impl<C> Node<C> {
         entered
     }
 
-    /// Forgets a lock that nobody holds or wants, or remembers when it was last used.
+    /// Forgets a lock that nobody holds or wants, or remembers when it was last used. Of too many, the longest unused goes.
     fn settle(&mut self, slot: u32, now: Ticks) {
-        let entry = &mut self.locks[slot];
-        let Some(machine) = &entry.machine else { return };
-        if !entry.is_free() {
-            return;
-        }
-        let Some(floor) = machine.floor() else { return };
-        if machine.is_idle() {
-            // What is still listed is taken off the list when its time comes; until then its place stays.
-            if !entry.listed {
-                self.floor.raise(floor);
-                self.locks.forget(slot);
+        self.forget_or_list(slot, now);
+        // What was used since it was listed has another turn; a few of them a time, since each settles again.
+        for _ in 0..self.unused.len().min(8) {
+            if self.unused.len() <= self.config.cache_max {
+                return;
             }
-            return;
-        }
-        if !entry.listed {
-            entry.listed = true;
-            self.unused.push_back((now, slot));
-        }
-        if self.unused.len() > self.config.cache_max
-            && let Some((_, oldest)) = self.unused.pop_front()
-        {
+            let Some((listed, oldest)) = self.unused.pop_front() else { return };
             let entry = &mut self.locks[oldest];
+            if entry.used > listed {
+                self.unused.push_back((now, oldest));
+                continue;
+            }
             entry.listed = false;
             if entry.is_free() {
                 entry.give_back();
             }
-            self.settle(oldest, now);
+            self.forget_or_list(oldest, now);
+        }
+    }
+
+    fn forget_or_list(&mut self, slot: u32, now: Ticks) {
+        let entry = &mut self.locks[slot];
+        let Some(machine) = &entry.machine else { return };
+        if entry.listed || !entry.is_free() {
+            // What is listed is taken off the list when its time comes; until then its place stays.
+            return;
+        }
+        let Some(floor) = machine.floor() else { return };
+        if machine.is_idle() {
+            self.floor.raise(floor);
+            self.locks.forget(slot);
+        } else {
+            entry.listed = true;
+            self.unused.push_back((now, slot));
         }
     }
 

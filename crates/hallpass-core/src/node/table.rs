@@ -80,6 +80,11 @@ impl<C> Entry<C> {
         self.machine.as_ref().is_some_and(Machine::has_waiters)
     }
 
+    /// The last fence has been given out.
+    pub(super) fn is_spent(&self) -> bool {
+        self.machine.as_ref().and_then(Machine::floor).is_some_and(|floor| floor.fence >= Fence::COUNT_MAX)
+    }
+
     pub(super) fn give_back(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.give_back();

@@ -549,9 +549,9 @@ fn the_longest_unused_lock_goes_first_when_the_cache_is_full() {
     assert_eq!(use_once("b", 1), (false, 1));
     assert_eq!(use_once("a", 2), (true, 2));
     assert!(!use_once("c", 3).0);
-    assert!(!use_once("a", 4).0, "it was the first in the list");
-    let (cached, fence) = use_once("a", 5);
-    assert!(cached && fence > 2, "fences outlive what is forgotten: {fence}");
+    assert_eq!(use_once("a", 4), (true, 3), "it was the first in the list, but used since");
+    let (cached, fence) = use_once("b", 5);
+    assert!(!cached && fence > 1, "fences outlive what is forgotten: {fence}");
     nodes[0].handle_timeout(u64::MAX);
     assert!(nodes.iter().all(Node::is_empty));
     assert_eq!(nodes[0].poll_timeout(), None);
@@ -585,6 +585,86 @@ fn the_short_way_in_is_open_only_where_the_lock_is_here_and_free() {
     let messages = nodes[0].messages();
     assert_eq!(nodes[0].handle_reacquire(place, "x", WRITE, 0), None);
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
+}
+
+#[test]
+fn a_cache_of_nothing_and_for_no_time_ends() {
+    let held_back = |config: &mut NodeConfig| {
+        (config.cache_max, config.cache_idle) = (0, 0);
+        let options = ["increment=priority", "priorities=5,1", "hold-back=3T"].map(str::to_owned).to_vec();
+        config.classes = vec![Class { prefix: "x".into(), protocol: "ricart-agrawala".into(), options }];
+    };
+    let mut nodes: [_; 2] = connected(held_back);
+    for caller in 0..3 {
+        wait(&mut nodes[0], WRITE, caller);
+        exchange(&mut nodes);
+        if let Some(Output::Granted { ticket, .. }) = nodes[0].poll_output() {
+            nodes[0].handle_release(ticket, 0);
+        }
+        nodes.iter_mut().for_each(|node| node.handle_timeout(1));
+    }
+}
+
+/// Whoever waits when the last fence is gone is told, here and elsewhere; nobody gets it twice.
+#[test]
+fn at_the_last_fence_waiters_are_turned_away() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    nodes[0].floor.fence = Fence::COUNT_MAX - 1;
+    waits(&mut nodes[0], WRITE, 1);
+    exchange(&mut nodes);
+    let (_, last, fence) = granted(&mut nodes[0]);
+    assert_eq!(fence, Fence::COUNT_MAX);
+    waits(&mut nodes[0], WRITE, 2);
+    waits(&mut nodes[0], READ, 3);
+    waits(&mut nodes[1], WRITE, 4);
+    exchange(&mut nodes);
+    assert!(nodes.iter().all(|node| !node.has_output()));
+    nodes[0].handle_release(last, 0);
+    exchange(&mut nodes);
+    let refused = |caller| Some(Output::Refused { caller, why: Refusal::Fences });
+    assert_eq!([nodes[0].poll_output(), nodes[0].poll_output(), nodes[1].poll_output()], [2, 3, 4].map(refused));
+    for node in &mut nodes {
+        assert_eq!(node.waiting().count(), 0);
+        assert_eq!(node.handle_acquire("x", WRITE, Patience::Wait, 0, || 9), Err(Refusal::Fences));
+    }
+}
+
+#[test]
+fn who_came_early_and_finds_no_room_is_turned_away() {
+    let mut nodes = [1, 2].map(|me| {
+        let mut config = NodeConfig::new(NodeId(me), [NodeId(1), NodeId(2)]);
+        config.locks_max = 1;
+        Node::new(config).unwrap()
+    });
+    for (lock, caller) in [("a", 1), ("b", 2)] {
+        nodes[0].handle_acquire(lock, WRITE, Patience::Wait, 0, || caller).unwrap();
+    }
+    connect(&mut nodes);
+    let refused = Output::Refused { caller: 2, why: Refusal::Locks };
+    assert_eq!(nodes[0].poll_output(), Some(refused));
+    assert_eq!(nodes[0].waiting().count(), 1);
+}
+
+/// Node 1 meets 2 and 3; node 2 is started anew and meets 3 first. Now 1 and 3 count different epochs.
+#[test]
+fn those_who_have_met_a_third_in_different_lives_part_at_the_greeting() {
+    let member = |me: u32, incarnation| {
+        let mut config = NodeConfig::new(NodeId(me), [1, 2, 3].map(NodeId));
+        (config.incarnation, config.life) = (incarnation, u64::from(me));
+        Node::<u32>::new(config).unwrap()
+    };
+    let meet = |one: &mut Node<u32>, other: &mut Node<u32>| {
+        let (from_one, from_other) = (one.hello(other.id()).unwrap(), other.hello(one.id()).unwrap());
+        (other.handle_hello(&from_one, 0), one.handle_hello(&from_other, 0))
+    };
+    let (mut one, mut two, mut three) = (member(1, 1), member(2, 1), member(3, 1));
+    assert_eq!(meet(&mut one, &mut two), (Ok(()), Ok(())));
+    let mut anew = member(2, 2);
+    assert_eq!(meet(&mut anew, &mut three), (Ok(()), Ok(())));
+    // They do not know yet: the first greeting is the last unsuspecting one.
+    assert_eq!(meet(&mut one, &mut three), (Ok(()), Ok(())));
+    assert!(one.is_complete() && three.is_complete() && one.epoch() != three.epoch());
+    assert_eq!(meet(&mut one, &mut three), (Err(HelloError::Lives), Err(HelloError::Lives)));
 }
 
 /// In these tests every fourth name has the same hash as this one.

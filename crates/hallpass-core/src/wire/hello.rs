@@ -22,6 +22,8 @@ pub struct Hello {
     pub received: u64,
     /// A digest of what all members must agree on: the list of members and the lock classes.
     pub digest: u64,
+    /// A digest of the lives in which the sender has met all members; 0 until it has.
+    pub lives: u64,
 }
 
 /// What opens a connection between nodes, so that a stray client is told apart at once.
@@ -48,6 +50,7 @@ impl Hello {
         put_number(out, self.life);
         put_number(out, self.received);
         put_number(out, self.digest);
+        put_number(out, self.lives);
         let length = (out.len() - start - 6) as u16;
         out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
     }
@@ -96,6 +99,7 @@ impl Hello {
             life: bytes.number()?,
             received: bytes.number()?,
             digest: bytes.number()?,
+            lives: bytes.number()?,
         })
     }
 }

@@ -130,6 +130,7 @@ fn hello() -> impl Strategy<Value = Hello> {
     (labels, node(), node(), short(), short(), number(), number()).prop_map(
         |((group, name), from, to, incarnation, to_incarnation, received, digest)| Hello {
             life: digest.rotate_left(7),
+            lives: digest.rotate_left(13),
             group,
             name,
             from,
@@ -427,10 +428,11 @@ fn a_greeting_is_laid_out_as_written() {
         life: 9,
         received: 5,
         digest: 300,
+        lives: 7,
     };
     hello.encode(&mut bytes);
     let expected: Vec<u8> =
-        [&b"hall"[..], &[0, 14, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 9, 5, 0xac, 0x02]].concat();
+        [&b"hall"[..], &[0, 15, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 9, 5, 0xac, 0x02, 7]].concat();
     assert_eq!(bytes, expected);
 }
 
@@ -446,7 +448,7 @@ fn what_is_no_greeting_is_refused_at_the_first_wrong_byte() {
     assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version(9));
     assert_eq!(wrong(&greeting(&[1, 0xff, 0, 1, 2, 3, 4, 5, 6])), DecodeError::Name);
     assert_eq!(wrong(&greeting(&[9, b'g'])), DecodeError::Malformed, "longer than the greeting");
-    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8])), DecodeError::Trailing);
+    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])), DecodeError::Trailing);
     let long = [&[65][..], &[b'g'; 65], &[0, 1, 2, 3, 4, 5, 6]].concat();
     assert_eq!(wrong(&greeting(&long)), DecodeError::TooLong);
 }

@@ -472,7 +472,7 @@ impl Group {
     }
 
     fn on_output(&mut self, node: usize, output: Output<u64>) {
-        let (Output::Granted { caller: name, .. } | Output::Busy { caller: name }) = output;
+        let name = *output.caller();
         let (caller, id) = ((name >> 32) as usize, self.members[node].id);
         self.tell(|_| format!("node {id}: {output:x?}"));
         let answered = self.answers.on_answer(id, name);
@@ -484,7 +484,7 @@ impl Group {
         }
         match output {
             Output::Granted { ticket, fence, .. } => self.enter(caller, ticket, first, fence),
-            Output::Busy { .. } => self.go_on(caller),
+            Output::Busy { .. } | Output::Refused { .. } => self.go_on(caller),
         }
     }
 
