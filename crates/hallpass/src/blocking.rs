@@ -40,6 +40,21 @@ impl Node {
         Lock { runtime: Arc::clone(&self.runtime), lock: self.node.lock(name) }
     }
 
+    /// Waits for all of these, in an order in which nobody waits in a circle; all or nothing.
+    pub fn acquire_all<N: Into<String>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Vec<BlockingGuard>, AcquireError> {
+        let guards = self.runtime.block_on(self.node.acquire_all(names))?;
+        Ok(guards.into_iter().map(|guard| BlockingGuard::new(guard, &self.runtime)).collect())
+    }
+
+    /// Waits to become the leader of this name, and is it until the guard is released, dropped or lost. Its fence is the
+    /// term's number.
+    pub fn elect(&self, name: &str) -> Result<BlockingGuard, AcquireError> {
+        self.lock(name).acquire()
+    }
+
     /// The node as async code sees it.
     pub fn node(&self) -> &crate::Node {
         &self.node
@@ -56,28 +71,34 @@ pub struct Lock {
 impl Lock {
     /// Waits until nobody else is inside, and enters alone.
     pub fn acquire(&self) -> Result<BlockingGuard, AcquireError> {
-        self.wait(self.lock.acquire())
+        self.wait(async { self.lock.acquire().await.map(Some) })?.ok_or(AcquireError::Timeout)
     }
 
     /// Waits until nobody is inside alone, and enters together with others who share.
     pub fn acquire_shared(&self) -> Result<BlockingGuard, AcquireError> {
-        self.wait(self.lock.acquire_shared())
+        self.wait(async { self.lock.acquire_shared().await.map(Some) })?.ok_or(AcquireError::Timeout)
     }
 
     /// Waits, but not longer than this.
     pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard, AcquireError> {
-        self.wait(self.lock.acquire_timeout(limit))
+        self.wait(async { self.lock.acquire_timeout(limit).await.map(Some) })?.ok_or(AcquireError::Timeout)
     }
 
     /// Enters if nobody is inside or waits.
     pub fn try_acquire(&self) -> Result<Option<BlockingGuard>, AcquireError> {
-        let entered = self.runtime.block_on(self.lock.try_acquire())?;
-        Ok(entered.map(|guard| BlockingGuard { guard, runtime: Arc::clone(&self.runtime) }))
+        self.wait(self.lock.try_acquire())
     }
 
-    fn wait(&self, enters: impl Future<Output = Result<Guard, AcquireError>>) -> Result<BlockingGuard, AcquireError> {
-        let guard = self.runtime.block_on(enters)?;
-        Ok(BlockingGuard { guard, runtime: Arc::clone(&self.runtime) })
+    /// The same, together with others who share.
+    pub fn try_acquire_shared(&self) -> Result<Option<BlockingGuard>, AcquireError> {
+        self.wait(self.lock.try_acquire_shared())
+    }
+
+    fn wait(
+        &self,
+        enters: impl Future<Output = Result<Option<Guard>, AcquireError>>,
+    ) -> Result<Option<BlockingGuard>, AcquireError> {
+        Ok(self.runtime.block_on(enters)?.map(|guard| BlockingGuard::new(guard, &self.runtime)))
     }
 }
 
@@ -91,6 +112,10 @@ pub struct BlockingGuard {
 }
 
 impl BlockingGuard {
+    fn new(guard: Guard, runtime: &Arc<Runtime>) -> Self {
+        Self { guard, runtime: Arc::clone(runtime) }
+    }
+
     /// The entry's fencing token.
     pub fn fence(&self) -> u64 {
         self.guard.fence()

@@ -80,7 +80,9 @@ impl Connection {
         };
         let mut plain = [0; 4096];
         while !bytes.is_empty() {
-            tls.read_tls(&mut bytes)?;
+            if tls.read_tls(&mut bytes)? == 0 {
+                return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
+            }
             tls.process_new_packets()?;
             loop {
                 match tls.reader().read(&mut plain) {
@@ -188,6 +190,9 @@ pub(crate) async fn answer(
         let at = match checked {
             Ok(at) => at,
             Err(error) => {
+                if let Some(at) = known {
+                    shared.note_trouble(at, Some(error.to_string()));
+                }
                 fresh.deny(&error).await;
                 return Err(error);
             }
@@ -240,7 +245,10 @@ impl Fresh {
             return Ok(());
         };
         while !bytes.is_empty() {
-            tls.read_tls(&mut bytes)?;
+            // After a goodbye nothing more is read, whatever comes.
+            if tls.read_tls(&mut bytes)? == 0 {
+                return Err(GreetError::Closed);
+            }
             let state = tls.process_new_packets()?;
             let mut plain = vec![0; state.plaintext_bytes_to_read()];
             if !plain.is_empty() {

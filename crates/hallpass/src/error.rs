@@ -34,6 +34,9 @@ pub enum StartError {
         /// What is wrong with it.
         why: String,
     },
+    /// Another node has the data directory.
+    #[error("another node uses the directory {0}; give each node a directory of its own")]
+    InUse(PathBuf),
     /// The data directory cannot be used.
     #[error("cannot use the directory {path}: {why}")]
     Data {

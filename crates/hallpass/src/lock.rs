@@ -33,6 +33,9 @@ const TURNS_MAX: u32 = 256;
 /// A lock that somebody waited for so short a time ago is wanted elsewhere, too.
 const WANTED: Ticks = 1_000_000;
 
+/// Who only tries does not wait longer for a member that is there but says nothing.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
         Self(Arc::new(Named {
@@ -65,11 +68,7 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn acquire(&self) -> Result<Guard, AcquireError> {
-        let (now, others_first) = self.turn();
-        if !others_first && let Some(guard) = self.enter_again(Mode::Exclusive, now) {
-            return Ok(guard);
-        }
-        self.enter(Mode::Exclusive, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
+        self.acquire_as(Mode::Exclusive).await
     }
 
     /// Waits until nobody is inside alone, and enters together with others who share.
@@ -84,14 +83,10 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn acquire_shared(&self) -> Result<Guard, AcquireError> {
-        let (now, others_first) = self.turn();
-        if !others_first && let Some(guard) = self.enter_again(Mode::Shared, now) {
-            return Ok(guard);
-        }
-        self.enter(Mode::Shared, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
+        self.acquire_as(Mode::Shared).await
     }
 
-    /// Enters if nobody is inside or waits: one round trip at the most. Two who try at the same moment may both be refused.
+    /// Enters if nobody is inside or waits: one round trip, or nothing if a member does not answer for two seconds. Two who try at the same moment may both be refused.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -104,12 +99,12 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
-        self.enter(Mode::Exclusive, Patience::Try, self.turn().1).await
+        self.attempt(Mode::Exclusive).await
     }
 
     /// The same, together with others who share.
     pub async fn try_acquire_shared(&self) -> Result<Option<Guard>, AcquireError> {
-        self.enter(Mode::Shared, Patience::Try, self.turn().1).await
+        self.attempt(Mode::Shared).await
     }
 
     /// Waits, but not longer than this.
@@ -127,6 +122,20 @@ impl Lock {
     /// ```
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, AcquireError> {
         tokio::time::timeout(limit, self.acquire()).await.unwrap_or(Err(AcquireError::Timeout))
+    }
+
+    #[inline]
+    async fn acquire_as(&self, mode: Mode) -> Result<Guard, AcquireError> {
+        let (now, others_first) = self.turn();
+        if !others_first && let Some(guard) = self.enter_again(mode, now) {
+            return Ok(guard);
+        }
+        self.enter(mode, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
+    }
+
+    async fn attempt(&self, mode: Mode) -> Result<Option<Guard>, AcquireError> {
+        let enters = self.enter(mode, Patience::Try, self.turn().1);
+        tokio::time::timeout(ATTEMPT_MAX, enters).await.unwrap_or(Ok(None))
     }
 
     /// The time, and whether others have their turn first.
@@ -187,6 +196,10 @@ impl Waiting<'_> {
             Verdict::Busy => {
                 self.done = true;
                 Ok(None)
+            }
+            Verdict::Refused(why) => {
+                self.done = true;
+                Err(why.into())
             }
             Verdict::Stopped => Err(AcquireError::Stopped),
         }

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hallpass_core::node::{Class, LockStatus, NodeConfig};
 use hallpass_core::{Mode, NodeId};
@@ -12,7 +12,7 @@ use crate::clock::now;
 use crate::connection::{answer, dial};
 use crate::data::{Data, incarnation_from_clock};
 use crate::lock::{Guard, Lock, Term};
-use crate::shared::{Peer, Shared};
+use crate::shared::{Peer, Shared, TICK};
 use crate::tls::{Keys, Tls};
 use crate::{AcquireError, StartError};
 
@@ -39,7 +39,6 @@ pub(crate) struct Running {
     group: String,
     address: SocketAddr,
     encrypted: bool,
-    _data: Option<Data>,
 }
 
 /// How to start a [`Node`]. Every setting has a default that works on one machine.
@@ -119,6 +118,11 @@ impl Node {
         self.lock(name).acquire().await.map(Term)
     }
 
+    /// Waits until the node has been stopped, by [`stop`](Self::stop) or by a failure of its own.
+    pub async fn stopped(&self) {
+        self.running.shared.when_stopped().await;
+    }
+
     /// Waits until every member of the group has been met, or the node is stopped.
     pub async fn ready(&self) {
         loop {
@@ -148,10 +152,13 @@ impl Node {
     /// How it does.
     pub fn status(&self) -> Status {
         let shared = &self.running.shared;
+        let troubles = shared.troubles();
         let core = shared.core();
         let members = core.node.members().into_iter().map(|member| {
-            let peer = shared.peers.iter().find(|peer| peer.id == member.id);
+            let at = shared.peers.iter().position(|peer| peer.id == member.id);
+            let peer = at.map(|at| &shared.peers[at]);
             Member {
+                trouble: at.and_then(|at| troubles[at].clone()).filter(|_| !member.connected),
                 id: member.id.0,
                 address: peer.map_or_else(|| self.running.address.to_string(), |peer| peer.address.clone()),
                 name: peer.map_or_else(|| Some(self.running.name.clone()), |peer| peer.name.clone()),
@@ -234,6 +241,8 @@ pub struct Member {
     pub connected: bool,
     /// It is the node that was asked.
     pub is_this: bool,
+    /// Why there is no connection, if that is known.
+    pub trouble: Option<String>,
 }
 
 /// A lock as one node sees it.
@@ -330,16 +339,23 @@ impl Builder {
 
     /// Starts it: it listens when this returns, and grants locks once it has met all other members.
     pub async fn start(self) -> Result<Node, StartError> {
-        let tls = self.keys.as_ref().map(Tls::load).transpose()?;
-        let listener = self.bind(tls.is_some()).await?;
-        let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
+        self.start_after(std::future::ready(())).await
+    }
+
+    /// The same after something else: the node's directory is taken at once, so that nobody else has it meanwhile, and
+    /// nothing more happens before.
+    pub async fn start_after(self, first: impl Future<Output = ()>) -> Result<Node, StartError> {
+        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.name)).transpose()?;
         let (data, incarnation) = match &self.data {
             Some(path) => Data::open(path).map(|(data, incarnation)| (Some(data), incarnation))?,
             None => (None, incarnation_from_clock()),
         };
+        first.await;
+        let listener = self.bind(tls.is_some()).await?;
+        let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
         let (config, peers) = self.config(address, incarnation)?;
         let core = hallpass_core::node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
-        let shared = Arc::new(Shared::new(core, peers));
+        let shared = Arc::new(Shared::new(core, peers, data));
         tokio::spawn(listen(Arc::clone(&shared), listener, tls.clone()));
         tokio::spawn(keep_time(Arc::clone(&shared)));
         let me = shared.core().node.id();
@@ -347,7 +363,7 @@ impl Builder {
             tokio::spawn(keep_calling(Arc::clone(&shared), at, tls.clone()));
         }
         let encrypted = tls.is_some();
-        let running = Running { shared, name: self.name, group: self.group, address, encrypted, _data: data };
+        let running = Running { shared, name: self.name, group: self.group, address, encrypted };
         Ok(Node { running: Arc::new(running) })
     }
 
@@ -456,35 +472,39 @@ async fn receive_caller(
     }
 }
 
-/// The pause between two calls to a peer that does not answer grows up to this.
-const CALL_AGAIN_MAX: Duration = Duration::from_secs(2);
+/// The pause between two calls to a peer that does not answer grows from one to the other.
+const CALL_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
 
 async fn keep_calling(shared: Arc<Shared>, at: usize, tls: Option<Tls>) {
-    let mut pause = Duration::from_millis(20);
+    let mut pause = CALL_AGAIN[0];
     let mut told = String::new();
     while !shared.is_stopped() {
+        let begun = Instant::now();
         let result = tokio::select! {
             result = dial(&shared, at, tls.as_ref()) => result,
             () = shared.when_stopped() => return,
         };
         match result {
-            Ok(()) => pause = Duration::from_millis(20),
+            Ok(()) => {
+                // Who is there only to part at once is not called as often as one whose connection broke.
+                let lasted = begun.elapsed() > 10 * CALL_AGAIN[0];
+                pause = if lasted { CALL_AGAIN[0] } else { (pause * 2).min(10 * CALL_AGAIN[0]) };
+                told.clear();
+            }
             Err(error) => {
                 // The same again is no news.
                 let text = error.to_string();
+                shared.note_trouble(at, Some(text.clone()));
                 if text != told {
                     tracing::warn!(peer = %shared.peers[at].address, error = %text, "cannot connect; trying again");
                     told = text;
                 }
-                pause = (pause * 2).min(CALL_AGAIN_MAX);
+                pause = (pause * 2).min(CALL_AGAIN[1]);
             }
         }
         tokio::time::sleep(pause).await;
     }
 }
-
-/// A node's own timers are seconds; nobody waits for them.
-const TICK: Duration = Duration::from_millis(250);
 
 async fn keep_time(shared: Arc<Shared>) {
     while !shared.is_stopped() {
@@ -494,8 +514,6 @@ async fn keep_time(shared: Arc<Shared>) {
             () = tokio::time::sleep(until.max(Duration::from_millis(1))) => {}
             () = shared.when_stopped() => return,
         }
-        if next.is_some_and(|at| at <= now()) {
-            shared.timeout();
-        }
+        shared.tick();
     }
 }

@@ -4,9 +4,10 @@
 //! takes the lock, tells the node, and writes what the node has to say to the sockets itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Refusal, Ticket};
+use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Ticket};
 use hallpass_core::wire::Hello;
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
 use tokio::sync::Notify;
@@ -14,6 +15,7 @@ use tokio::sync::Notify;
 use crate::AcquireError;
 use crate::clock::now;
 use crate::connection::Connection;
+use crate::data::Data;
 use crate::wait::{Verdict, Waiter};
 
 /// A member of the group other than this node.
@@ -29,6 +31,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// In the order of their ids.
     pub(crate) peers: Vec<Peer>,
+    /// Why there is no connection to each of them, as far as that is known.
+    troubles: Mutex<Vec<Option<String>>>,
     stopped: AtomicBool,
     /// Told when the node is stopped.
     stopping: Notify,
@@ -38,6 +42,8 @@ pub(crate) struct Shared {
 
 pub(crate) struct Core {
     pub(crate) node: Node<Arc<Waiter>>,
+    /// Until the node is stopped: then another one may have the directory.
+    data: Option<Data>,
     /// One for each peer, in the same order.
     connections: Vec<Option<Connection>>,
     /// Tells connections apart from those that were there before.
@@ -46,10 +52,13 @@ pub(crate) struct Core {
     complete: bool,
     /// Locks granted so far.
     pub(crate) grants: u64,
-    /// When the clock was last read. Who leaves need not know the time to the nanosecond: it says since when a lock is
-    /// unused, and that is counted in seconds.
+    /// When the clock was last read, a [`TICK`] ago at the most: who leaves need not know it better, since it says since when
+    /// a lock is unused, and that is counted in seconds.
     now: Ticks,
 }
+
+/// How often the time is looked at if nothing happens. A node's own timers are seconds; nobody waits for them.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
 
 /// What comes of asking.
 pub(crate) enum Asked {
@@ -59,12 +68,14 @@ pub(crate) enum Asked {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node<Arc<Waiter>>, peers: Vec<Peer>) -> Self {
+    pub(crate) fn new(node: Node<Arc<Waiter>>, peers: Vec<Peer>, data: Option<Data>) -> Self {
         let complete = node.is_complete();
         let connections = peers.iter().map(|_| None).collect();
+        let troubles = Mutex::new(vec![None; peers.len()]);
         Self {
-            core: Mutex::new(Core { node, connections, generation: 0, complete, grants: 0, now: now() }),
+            core: Mutex::new(Core { node, data, connections, generation: 0, complete, grants: 0, now: now() }),
             peers,
+            troubles,
             stopped: AtomicBool::new(false),
             stopping: Notify::new(),
             completed: Notify::new(),
@@ -98,7 +109,12 @@ impl Shared {
 
     fn close(&self, core: &mut Core) {
         core.node.waiting().for_each(|waiter| waiter.tell(Verdict::Stopped));
+        // Who was about to be told something else.
+        while let Some(output) = core.node.poll_output() {
+            output.caller().tell(Verdict::Stopped);
+        }
         core.connections.iter_mut().filter_map(Option::take).for_each(|connection| connection.close());
+        core.data = None;
         self.stopping.notify_waiters();
         self.completed.notify_waiters();
     }
@@ -181,9 +197,19 @@ impl Shared {
     }
 
     pub(crate) fn cancel(&self, ticket: Ticket) {
+        self.tell(|core| core.node.handle_cancel(ticket, core.now));
+    }
+
+    /// Tells the node something, unless it is stopped, and carries out what comes of it.
+    fn tell<T>(&self, input: impl FnOnce(&mut Core) -> T) -> Option<T> {
         let mut core = self.core();
-        core.node.handle_cancel(ticket, now());
+        if self.is_stopped() {
+            return None;
+        }
+        core.now = now();
+        let told = input(&mut core);
         self.carry_out(core);
+        Some(told)
     }
 
     // ---- connections ----
@@ -197,75 +223,101 @@ impl Shared {
     }
 
     /// A connection stands, and takes the place of an earlier one. Gives its generation.
-    pub(crate) fn connect(&self, at: usize, hello: &Hello, connection: Connection) -> Result<u64, String> {
-        let mut core = self.core();
-        if self.is_stopped() {
-            return Err("this node has been stopped".to_owned());
-        }
-        core.node.handle_hello(hello, now()).map_err(|error| error.to_string())?;
-        if let Some(old) = core.connections[at].replace(connection) {
-            old.close();
-        }
-        core.generation += 1;
-        let generation = core.generation;
-        if let Some(connection) = &mut core.connections[at] {
-            connection.generation = generation;
-        }
-        if !core.complete && core.node.is_complete() {
-            core.complete = true;
-            self.completed.notify_waiters();
-        }
-        self.carry_out(core);
-        Ok(generation)
+    pub(crate) fn connect(&self, at: usize, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
+        let connected = self.tell(|core| {
+            core.node.handle_hello(hello, core.now).map_err(|error| error.to_string())?;
+            if !core.complete && core.node.is_complete() {
+                self.complete(core)?;
+            }
+            core.generation += 1;
+            connection.generation = core.generation;
+            if let Some(old) = core.connections[at].replace(connection) {
+                old.close();
+            }
+            self.note_trouble(at, None);
+            Ok(core.generation)
+        });
+        connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
+    }
+
+    /// The group is complete. Its epoch is on the disk before anybody gets in, so that no later life starts below it.
+    fn complete(&self, core: &mut Core) -> Result<(), String> {
+        core.complete = true;
+        self.completed.notify_waiters();
+        let (Some(data), Some(epoch)) = (&core.data, core.node.epoch()) else { return Ok(()) };
+        let Err(error) = data.remember(epoch) else { return Ok(()) };
+        tracing::error!(%error, "cannot remember the group's epoch; the node stops");
+        self.stopped.store(true, Ordering::Release);
+        self.close(core);
+        Err("this node cannot write to its directory".to_owned())
+    }
+
+    pub(crate) fn note_trouble(&self, at: usize, trouble: Option<String>) {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)[at] = trouble;
+    }
+
+    pub(crate) fn troubles(&self) -> Vec<Option<String>> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes have arrived, encrypted ones if the connection is. An error closes the connection.
     pub(crate) fn receive(&self, at: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
-        let mut core = self.core();
-        let Core { node, connections, .. } = &mut *core;
-        let Some(connection) = connections[at].as_mut().filter(|connection| connection.generation == generation) else {
-            return Err(ReceiveError::Replaced);
-        };
-        let peer = self.peers[at].id;
-        let mut handled = Ok(());
-        let opened =
-            connection.open(bytes, |plain| handled = handled.and_then(|()| node.handle_bytes(peer, plain, now())));
-        // What came before an error counts.
-        self.carry_out(core);
-        opened?;
-        Ok(handled?)
+        self.receive_by(at, generation, |connection, then| connection.open(bytes, then))
     }
 
     /// What came right behind the greeting.
     pub(crate) fn receive_plain(&self, at: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
-        let mut core = self.core();
-        if core.connections[at].as_ref().is_none_or(|connection| connection.generation != generation) {
-            return Err(ReceiveError::Replaced);
-        }
-        let handled = core.node.handle_bytes(self.peers[at].id, bytes, now());
-        self.carry_out(core);
-        Ok(handled?)
+        self.receive_by(at, generation, |_, then| {
+            then(bytes);
+            Ok(())
+        })
+    }
+
+    fn receive_by(
+        &self,
+        at: usize,
+        generation: u64,
+        open: impl FnOnce(&mut Connection, &mut dyn FnMut(&[u8])) -> Result<(), ReceiveError>,
+    ) -> Result<(), ReceiveError> {
+        // What came before an error counts.
+        let received = self.tell(|core| {
+            let Core { node, connections, now, .. } = core;
+            let current = connections[at].as_mut().filter(|connection| connection.generation == generation);
+            let connection = current.ok_or(ReceiveError::Replaced)?;
+            let mut handled = Ok(());
+            let mut handle = |plain: &[u8]| {
+                if handled.is_ok() {
+                    handled = node.handle_bytes(self.peers[at].id, plain, *now);
+                }
+            };
+            open(connection, &mut handle)?;
+            Ok(handled?)
+        });
+        received.unwrap_or(Err(ReceiveError::Replaced))
     }
 
     /// The connection is gone.
     pub(crate) fn disconnect(&self, at: usize, generation: u64) {
-        let mut core = self.core();
-        if core.connections[at].as_ref().is_some_and(|connection| connection.generation == generation) {
-            core.connections[at] = None;
-            core.node.handle_disconnect(self.peers[at].id);
-        }
+        self.tell(|core| {
+            if core.connections[at].as_ref().is_some_and(|connection| connection.generation == generation) {
+                core.connections[at] = None;
+                core.node.handle_disconnect(self.peers[at].id);
+            }
+        });
     }
 
     /// The socket takes bytes again.
     pub(crate) fn flush(&self, at: usize) {
-        let mut core = self.core();
-        core.flush(at, self.peers[at].id);
+        self.core().flush(at, self.peers[at].id);
     }
 
-    pub(crate) fn timeout(&self) {
-        let mut core = self.core();
-        core.node.handle_timeout(now());
-        self.carry_out(core);
+    /// Time passes: some of it, or up to what the node asked for.
+    pub(crate) fn tick(&self) {
+        self.tell(|core| {
+            if core.node.poll_timeout().is_some_and(|at| at <= core.now) {
+                core.node.handle_timeout(core.now);
+            }
+        });
     }
 
     /// Everything the node has to say, first to the sockets, since that takes longest to arrive, then to the callers. They
@@ -280,6 +332,7 @@ impl Shared {
             match output {
                 Output::Granted { caller, ticket, fence } => caller.tell(Verdict::Granted(ticket, fence)),
                 Output::Busy { caller } => caller.tell(Verdict::Busy),
+                Output::Refused { caller, why } => caller.tell(Verdict::Refused(why)),
             }
             core = self.core();
         }
@@ -307,18 +360,6 @@ pub(crate) enum ReceiveError {
     Io(#[from] std::io::Error),
 }
 
-impl From<AcquireError> for std::io::Error {
-    fn from(error: AcquireError) -> Self {
-        let kind = match &error {
-            AcquireError::Timeout => std::io::ErrorKind::TimedOut,
-            AcquireError::Stopped => std::io::ErrorKind::NotConnected,
-            AcquireError::Refused(Refusal::Name) => std::io::ErrorKind::InvalidInput,
-            AcquireError::Refused(_) => std::io::ErrorKind::Other,
-        };
-        Self::new(kind, error)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use hallpass_core::node::NodeConfig;
@@ -326,7 +367,7 @@ mod tests {
     use super::*;
 
     fn alone() -> Shared {
-        Shared::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new())
+        Shared::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new(), None)
     }
 
     fn ask(shared: &Shared, lock: &str) -> Result<Asked, AcquireError> {
@@ -338,30 +379,54 @@ mod tests {
         let shared = alone();
         let Ok(Asked::Granted(ticket, _)) = ask(&shared, "x") else { panic!("it is free") };
         let Ok(Asked::Waiting(_, waiter)) = ask(&shared, "x") else { panic!("it is held") };
-        let failed = std::thread::scope(|scope| {
-            let fails = || {
-                let _core = shared.core();
-                panic!("as a bug would");
-            };
-            scope.spawn(fails).join()
-        });
-        assert!(failed.is_err() && !shared.is_stopped());
+        fail(&shared, |_| ());
+        assert!(!shared.is_stopped());
         assert!(!shared.release(ticket), "nobody is let in");
         assert!(shared.is_stopped());
-        let mut told = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(matches!(waiter.poll(&mut told), std::task::Poll::Ready(Verdict::Stopped)));
+        assert!(heard(&waiter, Verdict::Stopped));
         assert!(matches!(ask(&shared, "y"), Err(AcquireError::Stopped)));
         assert_eq!(shared.reacquire(ticket.place(), "x", Mode::Exclusive, 0), None);
     }
 
+    /// A writer waits, and a reader behind it. When the writer has heard of the end and gives up, the reader's turn would
+    /// have come.
     #[test]
-    fn who_waits_when_the_node_is_stopped_is_told() {
+    fn nobody_gets_in_behind_somebody_who_heard_of_the_end() {
         let shared = alone();
-        assert!(matches!(ask(&shared, "x"), Ok(Asked::Granted(..))));
-        let Ok(Asked::Waiting(_, waiter)) = ask(&shared, "x") else { panic!("it is held") };
+        let ask_for = |mode| shared.acquire("x", mode, Patience::Wait, 0);
+        assert!(matches!(ask_for(Mode::Shared), Ok(Asked::Granted(..))));
+        let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
+        let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
         shared.stop();
-        let mut told = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(matches!(waiter.poll(&mut told), std::task::Poll::Ready(Verdict::Stopped)));
+        assert!(heard(&first, Verdict::Stopped));
+        shared.cancel(writer);
+        assert!(heard(&second, Verdict::Stopped));
         assert!(matches!(ask(&shared, "y"), Err(AcquireError::Stopped)));
+    }
+
+    /// The panic comes between a grant and the word of it.
+    #[test]
+    fn who_was_about_to_be_told_hears_of_the_end() {
+        let shared = alone();
+        let Ok(Asked::Granted(ticket, _)) = ask(&shared, "x") else { panic!("it is free") };
+        let Ok(Asked::Waiting(_, waiter)) = ask(&shared, "x") else { panic!("it is held") };
+        fail(&shared, |core| core.node.handle_release(ticket, 0));
+        shared.tick();
+        assert!(heard(&waiter, Verdict::Stopped));
+    }
+
+    fn heard(waiter: &Waiter, verdict: Verdict) -> bool {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        waiter.poll(&mut cx) == std::task::Poll::Ready(verdict)
+    }
+
+    /// As a bug would, after doing this.
+    fn fail<T>(shared: &Shared, first: impl FnOnce(&mut Core) -> T + Send) {
+        let fails = || {
+            let mut core = shared.core();
+            first(&mut core);
+            panic!("on purpose");
+        };
+        assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
     }
 }

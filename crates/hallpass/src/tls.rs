@@ -40,7 +40,8 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn load(keys: &Keys) -> Result<Self, StartError> {
+    /// For a node of this name.
+    pub(crate) fn load(keys: &Keys, name: &str) -> Result<Self, StartError> {
         let fail = |path: &Path, why: String| StartError::Keys { path: path.to_owned(), why };
         let certificates = |path: &Path| {
             let all: Result<Vec<CertificateDer<'static>>, _> =
@@ -56,6 +57,10 @@ impl Tls {
         }
         let roots = Arc::new(roots);
         let chain = certificates(&keys.certificate)?;
+        // The others would refuse it, each time anew.
+        if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
+            return Err(fail(&keys.certificate, format!("it is no certificate of '{}'", name.escape_debug())));
+        }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let unfit = |error: rustls::Error| fail(&keys.certificate, error.to_string());
@@ -91,7 +96,10 @@ impl Tls {
 
 /// True if the peer's certificate was made for this name.
 pub(crate) fn is_named(connection: &Connection, name: &str) -> bool {
-    let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else { return false };
+    connection.peer_certificates().and_then(|chain| chain.first()).is_some_and(|first| is_for(first, name))
+}
+
+fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
     let Ok(name) = ServerName::try_from(name) else { return false };
     webpki::EndEntityCert::try_from(certificate)
         .is_ok_and(|entity| entity.verify_is_valid_for_subject_name(&name).is_ok())

@@ -2,13 +2,14 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use hallpass_core::Fence;
-use hallpass_core::node::Ticket;
+use hallpass_core::node::{Refusal, Ticket};
 
 /// What a waiting caller is told, once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Granted(Ticket, Fence),
     Busy,
+    Refused(Refusal),
     Stopped,
 }
 
@@ -26,7 +27,8 @@ impl Waiter {
     pub(crate) fn tell(&self, verdict: Verdict) {
         let waker = {
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            state.verdict = Some(verdict);
+            // The first word counts: who has heard of the end is not let in by another one.
+            state.verdict.get_or_insert(verdict);
             state.waker.take()
         };
         if let Some(waker) = waker {

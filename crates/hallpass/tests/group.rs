@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use common::{Authority, Scratch, addresses, group};
 use hallpass::{AcquireError, Keys, Node, StartError};
+use hallpass_core::wire::Hello;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -67,11 +70,44 @@ async fn keys_make_a_group_and_keep_strangers_out() {
         (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
     assert!(tokio::time::timeout(Duration::from_millis(500), stranger.ready()).await.is_err());
     assert!(!member.status().complete);
-    // Nor does a member that calls itself by another's name.
-    drop(stranger);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let _impostor = start(1, keys[2].clone()).await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(500), member.ready()).await.is_err());
+}
+
+/// A member's certificate is for one name: with it nobody speaks for another member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_calls_itself_by_anothers_name_is_refused() {
+    let (scratch, authority) = (Scratch::new("impostor"), Authority::new());
+    let mut pair = addresses(2);
+    // The lower one calls.
+    pair.sort_unstable();
+    let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
+    let own = authority.keys(&scratch.0, "n2");
+    let impostor = tokio::task::spawn_blocking(move || {
+        let chain = CertificateDer::pem_file_iter(&own.certificate).unwrap().collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let mut tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut socket = listener.accept().unwrap().0;
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        let mut buffer = [0; 1024];
+        let length = std::io::Read::read(&mut stream, &mut buffer).unwrap();
+        let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+        let mut answer = Vec::new();
+        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs }.encode(&mut answer);
+        std::io::Write::write_all(&mut stream, &answer).unwrap();
+    });
+    let keys = authority.keys(&scratch.0, "n0");
+    let member = Node::builder().name("n0").listen(&pair[0]).peers(&pair).keys(keys).start().await.unwrap();
+    impostor.await.unwrap();
+    let trouble = || member.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
+    for _ in 0..500 {
+        if trouble().contains("certificate is not that of 'n1'") {
+            return assert!(!member.status().complete);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it was not refused: {}", trouble());
 }
 
 #[tokio::test]
@@ -138,7 +174,7 @@ async fn connections_that_break_are_made_again_and_nobody_notices() {
             }
             nodes.push(builder.start().await.unwrap());
         }
-        contend(&nodes, 6, 50).await;
+        contend(&nodes, 6, 25).await;
         assert!(cuts.load(Ordering::Relaxed) > 3, "{cuts:?}");
     }
 }
@@ -149,6 +185,8 @@ async fn a_caller_who_never_waits_lets_others_have_their_turn() {
     let nodes = group(2, |_, builder| builder).await;
     let greedy = nodes[0].lock("x");
     drop(greedy.acquire().await.unwrap());
+    // Long enough for it to be no longer wanted elsewhere.
+    tokio::time::sleep(Duration::from_millis(20)).await;
     let other = {
         let lock = nodes[1].lock("x");
         tokio::spawn(async move { lock.acquire().await.unwrap().fence() })
@@ -243,6 +281,77 @@ async fn a_stopped_node_tells_its_callers() {
     assert!(guard.release().await.is_err());
 }
 
+/// A member takes the request of somebody who only tries, and dies instead of answering.
+#[tokio::test]
+async fn an_attempt_ends_when_a_member_dies_in_the_midst_of_it() {
+    let mut addresses = addresses(2);
+    // The lower one calls.
+    addresses.sort_unstable();
+    let listener = TcpListener::bind(&addresses[1]).await.unwrap();
+    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
+    let mut caller = listener.accept().await.unwrap().0;
+    let mut buffer = [0; 1024];
+    let length = caller.read(&mut buffer).await.unwrap();
+    let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, lives: 0, ..theirs };
+    let mut bytes = Vec::new();
+    answer.encode(&mut bytes);
+    caller.write_all(&bytes).await.unwrap();
+    node.ready().await;
+    let lock = node.lock("x");
+    let attempt = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
+    assert!(caller.read(&mut buffer).await.unwrap() > 0, "the request");
+    drop((caller, listener));
+    let answered = tokio::time::timeout(Duration::from_secs(30), attempt).await.expect("to be answered");
+    assert_eq!(answered.unwrap(), Ok(false));
+}
+
+/// A permission counts as unused from the release on, however long the lock was held.
+#[tokio::test]
+async fn what_was_held_for_long_is_kept_after_the_release() {
+    let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(2))).await;
+    let lock = nodes[0].lock("x");
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    drop(guard);
+    // Longer than the node takes to look at the time.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let before = nodes[0].status().messages;
+    drop(lock.acquire().await.unwrap());
+    assert_eq!(nodes[0].status().messages, before);
+}
+
+/// Fences rise although the member with the most lives is replaced, and although a directory is lost.
+#[tokio::test]
+async fn fences_rise_whoever_the_members_are() {
+    let scratch = Scratch::new("lives");
+    let data = |name: &str| scratch.0.join(name);
+    let mut last = 0;
+    let mut enter = async |members: &[&str]| {
+        let nodes = group(members.len(), |at, builder| builder.data(data(members[at]))).await;
+        let fence = nodes[0].lock("x").acquire().await.unwrap().fence();
+        assert!(fence > last, "{members:?}: {fence} after {last}");
+        last = fence;
+    };
+    enter(&["a", "b"]).await;
+    for _ in 0..3 {
+        drop(Node::builder().listen("127.0.0.1:0").data(data("a")).start().await.unwrap());
+    }
+    enter(&["a", "b"]).await;
+    enter(&["b", "c"]).await;
+    enter(&["c"]).await;
+    enter(&["a", "c"]).await;
+}
+
+#[tokio::test]
+async fn a_directory_that_others_can_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("open");
+    std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Node::builder().listen("127.0.0.1:0").data(&scratch.0).start().await.err().unwrap();
+    assert!(refused.to_string().contains("others can write there"), "{refused}");
+}
+
 #[tokio::test]
 async fn settings_that_do_not_fit_are_one_clear_line() {
     let text = |error: StartError| {
@@ -262,8 +371,11 @@ async fn settings_that_do_not_fit_are_one_clear_line() {
     let scratch = Scratch::new("data");
     let data = || Node::builder().data(scratch.0.join("d"));
     let first = data().start().await.unwrap();
-    assert_eq!(first.status().epoch, Some(1));
-    assert!(text(data().start().await.err().unwrap()).contains("another node uses it"));
+    let epoch = first.status().epoch.unwrap();
+    assert!(text(data().start().await.err().unwrap()).contains("another node uses"));
     drop(first);
-    assert_eq!(data().start().await.unwrap().status().epoch, Some(2), "each life has its number");
+    assert_eq!(data().start().await.unwrap().status().epoch, Some(epoch + 1), "each life has its number");
+    let keys = Authority::new().keys(&scratch.0, "a");
+    let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
+    assert!(foreign.contains("no certificate of 'b'"), "{foreign}");
 }
