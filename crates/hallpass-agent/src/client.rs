@@ -31,6 +31,9 @@ pub enum ClientError {
         /// Its version.
         theirs: u32,
     },
+    /// It is there and says nothing.
+    #[error("the agent at {0} does not answer; is it stopped?")]
+    Silent(PathBuf),
     /// It is something else.
     #[error("whoever listens at {0} is no hallpass agent")]
     Stranger(PathBuf),
@@ -45,6 +48,7 @@ pub enum ClientError {
 /// A connection to an agent. Whatever is held through it is free when it, and every copy of its descriptor, is closed.
 #[derive(Debug)]
 pub struct Client {
+    path: PathBuf,
     stream: UnixStream,
     lines: BufReader<UnixStream>,
     /// The node's name.
@@ -64,7 +68,7 @@ impl Client {
         let mut lines = BufReader::new(stream.try_clone().map_err(|_| ClientError::Closed)?);
         let mut line = String::new();
         let stranger = || ClientError::Stranger(path.to_owned());
-        if lines.read_line(&mut line).map_err(|_| stranger())? == 0 {
+        if read_line(&mut lines, &mut line, path)? == 0 {
             return Err(ClientError::Closed);
         }
         // The version is looked at before anything else: later ones may say more, or less.
@@ -75,13 +79,21 @@ impl Client {
         }
         let Ok(Response::Welcome { node, ttl_ms, .. }) = serde_json::from_value(value) else { return Err(stranger()) };
         let _ = stream.set_read_timeout(None);
-        Ok(Self { stream, lines, node, ttl: Duration::from_millis(ttl_ms) })
+        Ok(Self { path: path.to_owned(), stream, lines, node, ttl: Duration::from_millis(ttl_ms) })
     }
 
     /// Asks and waits for the answer, however long it takes.
     pub fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
         self.say(request)?;
         self.hear()
+    }
+
+    /// The same, but not longer than this: an agent that does not answer then is stopped, or its machine is.
+    pub fn ask_within(&mut self, request: &Request, limit: Duration) -> Result<Response, ClientError> {
+        let _ = self.stream.set_read_timeout(Some(limit));
+        let answer = self.ask(request);
+        let _ = self.stream.set_read_timeout(None);
+        answer
     }
 
     /// Asks.
@@ -94,7 +106,7 @@ impl Client {
     /// Waits for an answer.
     pub fn hear(&mut self) -> Result<Response, ClientError> {
         let mut line = String::new();
-        if self.lines.read_line(&mut line).map_err(|_| ClientError::Closed)? == 0 {
+        if read_line(&mut self.lines, &mut line, &self.path)? == 0 {
             return Err(ClientError::Closed);
         }
         match serde_json::from_str(&line) {
@@ -102,11 +114,6 @@ impl Client {
             Ok(response) => Ok(response),
             Err(error) => Err(ClientError::Refused(format!("the agent's answer is not understood: {error}"))),
         }
-    }
-
-    /// Waits until the agent closes the connection or says something unasked.
-    pub fn wait_for_the_end(&mut self) {
-        let _ = self.hear();
     }
 
     /// Another descriptor of the same connection: as long as it is open, nothing is released by itself.
@@ -118,6 +125,14 @@ impl Client {
     pub fn try_clone(&self) -> std::io::Result<Self> {
         let stream = self.stream.try_clone()?;
         let lines = BufReader::new(stream.try_clone()?);
-        Ok(Self { stream, lines, node: self.node.clone(), ttl: self.ttl })
+        Ok(Self { path: self.path.clone(), stream, lines, node: self.node.clone(), ttl: self.ttl })
     }
+}
+
+fn read_line(lines: &mut BufReader<UnixStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
+    lines.read_line(line).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => ClientError::Silent(path.to_owned()),
+        std::io::ErrorKind::InvalidData => ClientError::Stranger(path.to_owned()),
+        _ => ClientError::Closed,
+    })
 }

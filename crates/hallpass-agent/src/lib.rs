@@ -8,4 +8,4 @@ mod server;
 pub mod talk;
 
 pub use client::{Client, ClientError};
-pub use server::{Agent, ServeError, wait_for_old_sessions};
+pub use server::{Agent, ServeError};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hallpass::{AcquireError, Guard, Lock, Node};
+use hallpass::{AcquireError, Builder, Guard, Lock, Node, StartError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,13 +19,16 @@ const CLIENTS_MAX: usize = 10_000;
 /// No question is longer.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Why an agent could not be started.
+/// Why an agent could not be started, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// Another agent has the socket.
     #[error("another agent already listens at {0}; stop it or give this one another --socket")]
     Taken(PathBuf),
+    /// The node could not be started.
+    #[error("{0}")]
+    Start(#[from] StartError),
     /// The socket cannot be made.
     #[error("cannot listen at {path}: {source}")]
     Socket {
@@ -42,17 +45,20 @@ pub enum ServeError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The node has stopped by itself.
+    #[error("the agent's node has failed; the log says why")]
+    Failed,
 }
 
 /// An agent: a node, and a socket for the processes of its machine.
 ///
-/// - **Start**: [`Agent::new`], then [`serve`](Self::serve) until it ends.
+/// - **Start**: [`Agent::start`], then [`serve`](Self::serve) until it ends.
 /// - **End**: by [`stopper`](Self::stopper), by a client's word, or by itself after a time without clients.
 pub struct Agent {
-    node: Node,
     socket: PathBuf,
     listener: UnixListener,
-    data: Option<PathBuf>,
+    /// In the data directory while an agent runs, and after one that could not say goodbye.
+    mark: PathBuf,
     state: Arc<State>,
     /// End after so long without clients.
     idle: Option<Duration>,
@@ -64,19 +70,16 @@ struct State {
     clients: AtomicUsize,
     left: Notify,
     ending: Notify,
-    /// Locks that clients hold.
-    held: AtomicUsize,
 }
 
-/// In the data directory while an agent runs, and after one that could not say goodbye.
-const RUNNING: &str = "running";
-
 impl Agent {
-    /// Listens at the socket, in a directory that only this user may enter.
+    /// Starts a node, and listens at the socket, in a directory that only this user may enter. What must outlive the agent is
+    /// kept in `data`, or beside the socket.
     ///
-    /// Call [`wait_for_old_sessions`] first, before the node is started.
-    pub fn new(
-        node: Node,
+    /// If the last agent did not end in order, its clients may outlive it by up to half a session: then nothing of this one,
+    /// its node neither, takes part in anything before a whole session is over. Who waits has the data directory already.
+    pub async fn start(
+        builder: Builder,
         socket: &Path,
         data: Option<&Path>,
         ttl: Duration,
@@ -86,29 +89,30 @@ impl Agent {
         if let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         }
-        remove_stale(socket)?;
+        look_for_another(socket)?;
+        let data = data.map_or_else(|| socket.with_extension("data"), Path::to_owned);
+        let mark = data.join("running");
+        let node = builder.data(&data).start_after(wait_for_old_sessions(socket, &mark, ttl)).await?;
+        if look_for_another(socket)? {
+            std::fs::remove_file(socket).map_err(fail)?;
+        }
         let listener = UnixListener::bind(socket).map_err(fail)?;
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
-        if let Some(data) = data {
-            let text = ttl.as_millis().to_string();
-            let marked = std::fs::write(data.join(RUNNING), text).and_then(|()| std::fs::File::open(data)?.sync_all());
-            marked.map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
-        }
-        let state = State {
-            node: node.clone(),
-            ttl,
-            clients: AtomicUsize::new(0),
-            held: AtomicUsize::new(0),
-            left: Notify::new(),
-            ending: Notify::new(),
-        };
-        let data = data.map(Path::to_owned);
-        Ok(Self { node, socket: socket.to_owned(), listener, data, state: Arc::new(state), idle })
+        let marked = std::fs::write(&mark, ttl.as_millis().to_string());
+        let marked = marked.and_then(|()| std::fs::File::open(&data)?.sync_all());
+        marked.map_err(|source| ServeError::Data { path: data, source })?;
+        let state = State { node, ttl, clients: AtomicUsize::new(0), left: Notify::new(), ending: Notify::new() };
+        Ok(Self { socket: socket.to_owned(), listener, mark, state: Arc::new(state), idle })
+    }
+
+    /// The agent's node.
+    pub fn node(&self) -> &Node {
+        &self.state.node
     }
 
     /// Serves clients until the agent ends.
-    pub async fn serve(self) {
-        loop {
+    pub async fn serve(self) -> Result<(), ServeError> {
+        let failed = loop {
             let idle = async {
                 match self.idle {
                     Some(idle) => {
@@ -119,8 +123,9 @@ impl Agent {
             };
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                () = self.state.ending.notified() => break,
-                () = idle => break,
+                () = self.state.ending.notified() => break false,
+                () = self.state.node.stopped() => break true,
+                () = idle => break false,
             };
             match accepted {
                 Ok((stream, _)) => self.receive(stream),
@@ -129,8 +134,9 @@ impl Agent {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-        }
-        self.end().await;
+        };
+        self.end(failed).await;
+        if failed { Err(ServeError::Failed) } else { Ok(()) }
     }
 
     /// A handle that ends the agent.
@@ -160,15 +166,12 @@ impl Agent {
     }
 
     /// Nobody is let in any more, whoever holds is told by the closed connection, and the next agent need not wait if
-    /// nobody was left inside.
-    async fn end(self) {
-        let in_order = self.state.held.load(Ordering::Acquire) == 0;
-        self.node.stop().await;
-        match self.data {
-            Some(data) if in_order => drop(std::fs::remove_file(data.join(RUNNING))),
-            // Without a directory the socket itself is the mark.
-            None if !in_order => return,
-            _ => {}
+    /// nobody was left inside. Who has been let in counts, though its client may not have heard of it yet.
+    async fn end(self, failed: bool) {
+        self.state.node.stop().await;
+        let empty = self.state.node.locks().iter().all(|lock| lock.holders == 0);
+        if empty && !failed {
+            let _ = std::fs::remove_file(&self.mark);
         }
         let _ = std::fs::remove_file(&self.socket);
     }
@@ -190,36 +193,36 @@ impl State {
     }
 }
 
-/// Waits a whole session if the last agent did not end in order: its clients may outlive it by up to half of one. Nothing of
-/// this agent may take part before, its node neither: it would give permissions away that its clients still count on.
-///
-/// A socket that was left over tells it, or a mark in the data directory.
-pub async fn wait_for_old_sessions(socket: &Path, data: Option<&Path>, ttl: Duration) {
-    let mark = data.and_then(|data| std::fs::read_to_string(data.join(RUNNING)).ok());
-    let is_socket = |found: std::fs::Metadata| found.file_type().is_socket();
-    let left_over = std::fs::symlink_metadata(socket).is_ok_and(is_socket)
-        && std::os::unix::net::UnixStream::connect(socket).is_err();
-    if mark.is_none() && !left_over {
+/// A mark that was left over tells it, or a socket.
+async fn wait_for_old_sessions(socket: &Path, mark: &Path, ttl: Duration) {
+    let marked = std::fs::read_to_string(mark);
+    if marked.is_err() && !is_socket(socket) {
         return;
     }
     // The last one's sessions may have been longer than this one's.
-    let last = mark.and_then(|text| text.trim().parse().ok()).map_or(Duration::ZERO, Duration::from_millis);
+    let last = marked.ok().and_then(|text| text.trim().parse().ok()).map_or(Duration::ZERO, Duration::from_millis);
     let wait = ttl.max(last);
     tracing::warn!(?wait, "the last agent did not end in order; waiting for its clients' sessions to run out");
     tokio::time::sleep(wait).await;
 }
 
-/// A socket that nobody listens at is left over from an agent that was killed.
-fn remove_stale(socket: &Path) -> Result<(), ServeError> {
-    let Ok(found) = std::fs::symlink_metadata(socket) else { return Ok(()) };
-    if !found.file_type().is_socket() {
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+/// True if there is a socket that nobody listens at: it is left over from an agent that was killed.
+fn look_for_another(socket: &Path) -> Result<bool, ServeError> {
+    if std::fs::symlink_metadata(socket).is_err() {
+        return Ok(false);
+    }
+    if !is_socket(socket) {
         let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
         return Err(ServeError::Socket { path: socket.to_owned(), source });
     }
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(ServeError::Taken(socket.to_owned()));
     }
-    std::fs::remove_file(socket).map_err(|source| ServeError::Socket { path: socket.to_owned(), source })
+    Ok(true)
 }
 
 /// Lines from a client. What was read of one that is not finished stays here, whoever stops waiting for it.
@@ -255,14 +258,6 @@ struct Session {
     writing: OwnedWriteHalf,
     /// By name and fence; a client that shares a lock with itself has several of one fence.
     held: BTreeMap<(String, u64), Vec<Guard>>,
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let held = self.held.values().map(Vec::len).sum();
-        self.held.clear();
-        self.state.held.fetch_sub(held, Ordering::AcqRel);
-    }
 }
 
 impl Session {
@@ -326,18 +321,17 @@ impl Session {
             next = self.lines.next() => return Ok(match next? {
                 None => None,
                 Some(Ok(Request::Cancel)) => Some(Response::Cancelled),
-                Some(_) => Some(Response::Error { text: "one question at a time: cancel first".to_owned() }),
+                Some(_) => Some(Response::Error { text: "one question at a time: this one has ended the wait".to_owned() }),
             }),
         };
         Ok(Some(match entered {
             Ok(Some(guard)) => {
                 let fence = guard.fence();
                 self.held.entry((name.clone(), fence)).or_default().push(guard);
-                self.state.held.fetch_add(1, Ordering::AcqRel);
                 Response::Granted { lock: name, fence }
             }
-            Ok(None) => Response::Busy,
-            Err(AcquireError::Timeout) => Response::Late,
+            Ok(None) => Response::Busy { why: self.obstacle() },
+            Err(AcquireError::Timeout) => Response::Late { why: self.obstacle() },
             Err(error) => Response::Error { text: error.to_string() },
         }))
     }
@@ -350,8 +344,16 @@ impl Session {
         }
         let Some(guard) = guard else { return Response::Released { held: false } };
         let held = guard.release().await.is_ok();
-        self.state.held.fetch_sub(1, Ordering::AcqRel);
         Response::Released { held }
+    }
+
+    /// Why a lock may not be free though nobody holds it.
+    fn obstacle(&self) -> Option<String> {
+        let status = self.state.node.status();
+        let gone = status.members.iter().find(|member| !member.connected)?;
+        let name = gone.name.as_ref().unwrap_or(&gone.address).escape_debug();
+        let state = if gone.incarnation == 0 { "has not been met yet" } else { "is not connected" };
+        Some(format!("member '{name}' {state}; 'hallpass members' says more"))
     }
 
     fn locks(&self) -> Vec<LockLine> {
@@ -374,6 +376,7 @@ impl Session {
             incarnation: member.incarnation,
             connected: member.connected,
             this: member.is_this,
+            trouble: member.trouble,
         };
         self.state.node.status().members.into_iter().map(line).collect()
     }

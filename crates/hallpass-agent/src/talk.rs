@@ -65,9 +65,17 @@ pub enum Response {
         fence: u64,
     },
     /// The lock is not free, and the client only tried.
-    Busy,
+    Busy {
+        /// What else stands in the way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
     /// The lock was not free in time.
-    Late,
+    Late {
+        /// What else stands in the way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
     /// The client has given up.
     Cancelled,
     /// The client has left the lock; or it did not hold it.
@@ -128,6 +136,9 @@ pub struct MemberLine {
     pub connected: bool,
     /// It is the agent's own node.
     pub this: bool,
+    /// Why there is no connection, if that is known.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// How an agent does.

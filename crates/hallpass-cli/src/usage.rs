@@ -37,9 +37,14 @@ fn one_line(message: &str) -> String {
     let paragraphs = message
         .trim()
         .split("\n\n")
-        .filter(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"));
+        .filter(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
+        // It would be taken for the command to run.
+        .filter(|text| !text.trim_start().starts_with("tip: to pass '-"));
     let lines: Vec<String> = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    let line = lines.join("; ");
+    let mut line = lines.join("; ");
+    for hidden in Cli::command().get_subcommands().filter(|command| command.is_hide_set()) {
+        line = line.replace(&format!(", {}", hidden.get_name()), "");
+    }
     line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }
 

@@ -190,20 +190,10 @@ fn a_killed_waiter_leaves_the_queue() {
 #[test]
 fn ctrl_c_at_a_terminal_reaches_the_command_once_though_stdin_is_a_file() {
     let user = User::new("terminal");
-    if Command::new("script").arg("--version").output().is_err() {
-        assert!(std::env::var_os("CI").is_none(), "'script' is not installed");
-        eprintln!("SKIPPED: 'script', which makes a terminal, is not installed");
-        return;
-    }
-    let hallpass = env!("CARGO_BIN_EXE_hallpass");
     // A trap runs at once while the shell waits for a child.
     let counts = "trap 'echo >>hits' INT; touch hits; until test -e end; do sleep 0.1 & wait $!; done; exit 0";
     fs::write(user.home.join("counts"), counts).unwrap();
-    let mut terminal = Command::new("script");
-    terminal.args(["-qec", &format!("exec '{hallpass}' run x -- sh ./counts </dev/null"), "/dev/null"]);
-    terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    user.settings(terminal.env("SHELL", "/bin/sh"));
-    let mut terminal = terminal.spawn().unwrap();
+    let Some(mut terminal) = terminal(&user, "run x -- sh ./counts") else { return };
     user.wait_for("hits");
     let hits = || fs::read_to_string(user.home.join("hits")).unwrap().len();
     for hit in 1..=10 {
@@ -215,6 +205,152 @@ fn ctrl_c_at_a_terminal_reaches_the_command_once_though_stdin_is_a_file() {
     assert!(terminal.wait().unwrap().success());
     assert_eq!(hits(), 10);
     assert_eq!(user.run("run x --try -- true").code, 0, "the lock is free again");
+}
+
+/// Like flock(1): whatever still has the command's copy of the connection keeps the lock.
+#[test]
+fn what_the_command_leaves_behind_keeps_the_lock() {
+    let user = User::new("behind");
+    assert_eq!(user.run("run x -- sh -c '(until test -e end; do sleep 0.02; done) >/dev/null 2>&1 &'").code, 0);
+    user.run("run x --try -- true").failed(75, "not free");
+    fs::write(user.home.join("end"), "").unwrap();
+    assert_eq!(user.run("run x -- true").code, 0);
+    // And so when the command is ended by a signal in the midst of its work.
+    fs::remove_file(user.home.join("end")).unwrap();
+    let mut run =
+        user.start("run x -- sh -c 'sh -c \"touch held; until test -e end; do sleep 0.02; done\"; echo more'");
+    user.wait_for("held");
+    kill(run.id(), "-TERM");
+    assert_eq!(run.wait().unwrap().code(), Some(128 + 15));
+    user.run("run x --try -- true").failed(75, "not free");
+    fs::write(user.home.join("end"), "").unwrap();
+    assert_eq!(user.run("run x -- true").code, 0);
+}
+
+/// Whoever takes orphans in must bury them.
+#[test]
+fn no_zombies_pile_up_while_the_command_runs() {
+    let user = User::new("zombies");
+    let mut run = user.start("run x -- sh -c '(true &); (true &); (true &); sleep 0.2; touch held; sleep 30'");
+    user.wait_for("held");
+    let stat = |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let own = format!(") Z {}", run.id());
+    let zombies = || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|entry| stat(entry.file_name().to_str().unwrap_or("")).contains(&own)).count()
+    };
+    wait_until("the orphans are buried", || zombies() == 0);
+    kill(run.id(), "-TERM");
+    run.wait().unwrap();
+}
+
+/// timeout(1) makes a group of its own: the terminal's Ctrl-C does not reach it there.
+#[test]
+fn ctrl_c_reaches_a_command_in_a_group_of_its_own() {
+    let user = User::new("groups");
+    let Some(mut terminal) = terminal(&user, "run x -- timeout 60 sh -c 'touch held; sleep 60'") else { return };
+    user.wait_for("held");
+    terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    terminal.wait().unwrap();
+    assert_eq!(user.run("run x --try -- true").code, 0, "the lock is free again");
+}
+
+/// A command line of hallpass's in front of a terminal of its own, with stdin from elsewhere. Nothing without script(1).
+fn terminal(user: &User, line: &str) -> Option<Child> {
+    if Command::new("script").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "'script' is not installed");
+        eprintln!("SKIPPED: 'script', which makes a terminal, is not installed");
+        return None;
+    }
+    let mut terminal = Command::new("script");
+    let line = format!("exec '{}' {line} </dev/null", env!("CARGO_BIN_EXE_hallpass"));
+    terminal.args(["-qec", &line, "/dev/null"]);
+    terminal.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    user.settings(terminal.env("SHELL", "/bin/sh"));
+    Some(terminal.spawn().unwrap())
+}
+
+/// An agent that is started while another one is at work fails at once: its wait would be over before that one is killed.
+#[test]
+fn a_second_agent_does_not_wait_beside_the_first() {
+    let user = User::new("second");
+    let mut first = user.start("agent --socket a.sock --ttl 60s");
+    user.wait_for("a.sock");
+    let taken = user.run("agent --socket a.sock");
+    assert_eq!(taken.code, 75, "{}", taken.err);
+    assert!(taken.err.contains("another agent already listens"), "{}", taken.err);
+    // The same directory by another socket.
+    let taken = user.run("agent --socket b.sock --data a.data");
+    assert_eq!(taken.code, 75, "{}", taken.err);
+    assert!(taken.err.contains("another node uses the directory"), "{}", taken.err);
+    let fence = |run: Ran| run.out.trim().parse::<u64>().unwrap();
+    let before = fence(user.run("run x --socket a.sock -- sh -c 'echo $HALLPASS_FENCE'"));
+    // Killed, it leaves its mark: the next one waits as long as the first one's sessions are, though its own are short.
+    kill(first.id(), "-KILL");
+    first.wait().unwrap();
+    let mut next = user.start("agent --socket a.sock --ttl 500ms");
+    sleep(Duration::from_secs(2));
+    user.run("run x --socket a.sock -- true").failed(69, "no agent answers");
+    kill(next.id(), "-KILL");
+    next.wait().unwrap();
+    // In order, fences rise without a directory that anybody named.
+    fs::remove_file(user.home.join("a.data/running")).unwrap();
+    fs::remove_file(user.home.join("a.sock")).unwrap();
+    let mut last = user.start("agent --socket a.sock");
+    user.wait_for("a.sock");
+    assert!(fence(user.run("run x --socket a.sock -- sh -c 'echo $HALLPASS_FENCE'")) > before);
+    assert_eq!(user.run("leave --socket a.sock").code, 0);
+    assert!(last.wait().unwrap().success());
+}
+
+/// A configuration that was named is the one that counts: no other agent stands in for its own.
+#[test]
+fn an_agent_that_was_named_by_its_configuration_is_not_replaced_by_another() {
+    let user = User::new("named");
+    assert_eq!(user.run("init --names a,b --out group --loopback").code, 0);
+    assert_eq!(user.run("run x -- true").code, 0, "a private agent is there");
+    let with = |config: &str| {
+        Ran::of(
+            user.command(&["run", "x", "--", "true"]).env("HALLPASS_CONFIG", user.home.join(config)).output().unwrap(),
+        )
+    };
+    with("group/a/hallpass.toml").failed(69, "no agent answers");
+    assert_ne!(with("nowhere.toml").code, 0);
+}
+
+/// Whoever waits for an agent that is stopped has a clock of its own.
+#[test]
+fn an_agent_that_says_nothing_is_not_waited_for_longer_than_was_said() {
+    let user = User::new("silent");
+    let mut agent = user.start("agent --socket a.sock");
+    user.wait_for("a.sock");
+    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; sleep 60'");
+    user.wait_for("held");
+    let waiter = user.start("run x --socket a.sock --timeout 500ms -- true");
+    sleep(Duration::from_millis(100));
+    kill(agent.id(), "-STOP");
+    Ran::of(waiter.wait_with_output().unwrap()).failed(69, "does not answer");
+    kill(agent.id(), "-CONT");
+    kill(holder.id(), "-TERM");
+    holder.wait().unwrap();
+    kill(agent.id(), "-TERM");
+    agent.wait().unwrap();
+}
+
+/// Nobody else's directory, and none that others can write to.
+#[test]
+fn a_private_agent_is_not_kept_where_others_can_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let user = User::new("open");
+    let directory = user.home.join("state/hallpass");
+    fs::create_dir_all(&directory).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    user.run("run x -- true").failed(69, "others can write there");
+    assert!(fs::read_dir(&directory).unwrap().next().is_none(), "nothing was put there");
+    // And one that cannot be used is told at once, in the agent's own words.
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(directory.join("data"), "a file").unwrap();
+    user.run("run x -- true").failed(69, "cannot use the directory");
 }
 
 #[test]
@@ -305,13 +441,17 @@ fn what_is_missing_or_wrong_is_one_clear_line() {
     user.run("run x --timeout soon -- true").failed(64, "not a duration");
     let long = format!("run {} -- true", "x".repeat(256));
     user.run(&long).failed(64, "1 to 255 bytes");
-    user.run("agent --listen nonsense").failed(1, "nonsense");
-    user.run("agent --listen 0.0.0.0:0").failed(1, "hallpass init");
+    user.run("agent --listen nonsense").failed(64, "nonsense");
+    user.run("agent --listen 0.0.0.0:0").failed(64, "hallpass init");
     user.run("agent --config none.toml").failed(1, "none.toml");
     fs::write(user.home.join("bad.toml"), "group = \"g\"\nlisen = 3\n").unwrap();
     user.run("agent --config bad.toml").failed(1, "line 2");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     user.run(&format!("agent --listen {}", taken.local_addr().unwrap())).failed(1, "cannot listen on");
+    assert_eq!(user.run("run --lock -x -- true").code, 0, "a name may begin with a hyphen");
+    let bare = user.run("");
+    bare.failed(64, "subcommand");
+    assert!(!bare.err.contains("__child") && !bare.err.contains("bench-worker"), "{}", bare.err);
     user.run("demo --protocol paxos").failed(64, "paxos");
     user.run("demo --nodes 0").failed(64, "0");
 }

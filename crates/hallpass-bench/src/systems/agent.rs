@@ -20,9 +20,9 @@ pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> 
     let mut lines = lines_until_closed();
     runtime.block_on(async {
         let builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
-        let node = builder.start().await.map_err(BenchError::new)?;
         let ttl = Duration::from_secs(5);
-        let agent = Agent::new(node.clone(), socket, None, ttl, None).map_err(BenchError::new)?;
+        let agent = Agent::start(builder, socket, None, ttl, None).await.map_err(BenchError::new)?;
+        let node = agent.node().clone();
         tokio::spawn(agent.serve());
         node.ready().await;
         say(&Reply::Ready(Ready::default()));

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use hallpass::{Builder, Keys, Node};
-use hallpass_agent::{Agent, wait_for_old_sessions};
+use hallpass::{Builder, Keys, Node, StartError};
+use hallpass_agent::{Agent, ServeError};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::AgentArgs;
@@ -14,6 +14,8 @@ use super::{paths, runtime};
 use crate::exit::{Fault, Outcome};
 
 const TTL: Duration = Duration::from_secs(5);
+/// Exit code of an agent whose place is taken: a temporary failure, as in sysexits.h.
+pub(super) const TAKEN: u8 = 75;
 /// The private agent ends after so long without clients.
 const PRIVATE_IDLE: Duration = Duration::from_secs(60);
 
@@ -40,13 +42,10 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let settings = if args.private { private() } else { settings(args)? };
-    let failed = |error: &dyn std::fmt::Display| Fault::Failed(error.to_string());
+    let Settings { builder, socket, data, ttl, idle } = if args.private { private()? } else { settings(args)? };
     runtime()?.block_on(async {
-        wait_for_old_sessions(&settings.socket, settings.data.as_deref(), settings.ttl).await;
-        let node = settings.builder.start().await.map_err(|error| failed(&error))?;
-        let Settings { socket, data, ttl, idle, .. } = settings;
-        let agent = Agent::new(node.clone(), &socket, data.as_deref(), ttl, idle).map_err(|error| failed(&error))?;
+        let agent = Agent::start(builder, &socket, data.as_deref(), ttl, idle).await.map_err(fault)?;
+        let node = agent.node();
         let status = node.status();
         tracing::info!(
             group = status.group,
@@ -61,16 +60,29 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
             tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
         }
         let stop = agent.stopper();
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
+        let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             stop();
         });
-        agent.serve().await;
+        agent.serve().await.map_err(fault)?;
         tracing::info!("the agent has ended");
         Ok(Outcome::Fine)
     })
+}
+
+/// What somebody typed is a usage error; another agent in this one's place has an exit code of its own, for `run` to know.
+fn fault(error: ServeError) -> Fault {
+    let why = error.to_string();
+    match error {
+        ServeError::Start(StartError::Address(_) | StartError::Exposed(_) | StartError::Setting(_)) => {
+            Fault::Usage(why)
+        }
+        ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) => Fault::Code(TAKEN, why),
+        _ => Fault::Failed(why),
+    }
 }
 
 /// Becomes the same program without whatever its parent had open, and in a session of its own: neither a terminal that
@@ -82,23 +94,20 @@ fn detach() -> Result<Outcome, Fault> {
     Err(Fault::Failed(format!("cannot start again: {error}")))
 }
 
-fn private() -> Settings {
-    let directory = paths::private_directory();
+fn private() -> Result<Settings, Fault> {
+    let directory = paths::make_private_directory()?;
     let data = directory.join("data");
-    Settings {
-        builder: Node::builder().group("private").name("private").data(&data),
+    Ok(Settings {
+        builder: Node::builder().group("private").name("private"),
         socket: paths::private_socket(&directory),
         data: Some(data),
         ttl: TTL,
         idle: Some(PRIVATE_IDLE),
-    }
+    })
 }
 
 fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
-    let file = args.config.clone().or_else(|| {
-        let system = PathBuf::from(paths::SYSTEM_CONFIG);
-        system.exists().then_some(system)
-    });
+    let file = args.config.clone().or_else(paths::system_config);
     let config = file.as_deref().map(Config::read).transpose()?.unwrap_or_default();
     let ttl = match (&args.ttl, &config.ttl) {
         (Some(ttl), _) => *ttl,
@@ -133,9 +142,6 @@ fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
         builder = builder.class(&class.prefix, &class.protocol, &options);
     }
     let data = args.data.clone().or(config.data);
-    if let Some(data) = &data {
-        builder = builder.data(data);
-    }
     let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
     paths::check_own(&socket)?;
     Ok(Settings { builder, socket, data, ttl, idle: None })

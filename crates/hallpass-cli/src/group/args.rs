@@ -8,7 +8,7 @@ use clap::Args;
 fn duration(text: &str) -> Result<Duration, String> {
     hallpass_sim::parse_duration(text)
         .map(Duration::from_nanos)
-        .ok_or_else(|| "not a duration such as 250ms, 10s or 2m".to_owned())
+        .ok_or_else(|| "not a duration such as 250ms, 10s or 2m, up to a century".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// The members' names: letters, digits and hyphens, as in host names
+    /// The members' names: letters, digits, hyphens and dots, as in host names
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
     /// The directory to make; it must not exist yet, or be empty
@@ -89,7 +89,11 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Args)]
 pub(crate) struct HoldArgs {
     /// The lock's name: 1 to 255 bytes
-    pub(crate) lock: String,
+    #[arg(required_unless_present = "named")]
+    lock: Option<String>,
+    /// The same, for a name that begins with a hyphen
+    #[arg(long = "lock", value_name = "LOCK", conflicts_with = "lock", allow_hyphen_values = true)]
+    named: Option<String>,
     /// Together with others who share
     #[arg(long)]
     pub(crate) shared: bool,
@@ -108,6 +112,12 @@ pub(crate) struct HoldArgs {
     /// What to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl HoldArgs {
+    pub(crate) fn lock(&self) -> &str {
+        self.named.as_ref().or(self.lock.as_ref()).map_or("", String::as_str)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -18,18 +18,15 @@ fn ask(args: &AskArgs, request: &Request) -> Result<Response, Fault> {
 
 /// The agent that was named, or one that listens where agents do, or the private one if it runs.
 fn connect(args: &AskArgs) -> Result<Client, Fault> {
-    let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
-    if let Some(socket) = &args.socket {
-        return Client::connect(socket).map_err(unavailable);
+    if let Some(client) = paths::connect(args.socket.as_deref())? {
+        return Ok(client);
     }
-    let private = paths::private_socket(&paths::private_directory());
-    for socket in paths::usual_sockets().into_iter().chain([private]) {
-        match Client::connect(&socket) {
-            Err(ClientError::Absent { .. }) => {}
-            other => return other.map_err(unavailable),
+    Client::connect(&paths::private_socket(&paths::private_directory())).map_err(|error| match error {
+        ClientError::Absent { .. } => {
+            Fault::Unavailable("no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned())
         }
-    }
-    Err(Fault::Unavailable("no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned()))
+        other => Fault::Unavailable(other.to_string()),
+    })
 }
 
 fn nonsense(response: &Response) -> Fault {
@@ -83,8 +80,9 @@ pub(super) fn members(args: &AskArgs) -> Result<Outcome, Fault> {
             (_, false, 0) => "not met yet",
             _ => "not connected",
         };
+        let state = member.trouble.as_ref().map_or(state.to_owned(), |why| format!("{state}: {why}"));
         let name = member.name.clone().unwrap_or_else(|| "?".to_owned());
-        vec![member.id.to_string(), name, member.address.clone(), member.incarnation.to_string(), state.to_owned()]
+        vec![member.id.to_string(), name, member.address.clone(), member.incarnation.to_string(), state]
     });
     table(&["id", "name", "address", "life", "state"], rows)?;
     Ok(Outcome::Fine)
@@ -106,7 +104,7 @@ pub(super) fn status(args: &AskArgs) -> Result<Outcome, Fault> {
     let state = match (status.complete, status.connected == others) {
         (true, true) => paint.green("grants locks"),
         (true, false) => paint.yellow("grants what needs nobody who is gone"),
-        (false, _) => paint.yellow("waits for the other members"),
+        (false, _) => paint.yellow("waits for the other members ('hallpass members' says for whom and why)"),
     };
     facts.add("state", state);
     facts.add("members", format!("{}, {} of {others} others connected", status.members, status.connected));

@@ -1,13 +1,16 @@
 //! Where things are if nobody says where.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use hallpass_agent::{Client, ClientError};
 
 use super::config::Config;
 use crate::exit::Fault;
 
 /// The configuration of a machine's agent.
-pub(super) const SYSTEM_CONFIG: &str = "/etc/hallpass/hallpass.toml";
+const SYSTEM_CONFIG: &str = "/etc/hallpass/hallpass.toml";
 /// Where a machine's agent listens.
 const SYSTEM_SOCKET: &str = "/run/hallpass/agent.sock";
 
@@ -23,18 +26,31 @@ pub(super) fn own_socket() -> PathBuf {
     runtime_directory().join("agent.sock")
 }
 
-/// Sockets where an agent may be listening: the one of the configuration, this user's, the machine's.
-pub(super) fn usual_sockets() -> Vec<PathBuf> {
-    let configured = configured().and_then(|path| Config::read(&path).ok()).and_then(|config| config.socket);
+/// The agent that was named, by its socket or by its configuration, or one that listens where agents do: the one of the
+/// machine's configuration, this user's, the machine's. Nothing if there is none.
+pub(super) fn connect(named: Option<&Path>) -> Result<Option<Client>, Fault> {
+    let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
+    if let Some(socket) = named {
+        return Client::connect(socket).map(Some).map_err(unavailable);
+    }
+    if let Some(path) = from_environment("HALLPASS_CONFIG") {
+        let socket = Config::read(&path)?.socket.unwrap_or_else(own_socket);
+        return Client::connect(&socket).map(Some).map_err(unavailable);
+    }
+    let configured = system_config().and_then(|path| Config::read(&path).ok()).and_then(|config| config.socket);
     let own = Some(runtime_directory()).filter(|directory| is_private(directory)).map(|own| own.join("agent.sock"));
-    configured.into_iter().chain(own).chain([PathBuf::from(SYSTEM_SOCKET)]).collect()
+    for socket in configured.into_iter().chain(own).chain([PathBuf::from(SYSTEM_SOCKET)]) {
+        match Client::connect(&socket) {
+            Err(ClientError::Absent { .. }) => {}
+            other => return other.map(Some).map_err(unavailable),
+        }
+    }
+    Ok(None)
 }
 
 /// True if nobody else could have put something there.
 fn is_private(directory: &Path) -> bool {
-    std::fs::symlink_metadata(directory).is_ok_and(|found| {
-        found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o077 == 0
-    })
+    is_own(directory) && std::fs::symlink_metadata(directory).is_ok_and(|found| found.mode() & 0o077 == 0)
 }
 
 /// Where this user's own agent will listen, unless somebody else has made the directory.
@@ -62,12 +78,32 @@ pub(super) fn private_directory() -> PathBuf {
     state.join("hallpass")
 }
 
+/// Makes it, unless somebody else could have put something there.
+pub(super) fn make_private_directory() -> Result<PathBuf, Fault> {
+    let directory = private_directory();
+    let fail = |why: &dyn std::fmt::Display| {
+        Fault::Unavailable(format!("cannot keep a private agent in {}: {why}", directory.display()))
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| fail(&error))?;
+    let parent = directory.parent().filter(|parent| *parent == runtime_directory());
+    if parent.into_iter().chain([&*directory]).any(|directory| !is_own(directory)) {
+        return Err(fail(&"others can write there; set XDG_STATE_HOME, or give it to this user alone"));
+    }
+    Ok(directory)
+}
+
+/// True if it belongs to this user and nobody else can write there.
+fn is_own(directory: &Path) -> bool {
+    std::fs::symlink_metadata(directory).is_ok_and(|found| {
+        found.is_dir() && found.uid() == rustix::process::getuid().as_raw() && found.mode() & 0o022 == 0
+    })
+}
+
 pub(super) fn private_socket(directory: &Path) -> PathBuf {
     directory.join("agent.sock")
 }
 
-/// The configuration that an agent of this machine would use, if there is one.
-pub(super) fn configured() -> Option<PathBuf> {
-    let path = from_environment("HALLPASS_CONFIG").unwrap_or_else(|| PathBuf::from(SYSTEM_CONFIG));
-    path.exists().then_some(path)
+/// The configuration of this machine's agent, if there is one.
+pub(super) fn system_config() -> Option<PathBuf> {
+    Some(PathBuf::from(SYSTEM_CONFIG)).filter(|path| path.exists())
 }

@@ -1,21 +1,21 @@
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::IsTerminal;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hallpass_agent::talk::{Request, Response};
 use hallpass_agent::{Client, ClientError};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
+use super::agent::TAKEN;
 use super::args::HoldArgs;
 use super::paths;
 use crate::exit::{Fault, Outcome};
@@ -24,74 +24,93 @@ use crate::terminal;
 /// As in sysexits.h: the lock was not free. And one more: the lock was lost.
 const NOT_FREE: u8 = 75;
 const LOST: u8 = 76;
-/// A private agent that takes longer to start does not start.
-const START_TIME: Duration = Duration::from_secs(10);
+/// A private agent that takes longer to start does not start: it may have to wait for a session to run out.
+const START_TIME: Duration = Duration::from_secs(15);
+/// How long an agent may take to say that it is too late, or that the lock is not free.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How long a release may take before `run` ends anyway; closing the connection releases too.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
-    if !(1..=255).contains(&args.lock.len()) {
+    if !(1..=255).contains(&args.lock().len()) {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
-    let mut client = connect(args.socket.as_deref())?;
-    let timeout_ms = args.timeout.map(|limit| limit.as_millis() as u64);
-    let lock = args.lock.clone();
-    let request = Request::Acquire { lock: lock.clone(), shared: args.shared, tries: args.tries, timeout_ms };
-    let fence = match client.ask(&request) {
-        Ok(Response::Granted { fence, .. }) => fence,
-        Ok(Response::Busy) => return Err(Fault::Code(NOT_FREE, format!("lock '{lock}' is not free"))),
-        Ok(Response::Late) => {
-            return Err(Fault::Code(
-                NOT_FREE,
-                format!("lock '{lock}' was not free within {:?}", args.timeout.unwrap_or_default()),
-            ));
+    let begun = Instant::now();
+    loop {
+        let (mut client, agent, private) = match paths::connect(args.socket.as_deref())? {
+            Some(client) => (client, None, false),
+            None => {
+                let (client, agent) = connect_privately()?;
+                (client, agent, true)
+            }
+        };
+        match acquire(args, &mut client, begun) {
+            Ok(fence) => return hold(args, client, fence, agent.map(|agent| agent.id())),
+            // A private agent ends by itself, or by somebody's word: another one can be started.
+            Err(Denied::Gone) if private => {}
+            Err(Denied::Gone) => return Err(Fault::Unavailable(ClientError::Closed.to_string())),
+            Err(Denied::For(fault)) => return Err(fault),
         }
-        Ok(other) => return Err(Fault::Failed(format!("the agent answers with nonsense: {other:?}"))),
-        Err(ClientError::Refused(why)) => return Err(Fault::Unavailable(why)),
-        Err(error) => return Err(Fault::Unavailable(error.to_string())),
+    }
+}
+
+/// Why there is no lock.
+enum Denied {
+    /// The agent has gone.
+    Gone,
+    For(Fault),
+}
+
+/// Waits for the lock, and gives its fence.
+fn acquire(args: &HoldArgs, client: &mut Client, begun: Instant) -> Result<u64, Denied> {
+    let lock = args.lock();
+    let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
+    let timeout_ms = left.map(|left| left.as_millis() as u64);
+    let request = Request::Acquire { lock: lock.to_owned(), shared: args.shared, tries: args.tries, timeout_ms };
+    // The agent counts; who waits for an agent that is stopped has this clock, too.
+    let answer = match left.or(args.tries.then_some(Duration::ZERO)) {
+        Some(left) => client.ask_within(&request, left + ANSWER_TIME),
+        None => client.ask(&request),
     };
-    hold(args, client, &lock, fence)
-}
-
-/// The agent that was named, or one that listens where agents do, or a private one.
-fn connect(named: Option<&Path>) -> Result<Client, Fault> {
-    let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
-    if let Some(socket) = named {
-        return Client::connect(socket).map_err(unavailable);
-    }
-    for socket in paths::usual_sockets() {
-        match Client::connect(&socket) {
-            Err(ClientError::Absent { .. }) => {}
-            other => return other.map_err(unavailable),
+    let not_free = |how: String, why: Option<String>| {
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        Err(Denied::For(Fault::Code(NOT_FREE, format!("lock '{}' {how}{why}", lock.escape_debug()))))
+    };
+    match answer {
+        Ok(Response::Granted { fence, .. }) => Ok(fence),
+        Ok(Response::Busy { why }) => not_free("is not free".to_owned(), why),
+        Ok(Response::Late { why }) => {
+            not_free(format!("was not free within {:?}", args.timeout.unwrap_or_default()), why)
         }
+        Ok(other) => Err(Denied::For(Fault::Failed(format!("the agent answers with nonsense: {other:?}")))),
+        Err(ClientError::Closed) => Err(Denied::Gone),
+        Err(error) => Err(Denied::For(Fault::Unavailable(error.to_string()))),
     }
-    if let Some(config) = paths::configured() {
-        let config = config.display();
-        return Err(Fault::Unavailable(format!(
-            "no agent runs, though {config} describes one; start it with 'hallpass agent'"
-        )));
-    }
-    connect_privately()
 }
 
-/// Starts an agent for this user alone, unless there is one: a real node, a group of one.
-fn connect_privately() -> Result<Client, Fault> {
-    let directory = paths::private_directory();
+/// Starts an agent for this user alone, unless there is one: a real node, a group of one. Gives the one that was started, too.
+fn connect_privately() -> Result<(Client, Option<Child>), Fault> {
+    let directory = paths::make_private_directory()?;
     let socket = paths::private_socket(&directory);
     let end = Instant::now() + START_TIME;
-    let mut started: Option<std::process::Child> = None;
+    let mut started: Option<Child> = None;
     loop {
         match Client::connect(&socket) {
-            Ok(client) => return Ok(client),
+            Ok(client) => return Ok((client, started)),
             Err(ClientError::Absent { .. } | ClientError::Closed) if Instant::now() < end => {}
             Err(error) => {
                 let log = log_of(&directory);
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
             }
         }
-        // Another agent may just be ending, or another 'run' may have started one: then ours ends at once, and once more.
-        let ended = started.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()));
-        if ended {
+        let ended = started.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        if let Some(status) = ended.filter(|status| !status.success() && status.code() != Some(TAKEN.into())) {
+            let said = last_line(&log_of(&directory)).unwrap_or_else(|| format!("it ended with {status}"));
+            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {said}")));
+        }
+        // Another agent may just be ending, or waiting for old sessions, or another 'run' may have started one: then ours ends
+        // at once, and once more.
+        if started.is_none() || ended.is_some() {
             if started.is_none() && std::io::stderr().is_terminal() {
                 terminal::note("no agent runs here: starting one for this user alone");
             }
@@ -102,15 +121,21 @@ fn connect_privately() -> Result<Client, Fault> {
     }
 }
 
+/// What an agent that could not start has said last, without the name of the program.
+fn last_line(log: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(log).ok()?;
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(line.strip_prefix("hallpass: ").unwrap_or(line).to_owned())
+}
+
 fn log_of(directory: &Path) -> PathBuf {
     directory.join("agent.log")
 }
 
-fn start_privately(directory: &Path) -> Result<std::process::Child, Fault> {
+fn start_privately(directory: &Path) -> Result<Child, Fault> {
     let fail = |error: std::io::Error| {
         Fault::Unavailable(format!("cannot start an agent in {}: {error}", directory.display()))
     };
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
     let log = OpenOptions::new().create(true).append(true).open(log_of(directory)).map_err(fail)?;
     Command::new(THIS_PROGRAM)
         .args(["agent", "--private"])
@@ -146,9 +171,12 @@ enum Event {
 
 /// Runs the command while the lock is held. The command has a copy of the connection: if this process is killed, the
 /// lock is free only when the command is dead too, and it dies with its parent.
-fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outcome, Fault> {
+///
+/// `agent` is one that this process has started: its child, but none of the command's doing.
+fn hold(args: &HoldArgs, client: Client, fence: u64, agent: Option<u32>) -> Result<Outcome, Fault> {
+    let lock = args.lock();
     let failed = |what: &str, error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
-    // Handlers first: a signal between them and the command reaches the command.
+    // Handlers first: a signal that comes before there is a command is passed on to it.
     let ignored = ignored_signals();
     let passed = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
     let mut signals =
@@ -158,7 +186,7 @@ fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outco
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let copy = client.descriptor().map_err(|error| failed("copy the connection", error))?;
     fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| failed("copy the connection", error.into()))?;
-    let mut child = Command::new(THIS_PROGRAM)
+    let child = Command::new(THIS_PROGRAM)
         .args(["__child", &std::process::id().to_string(), "--"])
         .args(&args.command)
         .env("HALLPASS_LOCK", lock)
@@ -179,24 +207,51 @@ fn hold(args: &HoldArgs, client: Client, lock: &str, fence: u64) -> Result<Outco
             signalled.send(Event::Signalled { signal, from_terminal }).is_ok()
         })
     });
-    thread::spawn(move || child.wait().map(|status| tell.send(Event::Exited(status))));
+    thread::spawn(move || bury(pid, &tell));
     let grace = args.grace.unwrap_or(ttl / 3).min(ttl / 2);
+    if args.grace.is_some_and(|wanted| wanted > grace) {
+        terminal::note(&format!("the grace is half the agent's session at the most: {grace:?}"));
+    }
     let (status, lost) = watch(&events, pid, grace);
     if lost {
-        kill_descendants();
+        kill_descendants(agent);
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost; the command was stopped")));
     }
-    let release = Request::Release { lock: lock.to_owned(), fence };
-    if talk.say(&release).is_ok() {
-        let end = Instant::now() + RELEASE_TIME;
-        while let Ok(event) = events.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            if matches!(event, Event::Heard(Response::Released { .. }) | Event::Lost) {
-                break;
-            }
-        }
+    // As with flock(1), what the command has left behind keeps the lock, by its copy of the connection.
+    if descendants(agent).is_empty() && !release(&mut talk, &events, lock, fence) {
+        return Err(Fault::Code(LOST, format!("lock '{lock}' was lost before the command ended")));
     }
     let code = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
     Ok(Outcome::Code(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
+}
+
+/// Leaves the lock; false if it was not held until now.
+fn release(talk: &mut Client, events: &Receiver<Event>, lock: &str, fence: u64) -> bool {
+    if talk.say(&Request::Release { lock: lock.to_owned(), fence }).is_err() {
+        return true;
+    }
+    let end = Instant::now() + RELEASE_TIME;
+    loop {
+        match events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(Event::Heard(Response::Released { held })) => return held,
+            // Closing the connection releases too.
+            Ok(Event::Lost) | Err(_) => return true,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Waits for the command, and for everything that it left behind: whoever takes orphans in buries them.
+fn bury(command: Pid, tell: &Sender<Event>) {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == command => {
+                let _ = tell.send(Event::Exited(ExitStatus::from_raw(status.as_raw())));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 fn listen(mut client: Client, tell: Sender<Event>) {
@@ -236,9 +291,9 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
 }
 
 /// The lock is lost: nothing that the command started goes on. New ones may appear while others are killed.
-fn kill_descendants() {
+fn kill_descendants(agent: Option<u32>) {
     for _ in 0..100 {
-        let found = descendants(std::process::id());
+        let found = descendants(agent);
         if found.is_empty() {
             return;
         }
@@ -249,11 +304,11 @@ fn kill_descendants() {
     }
 }
 
-/// The processes below this one that have not ended.
-fn descendants(of: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> =
-        std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent).collect();
-    let mut found = vec![of];
+/// The processes below this one that have not ended, but for the agent.
+fn descendants(agent: Option<u32>) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent);
+    let parents: Vec<(u32, u32)> = processes.filter(|(pid, _)| Some(*pid) != agent).collect();
+    let mut found = vec![std::process::id()];
     let mut at = 0;
     while at < found.len() {
         found
@@ -272,10 +327,13 @@ fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
     (state != "Z" && state != "X").then_some((pid, fields.next()?.parse().ok()?))
 }
 
-/// The terminal sends Ctrl-C to every process in front of it, the command too; what somebody sends to this process alone
-/// is passed on.
+/// The terminal sends Ctrl-C to every process in front of it, and so to a command that has not left this one's group; what
+/// somebody sends to this process alone is passed on.
 fn pass_on(pid: Pid, signal: i32, from_terminal: bool) {
-    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !from_terminal) {
+    let has_it = from_terminal
+        && matches!(signal, SIGINT | SIGQUIT)
+        && rustix::process::getpgid(Some(pid)).is_ok_and(|group| group == rustix::process::getpgrp());
+    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !has_it) {
         let _ = kill_process(pid, signal);
     }
 }
