@@ -215,6 +215,19 @@ impl Drop for Waiting<'_> {
 }
 
 /// The lock is held as long as this lives. It can move between tasks and threads and be released from any.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # let node = hallpass::Node::builder().start().await?;
+/// let guard = node.lock("invoices/42").acquire().await?;
+/// let fence = guard.fence();
+/// let elsewhere = tokio::spawn(async move { guard.release().await });
+/// elsewhere.await??;
+/// let next = node.lock("invoices/42").acquire().await?;
+/// assert!(next.fence() > fence);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     lock: Lock,
@@ -236,6 +249,20 @@ impl Guard {
     }
 
     /// Comes true when the lock is held no more though nobody released it: today, when the node has been stopped.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// # let node = hallpass::Node::builder().start().await?;
+    /// let guard = node.lock("nightly").acquire().await?;
+    /// let work = async { node.stop().await; std::future::pending::<()>().await };
+    /// tokio::select! {
+    ///     () = work => unreachable!("it takes for ever"),
+    ///     () = guard.lost() => println!("stop at once"),
+    /// }
+    /// assert!(guard.release().await.is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub async fn lost(&self) {
         self.lock.shared().when_stopped().await;
     }
