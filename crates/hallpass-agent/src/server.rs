@@ -332,6 +332,8 @@ impl Session {
             }
             Ok(None) => Response::Busy { why: self.obstacle() },
             Err(AcquireError::Timeout) => Response::Late { why: self.obstacle() },
+            // The agent ends: so does the connection, and the client may look for another.
+            Err(AcquireError::Stopped) => return Ok(None),
             Err(error) => Response::Error { text: error.to_string() },
         }))
     }

@@ -93,7 +93,8 @@ pub(crate) enum LabCommand {
 const RUN_HELP: &str = "\
 The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE. Without an agent and without a
 configuration a private one is started, so that several 'run's of this user exclude each other.
-As with flock(1), processes that the command leaves behind keep the lock until they end.
+As with flock(1), processes that the command leaves behind keep the lock until they end, or the agent
+does: nobody watches over them then.
 The agent is the one of --socket, else of HALLPASS_CONFIG, else one that runs where agents do.
 
 Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or

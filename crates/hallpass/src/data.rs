@@ -56,7 +56,9 @@ impl Data {
                 let last: u32 = text.trim().parse().map_err(|_| {
                     fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
                 })?;
-                last.checked_add(1).ok_or_else(|| fail("it has seen too many lives".to_owned()))?
+                let next = last.checked_add(1).ok_or_else(|| fail("it has seen too many lives".to_owned()))?;
+                // Members that were there meanwhile, without this one, have counted on.
+                next.max(incarnation_from_clock())
             }
             // What was counted before a directory was lost is below the clock.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => incarnation_from_clock(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node, StartError};
 use hallpass_agent::{Agent, ServeError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::AgentArgs;
@@ -43,6 +44,7 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         .with_writer(std::io::stderr)
         .init();
     let Settings { builder, socket, data, ttl, idle } = if args.private { private()? } else { settings(args)? };
+    allow_many_clients();
     runtime()?.block_on(async {
         let agent = Agent::start(builder, &socket, data.as_deref(), ttl, idle).await.map_err(fault)?;
         let node = agent.node();
@@ -63,14 +65,21 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
         tokio::spawn(async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
             stop();
         });
         agent.serve().await.map_err(fault)?;
         tracing::info!("the agent has ended");
         Ok(Outcome::Fine)
     })
+}
+
+/// Every client is a descriptor; the usual limit is meant for programs that know only a few.
+fn allow_many_clients() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// What somebody typed is a usage error; another agent in this one's place has an exit code of its own, for `run` to know.

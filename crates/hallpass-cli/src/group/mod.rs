@@ -7,6 +7,7 @@ mod child;
 mod config;
 mod demo;
 mod init;
+mod left;
 mod paths;
 mod run;
 

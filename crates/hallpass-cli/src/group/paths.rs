@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hallpass_agent::{Client, ClientError};
+use rustix::fs::{FlockOperation, flock};
 
 use super::config::Config;
 use crate::exit::Fault;
@@ -26,26 +27,36 @@ pub(super) fn own_socket() -> PathBuf {
     runtime_directory().join("agent.sock")
 }
 
-/// The agent that was named, by its socket or by its configuration, or one that listens where agents do: the one of the
-/// machine's configuration, this user's, the machine's. Nothing if there is none.
+/// The agent that was named, by its socket or by a configuration, or one that listens where agents do: this user's, the
+/// machine's. Nothing if there is neither agent nor configuration.
 pub(super) fn connect(named: Option<&Path>) -> Result<Option<Client>, Fault> {
     let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
     if let Some(socket) = named {
         return Client::connect(socket).map(Some).map_err(unavailable);
     }
-    if let Some(path) = from_environment("HALLPASS_CONFIG") {
-        let socket = Config::read(&path)?.socket.unwrap_or_else(own_socket);
+    if let Some(path) = from_environment("HALLPASS_CONFIG").or_else(system_config) {
+        let config = Config::read(&path).map_err(|fault| match fault {
+            Fault::Failed(why) => Fault::Unavailable(why),
+            other => other,
+        })?;
+        let socket = config.socket.unwrap_or_else(own_socket);
         return Client::connect(&socket).map(Some).map_err(unavailable);
     }
-    let configured = system_config().and_then(|path| Config::read(&path).ok()).and_then(|config| config.socket);
     let own = Some(runtime_directory()).filter(|directory| is_private(directory)).map(|own| own.join("agent.sock"));
-    for socket in configured.into_iter().chain(own).chain([PathBuf::from(SYSTEM_SOCKET)]) {
+    for socket in own.into_iter().chain([PathBuf::from(SYSTEM_SOCKET)]) {
         match Client::connect(&socket) {
-            Err(ClientError::Absent { .. }) => {}
+            // A socket where nobody listens is that of an agent which is coming back: another one would know nothing of its locks.
+            Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
             other => return other.map(Some).map_err(unavailable),
         }
     }
     Ok(None)
+}
+
+/// True if a node has this directory.
+pub(super) fn is_in_use(data: &Path) -> bool {
+    let lock = std::fs::File::open(data.join("lock"));
+    lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
 }
 
 /// True if nobody else could have put something there.

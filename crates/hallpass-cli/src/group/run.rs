@@ -3,21 +3,22 @@ use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hallpass_agent::talk::{Request, Response};
 use hallpass_agent::{Client, ClientError};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
 use super::agent::TAKEN;
 use super::args::HoldArgs;
-use super::paths;
+use super::{left, paths};
 use crate::exit::{Fault, Outcome};
 use crate::terminal;
 
@@ -26,6 +27,8 @@ const NOT_FREE: u8 = 75;
 const LOST: u8 = 76;
 /// A private agent that takes longer to start does not start: it may have to wait for a session to run out.
 const START_TIME: Duration = Duration::from_secs(15);
+/// Who only tries does not wait longer for an agent that has to wait.
+const TRY_TIME: Duration = Duration::from_secs(2);
 /// How long an agent may take to say that it is too late, or that the lock is not free.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How long a release may take before `run` ends anyway; closing the connection releases too.
@@ -36,16 +39,15 @@ pub(super) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
     let begun = Instant::now();
+    // If whoever has called this ignores its children's ends, the system does not keep them: now it does.
+    let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
     loop {
-        let (mut client, agent, private) = match paths::connect(args.socket.as_deref())? {
-            Some(client) => (client, None, false),
-            None => {
-                let (client, agent) = connect_privately()?;
-                (client, agent, true)
-            }
+        let (mut client, private) = match paths::connect(args.socket.as_deref())? {
+            Some(client) => (client, false),
+            None => (connect_privately(args, begun)?, true),
         };
         match acquire(args, &mut client, begun) {
-            Ok(fence) => return hold(args, client, fence, agent.map(|agent| agent.id())),
+            Ok(fence) => return hold(args, client, fence),
             // A private agent ends by itself, or by somebody's word: another one can be started.
             Err(Denied::Gone) if private => {}
             Err(Denied::Gone) => return Err(Fault::Unavailable(ClientError::Closed.to_string())),
@@ -65,6 +67,9 @@ enum Denied {
 fn acquire(args: &HoldArgs, client: &mut Client, begun: Instant) -> Result<u64, Denied> {
     let lock = args.lock();
     let left = args.timeout.map(|limit| limit.saturating_sub(begun.elapsed()));
+    if left.is_some_and(|left| left.is_zero()) {
+        return Err(Denied::For(too_late(args, None)));
+    }
     let timeout_ms = left.map(|left| left.as_millis() as u64);
     let request = Request::Acquire { lock: lock.to_owned(), shared: args.shared, tries: args.tries, timeout_ms };
     // The agent counts; who waits for an agent that is stopped has this clock, too.
@@ -72,60 +77,70 @@ fn acquire(args: &HoldArgs, client: &mut Client, begun: Instant) -> Result<u64, 
         Some(left) => client.ask_within(&request, left + ANSWER_TIME),
         None => client.ask(&request),
     };
-    let not_free = |how: String, why: Option<String>| {
-        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
-        Err(Denied::For(Fault::Code(NOT_FREE, format!("lock '{}' {how}{why}", lock.escape_debug()))))
-    };
     match answer {
         Ok(Response::Granted { fence, .. }) => Ok(fence),
-        Ok(Response::Busy { why }) => not_free("is not free".to_owned(), why),
-        Ok(Response::Late { why }) => {
-            not_free(format!("was not free within {:?}", args.timeout.unwrap_or_default()), why)
-        }
+        Ok(Response::Busy { why } | Response::Late { why }) => Err(Denied::For(too_late(args, why.as_deref()))),
         Ok(other) => Err(Denied::For(Fault::Failed(format!("the agent answers with nonsense: {other:?}")))),
         Err(ClientError::Closed) => Err(Denied::Gone),
         Err(error) => Err(Denied::For(Fault::Unavailable(error.to_string()))),
     }
 }
 
-/// Starts an agent for this user alone, unless there is one: a real node, a group of one. Gives the one that was started, too.
-fn connect_privately() -> Result<(Client, Option<Child>), Fault> {
+/// The lock was not free at once, or not in time.
+fn too_late(args: &HoldArgs, why: Option<&str>) -> Fault {
+    let lock = args.lock().escape_debug();
+    let late = args.timeout.map_or("is not free".to_owned(), |limit| format!("was not free within {limit:?}"));
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    Fault::Code(NOT_FREE, format!("lock '{lock}' {late}{why}"))
+}
+
+/// Starts an agent for this user alone, unless there is one: a real node, a group of one.
+fn connect_privately(args: &HoldArgs, begun: Instant) -> Result<Client, Fault> {
     let directory = paths::make_private_directory()?;
     let socket = paths::private_socket(&directory);
-    let end = Instant::now() + START_TIME;
+    let patience = args.timeout.or(args.tries.then_some(TRY_TIME));
+    let end = patience.map_or(Instant::now() + START_TIME, |patience| begun + patience.min(START_TIME));
     let mut started: Option<Child> = None;
+    let mut looks_again = Instant::now();
     loop {
+        let late = Instant::now() >= end;
         match Client::connect(&socket) {
-            Ok(client) => return Ok((client, started)),
-            Err(ClientError::Absent { .. } | ClientError::Closed) if Instant::now() < end => {}
+            Ok(client) => return Ok(client),
+            Err(ClientError::Absent { .. } | ClientError::Closed) if !late => {}
+            Err(ClientError::Absent { .. } | ClientError::Closed)
+                if patience.is_some_and(|limit| limit < START_TIME) =>
+            {
+                return Err(too_late(args, Some("this user's agent is not ready yet")));
+            }
             Err(error) => {
                 let log = log_of(&directory);
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
             }
         }
         let ended = started.as_mut().and_then(|child| child.try_wait().ok().flatten());
-        if let Some(status) = ended.filter(|status| !status.success() && status.code() != Some(TAKEN.into())) {
-            let said = last_line(&log_of(&directory)).unwrap_or_else(|| format!("it ended with {status}"));
-            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {said}")));
+        if ended.is_some_and(|status| status.code().is_some_and(|code| ![0, TAKEN.into()].contains(&code))) {
+            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {}", complaint(&directory))));
         }
-        // Another agent may just be ending, or waiting for old sessions, or another 'run' may have started one: then ours ends
-        // at once, and once more.
-        if started.is_none() || ended.is_some() {
-            if started.is_none() && std::io::stderr().is_terminal() {
-                terminal::note("no agent runs here: starting one for this user alone");
+        // An agent that ends, or waits for old sessions, has the directory: it is waited for, not joined by others that wait.
+        if (started.is_none() || ended.is_some()) && Instant::now() >= looks_again {
+            looks_again = Instant::now() + Duration::from_millis(100);
+            if !paths::is_in_use(&directory.join("data")) {
+                if started.is_none() && std::io::stderr().is_terminal() {
+                    terminal::note("no agent runs here: starting one for this user alone");
+                }
+                started = Some(start_privately(&directory)?);
             }
-            thread::sleep(if started.is_some() { Duration::from_millis(200) } else { Duration::ZERO });
-            started = Some(start_privately(&directory)?);
         }
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// What an agent that could not start has said last, without the name of the program.
-fn last_line(log: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(log).ok()?;
-    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some(line.strip_prefix("hallpass: ").unwrap_or(line).to_owned())
+/// What an agent that could not start has said.
+fn complaint(directory: &Path) -> String {
+    let log = log_of(directory);
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    let said = text.lines().rev().find_map(|line| line.strip_prefix("hallpass: "));
+    said.map_or_else(|| format!("see {}", log.display()), str::to_owned)
 }
 
 fn log_of(directory: &Path) -> PathBuf {
@@ -159,7 +174,7 @@ fn ignored_signals() -> u64 {
 
 /// What happens while the command runs.
 enum Event {
-    Exited(ExitStatus),
+    Exited(Option<ExitStatus>),
     Signalled {
         signal: i32,
         from_terminal: bool,
@@ -171,9 +186,7 @@ enum Event {
 
 /// Runs the command while the lock is held. The command has a copy of the connection: if this process is killed, the
 /// lock is free only when the command is dead too, and it dies with its parent.
-///
-/// `agent` is one that this process has started: its child, but none of the command's doing.
-fn hold(args: &HoldArgs, client: Client, fence: u64, agent: Option<u32>) -> Result<Outcome, Fault> {
+fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
     let lock = args.lock();
     let failed = |what: &str, error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
     // Handlers first: a signal that comes before there is a command is passed on to it.
@@ -207,18 +220,18 @@ fn hold(args: &HoldArgs, client: Client, fence: u64, agent: Option<u32>) -> Resu
             signalled.send(Event::Signalled { signal, from_terminal }).is_ok()
         })
     });
-    thread::spawn(move || bury(pid, &tell));
+    thread::spawn(move || left::bury(pid, |status| drop(tell.send(Event::Exited(status)))));
     let grace = args.grace.unwrap_or(ttl / 3).min(ttl / 2);
     if args.grace.is_some_and(|wanted| wanted > grace) {
         terminal::note(&format!("the grace is half the agent's session at the most: {grace:?}"));
     }
     let (status, lost) = watch(&events, pid, grace);
     if lost {
-        kill_descendants(agent);
+        left::kill_all();
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost; the command was stopped")));
     }
     // As with flock(1), what the command has left behind keeps the lock, by its copy of the connection.
-    if descendants(agent).is_empty() && !release(&mut talk, &events, lock, fence) {
+    if !left::is_anybody() && !release(&mut talk, &events, lock, fence) {
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost before the command ended")));
     }
     let code = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
@@ -237,19 +250,6 @@ fn release(talk: &mut Client, events: &Receiver<Event>, lock: &str, fence: u64) 
             // Closing the connection releases too.
             Ok(Event::Lost) | Err(_) => return true,
             Ok(_) => {}
-        }
-    }
-}
-
-/// Waits for the command, and for everything that it left behind: whoever takes orphans in buries them.
-fn bury(command: Pid, tell: &Sender<Event>) {
-    loop {
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == command => {
-                let _ = tell.send(Event::Exited(ExitStatus::from_raw(status.as_raw())));
-            }
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
         }
     }
 }
@@ -274,7 +274,7 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
             Some(at) => events.recv_timeout((at + grace).saturating_duration_since(Instant::now())),
         };
         match event {
-            Ok(Event::Exited(status)) => return (Some(status), lost_at.is_some()),
+            Ok(Event::Exited(status)) => return (status, lost_at.is_some()),
             Ok(Event::Signalled { signal, from_terminal }) => pass_on(pid, signal, from_terminal),
             Ok(Event::Lost) if lost_at.is_none() => {
                 lost_at = Some(Instant::now());
@@ -288,43 +288,6 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
             Err(RecvTimeoutError::Disconnected) => return (None, lost_at.is_some()),
         }
     }
-}
-
-/// The lock is lost: nothing that the command started goes on. New ones may appear while others are killed.
-fn kill_descendants(agent: Option<u32>) {
-    for _ in 0..100 {
-        let found = descendants(agent);
-        if found.is_empty() {
-            return;
-        }
-        for pid in found.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// The processes below this one that have not ended, but for the agent.
-fn descendants(agent: Option<u32>) -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent);
-    let parents: Vec<(u32, u32)> = processes.filter(|(pid, _)| Some(*pid) != agent).collect();
-    let mut found = vec![std::process::id()];
-    let mut at = 0;
-    while at < found.len() {
-        found
-            .extend(parents.iter().filter(|(_, parent)| *parent == found[at]).map(|(pid, _)| *pid).collect::<Vec<_>>());
-        at += 1;
-    }
-    found.split_off(1)
-}
-
-/// A process and its parent, from /proc; not those that have ended.
-fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
-    let pid = entry.file_name().to_str()?.parse().ok()?;
-    let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-    let mut fields = stat.rsplit(") ").next()?.split(' ');
-    let state = fields.next()?;
-    (state != "Z" && state != "X").then_some((pid, fields.next()?.parse().ok()?))
 }
 
 /// The terminal sends Ctrl-C to every process in front of it, and so to a command that has not left this one's group; what
