@@ -132,6 +132,11 @@ impl Report {
         crate::chart::draw(self)
     }
 
+    /// True for other lock services.
+    pub(crate) fn is_peer(system: &str) -> bool {
+        !Self::is_floor(system) && !system.starts_with(OURS)
+    }
+
     /// True for what is no lock service, but what they stand on.
     pub fn is_floor(system: &str) -> bool {
         FLOOR.contains(&system)
@@ -198,7 +203,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn ratios(cells: &[Cell]) -> Vec<Ratio> {
-    let peers = cells.iter().filter(|cell| !Report::is_floor(&cell.system) && !cell.system.starts_with(OURS));
+    let peers = cells.iter().filter(|cell| Report::is_peer(&cell.system));
     let beside = peers.filter_map(|peer| Some((find(cells, OURS, &peer.workload)?, peer)));
     beside
         .map(|(ours, peer)| Ratio {
@@ -231,22 +236,15 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
     let three = find(cells, OURS, "contended-3").zip(find(cells, "tcp", "round-trip"));
     let grants = three.map(|(ours, trip)| ratio(ours, &|run| 1e6 / rate(run).max(1e-9), trip, &one_way));
     add("3 callers on one lock: a grant every so many one-way trips", grants, 1.5, true);
-    // Whoever gets the lock is woken by who reads the socket; the floor's caller reads it itself.
-    let woken = three.zip(find(cells, "tcp, woken", "round-trip"));
-    let handovers = woken.map(|((ours, trip), woken)| {
-        let rounds = ours.runs.iter().zip(&trip.runs).zip(&woken.runs);
-        let wake_up = |trip: &Run, woken: &Run| (p50(woken) - p50(trip)).max(0.0);
-        median(rounds.map(|((ours, trip), woken)| (handover(ours) - wake_up(trip, woken)) / one_way(trip).max(1e-9)))
-    });
-    add("3 callers on one lock: a handover without the wake-up, in one-way trips", handovers, 1.5, true);
+    // Whoever gets the lock is woken by who reads the socket: so is the caller of this floor.
+    let woken = find(cells, OURS, "contended-3").zip(find(cells, "tcp, woken", "round-trip"));
+    let handovers = woken.map(|(ours, trip)| ratio(ours, &handover, trip, &one_way));
+    add("3 callers on one lock: a handover, in one-way trips that wake somebody", handovers, 1.5, true);
     let peers = |workload: &str, name: &str| {
         let ours = find(cells, OURS, workload)?;
-        let theirs = cells.iter().filter(|cell| {
-            cell.workload == workload
-                && cell.system.starts_with(name)
-                && !Report::is_floor(&cell.system)
-                && !cell.system.starts_with(OURS)
-        });
+        let theirs = cells
+            .iter()
+            .filter(|cell| cell.workload == workload && cell.system.starts_with(name) && Report::is_peer(&cell.system));
         theirs.map(|peer| ratio(ours, &changes, peer, &changes)).min_by(f64::total_cmp)
     };
     add("8 callers on one lock: handovers of the best peer", peers("contended-8", ""), 2.0, false);

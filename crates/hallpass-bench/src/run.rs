@@ -88,7 +88,7 @@ pub struct Progress<'a> {
 pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report, BenchError> {
     let load = load();
     let scratch = Scratch::new(launcher)?;
-    let (mut groups, skipped) = start(spec, launcher, scratch.path(), progress)?;
+    let (mut groups, mut skipped) = start(spec, launcher, scratch.path(), progress)?;
     let mut cells: Vec<(usize, Workload, Cell)> = Vec::new();
     for (at, group) in groups.iter().enumerate() {
         cells.extend(group.workloads.iter().map(|&workload| {
@@ -100,10 +100,21 @@ pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'
     for _ in 0..spec.rounds {
         for (at, workload, cell) in &mut cells {
             progress(Progress { done, total, now: &format!("{}: {}", cell.system, cell.workload) });
-            cell.runs.push(measure(&mut groups[*at], *workload, spec.seconds, scratch.path())?);
             done += 1;
+            if skipped.iter().any(|skipped| skipped.peer == cell.system) {
+                continue;
+            }
+            match measure(&mut groups[*at], *workload, spec.seconds, scratch.path()) {
+                Ok(run) => cell.runs.push(run),
+                // A peer that fails is left out; what the others took is not lost with it.
+                Err(error) if Report::is_peer(&cell.system) => {
+                    skipped.push(Skipped { peer: cell.system.clone(), why: error.to_string() });
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
+    cells.retain(|(.., cell)| skipped.iter().all(|skipped| skipped.peer != cell.system));
     progress(Progress { done, total, now: "" });
     let cells: Vec<Cell> = cells.into_iter().map(|(.., cell)| cell).collect();
     Ok(Report::new(spec, load, &cells, skipped))

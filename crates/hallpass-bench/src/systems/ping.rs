@@ -121,8 +121,7 @@ impl Caller for Pinger {
     }
 }
 
-/// The same to one peer in the clear, where a task of its own reads and wakes the caller: what it takes longer is what a
-/// wake-up costs.
+/// The same to one peer in the clear, where a task of its own reads and wakes the caller, as everywhere in hallpass.
 pub(crate) struct Woken {
     pub(crate) address: String,
 }
