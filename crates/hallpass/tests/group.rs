@@ -309,10 +309,10 @@ async fn an_attempt_ends_when_a_member_dies_in_the_midst_of_it() {
 /// A permission counts as unused from the release on, however long the lock was held; and then it is given up.
 #[tokio::test]
 async fn what_was_held_for_long_is_kept_for_a_while_after_the_release() {
-    let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(1))).await;
+    let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(3))).await;
     let lock = nodes[0].lock("x");
     let guard = lock.acquire().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(3500)).await;
     drop(guard);
     // Longer than the node takes to look at the time.
     tokio::time::sleep(Duration::from_millis(500)).await;
