@@ -95,7 +95,8 @@ The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE. Without an age
 configuration a private one is started, so that several 'run's of this user exclude each other.
 As with flock(1), processes that the command leaves behind keep the lock until they end, or the agent
 does: nobody watches over them then.
-The agent is the one of --socket, else of HALLPASS_CONFIG, else one that runs where agents do.
+The agent is the one of --socket, else of HALLPASS_CONFIG or of the machine's configuration, else one
+that runs where agents do.
 
 Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
   64 wrong usage   69 no agent answers   75 the lock was not free (--try, --timeout)
@@ -110,7 +111,8 @@ const AGENT_HELP: &str = "\
 Flags come before environment variables, those before the configuration file, that before the defaults.
 Members are a fixed list: locks are granted once all of them have met, and a member that is started
 anew is refused until all are. What must outlive the agent, so that fences rise, is kept in --data, or
-beside the socket. --ttl says how long clients may outlive an agent that is killed. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
+beside the socket. --ttl says how long clients may outlive an agent that is killed. HALLPASS_LOG sets how
+much is logged: error, warn, info, debug, trace.
 
 Examples:
   hallpass agent --config group/a/hallpass.toml

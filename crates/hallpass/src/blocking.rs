@@ -5,6 +5,10 @@
 //! let guard = node.lock("invoices/42").acquire()?;
 //! assert!(guard.fence() > 0);
 //! guard.release()?;
+//! let both = node.acquire_all(["b", "a"])?;
+//! assert!(node.lock("a").try_acquire_shared()?.is_none());
+//! drop(both);
+//! assert!(node.elect("scheduler")?.fence() > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -71,34 +75,29 @@ pub struct Lock {
 impl Lock {
     /// Waits until nobody else is inside, and enters alone.
     pub fn acquire(&self) -> Result<BlockingGuard, AcquireError> {
-        self.wait(async { self.lock.acquire().await.map(Some) })?.ok_or(AcquireError::Timeout)
+        self.runtime.block_on(self.lock.acquire()).map(|guard| BlockingGuard::new(guard, &self.runtime))
     }
 
     /// Waits until nobody is inside alone, and enters together with others who share.
     pub fn acquire_shared(&self) -> Result<BlockingGuard, AcquireError> {
-        self.wait(async { self.lock.acquire_shared().await.map(Some) })?.ok_or(AcquireError::Timeout)
+        self.runtime.block_on(self.lock.acquire_shared()).map(|guard| BlockingGuard::new(guard, &self.runtime))
     }
 
     /// Waits, but not longer than this.
     pub fn acquire_timeout(&self, limit: Duration) -> Result<BlockingGuard, AcquireError> {
-        self.wait(async { self.lock.acquire_timeout(limit).await.map(Some) })?.ok_or(AcquireError::Timeout)
+        self.runtime.block_on(self.lock.acquire_timeout(limit)).map(|guard| BlockingGuard::new(guard, &self.runtime))
     }
 
     /// Enters if nobody is inside or waits.
     pub fn try_acquire(&self) -> Result<Option<BlockingGuard>, AcquireError> {
-        self.wait(self.lock.try_acquire())
+        let entered = self.runtime.block_on(self.lock.try_acquire())?;
+        Ok(entered.map(|guard| BlockingGuard::new(guard, &self.runtime)))
     }
 
     /// The same, together with others who share.
     pub fn try_acquire_shared(&self) -> Result<Option<BlockingGuard>, AcquireError> {
-        self.wait(self.lock.try_acquire_shared())
-    }
-
-    fn wait(
-        &self,
-        enters: impl Future<Output = Result<Option<Guard>, AcquireError>>,
-    ) -> Result<Option<BlockingGuard>, AcquireError> {
-        Ok(self.runtime.block_on(enters)?.map(|guard| BlockingGuard::new(guard, &self.runtime)))
+        let entered = self.runtime.block_on(self.lock.try_acquire_shared())?;
+        Ok(entered.map(|guard| BlockingGuard::new(guard, &self.runtime)))
     }
 }
 
