@@ -94,6 +94,8 @@ pub struct GroupReport {
     pub violation: Option<Violation>,
     /// Stands for everything that happened: the same seed gives the same.
     pub hash: u64,
+    /// Stands for every byte that a node wrote: another version of the program that writes the same gives the same.
+    pub wire: u64,
     /// What happened, a line each, if the run was asked to tell.
     pub story: Vec<String>,
 }
@@ -202,6 +204,7 @@ impl Group {
             faults: [0; 6],
             violation: None,
             hash: seed,
+            wire: seed,
             story: Vec::new(),
         };
         let pairs = plan.nodes * plan.nodes;
@@ -344,8 +347,7 @@ impl Group {
     /// Goes into the hash, and into the story if there is one.
     fn record(&mut self, what: [u64; 3]) {
         for number in [self.now].into_iter().chain(what) {
-            let mixed = (self.report.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.report.hash = mixed ^ (mixed >> 29);
+            self.report.hash = mix(self.report.hash, number);
         }
     }
 
@@ -359,6 +361,11 @@ impl Group {
     fn until(&mut self, most: Ticks) -> Ticks {
         self.now + self.rng.below(most + 1)
     }
+}
+
+fn mix(hash: u64, number: u64) -> u64 {
+    let mixed = (hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
 }
 
 /// Callers.
@@ -559,6 +566,7 @@ impl Group {
             let mut bytes = Vec::new();
             let hello = self.members[from].node.hello(self.members[to].id);
             hello.expect("all are members").encode(&mut bytes);
+            self.report.wire = bytes.iter().fold(self.report.wire, |wire, byte| mix(wire, (*byte).into()));
             self.send(connection, 1 - end, bytes);
         }
     }
@@ -594,6 +602,7 @@ impl Group {
                 take = self.rng.below(take as u64) as usize;
             }
             let taken = bytes[..take].to_vec();
+            self.report.wire = taken.iter().fold(self.report.wire, |wire, byte| mix(wire, (*byte).into()));
             self.members[node].node.handle_transmitted(to, take);
             if !self.members[node].node.poll_transmit(to).is_empty() {
                 let at = self.until(2 * self.plan.latency) + 1;
