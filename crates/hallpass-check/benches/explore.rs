@@ -6,7 +6,7 @@ use divan::counter::ItemsCount;
 use hallpass_check::{Effort, explore};
 use hallpass_core::NodeId;
 use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
-use hallpass_sim::{Limits, Order, Rig};
+use hallpass_sim::{Limits, ModelConfig, Order};
 
 fn main() {
     divan::main();
@@ -16,7 +16,8 @@ fn main() {
 #[divan::bench(args = [Order::Any, Order::Fifo], sample_count = 10)]
 fn ricart_agrawala_3x2(bencher: Bencher<'_, '_>, order: Order) {
     let limits = Limits { entries: Some(2), cancels: Some(0), ..Limits::default() };
-    let rig = Rig::<RicartAgrawala>::new(&[1, 2, 3].map(NodeId), Rules::default(), order, limits).expect("fits");
-    let generated = explore(&rig, &Effort::default(), |_| {}).generated;
-    bencher.counter(ItemsCount::new(generated)).bench(|| explore(&rig, &Effort::default(), |_| {}).states);
+    let config =
+        ModelConfig::<RicartAgrawala>::new(&[1, 2, 3].map(NodeId), Rules::default(), order, limits).expect("fits");
+    let generated = explore(&config, &Effort::default(), |_| {}).generated;
+    bencher.counter(ItemsCount::new(generated)).bench(|| explore(&config, &Effort::default(), |_| {}).states);
 }

@@ -8,11 +8,11 @@
 //! use hallpass_check::{Effort, explore};
 //! use hallpass_core::NodeId;
 //! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
-//! use hallpass_sim::{Limits, Order, Rig};
+//! use hallpass_sim::{Limits, Order, ModelConfig};
 //!
 //! let limits = Limits { entries: Some(2), cancels: Some(0), ..Limits::default() };
-//! let rig = Rig::<RicartAgrawala>::new(&[NodeId(1), NodeId(2)], Rules::default(), Order::Any, limits).unwrap();
-//! let found = explore(&rig, &Effort::default(), |_| {});
+//! let config = ModelConfig::<RicartAgrawala>::new(&[NodeId(1), NodeId(2)], Rules::default(), Order::Any, limits).unwrap();
+//! let found = explore(&config, &Effort::default(), |_| {});
 //! assert!(found.complete && found.violation.is_none());
 //! ```
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use foldhash::quality::FixedState;
 use hallpass_core::Protocol;
 use hallpass_sim::oracle::Violation;
-use hallpass_sim::{Rig, Scratch, Stage, Step};
+use hallpass_sim::{Model, ModelConfig, Scratch, Step};
 
 /// How far to go.
 #[derive(Clone, Debug)]
@@ -81,10 +81,10 @@ pub struct SoFar {
 }
 
 /// Explores every state that can be reached, until a violation or the end of the effort.
-pub fn explore<P: Protocol>(rig: &Rig<P>, effort: &Effort, mut watch: impl FnMut(SoFar)) -> Exploration {
+pub fn explore<P: Protocol>(config: &ModelConfig<P>, effort: &Effort, mut watch: impl FnMut(SoFar)) -> Exploration {
     let began = Instant::now();
-    let mut search = Search::<P>::new(Stage::new(rig));
-    let complete = search.run(rig, effort, &mut watch);
+    let mut search = Search::<P>::new(Model::new(config));
+    let complete = search.run(config, effort, &mut watch);
     Exploration {
         states: search.parents.len(),
         generated: search.generated,
@@ -103,7 +103,7 @@ struct Search<P: Protocol> {
     /// For each state, where it came from and by which step.
     parents: Vec<(u32, Step)>,
     /// States of the next depth, with their positions in `parents`.
-    next: Vec<(Stage<P>, u32)>,
+    next: Vec<(Model<P>, u32)>,
     generated: u64,
     depth: usize,
     overtaken: (u64, u32),
@@ -111,7 +111,7 @@ struct Search<P: Protocol> {
 }
 
 impl<P: Protocol> Search<P> {
-    fn new(first: Stage<P>) -> Self {
+    fn new(first: Model<P>) -> Self {
         let hasher = FixedState::with_seed(0x6861_6c6c_7061_7373);
         let seen = HashSet::from_iter([hasher.hash_one(&first)]);
         Self {
@@ -127,7 +127,7 @@ impl<P: Protocol> Search<P> {
     }
 
     /// True if every reachable state was seen.
-    fn run(&mut self, rig: &Rig<P>, effort: &Effort, watch: &mut impl FnMut(SoFar)) -> bool {
+    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, watch: &mut impl FnMut(SoFar)) -> bool {
         let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
         loop {
             let frontier = std::mem::take(&mut self.next);
@@ -137,8 +137,8 @@ impl<P: Protocol> Search<P> {
             self.depth += 1;
             let width = frontier.len();
             // A state that has been expanded is dropped at once: the frontier is what fills the memory.
-            for (at, (stage, index)) in frontier.into_iter().enumerate() {
-                self.expand(rig, &stage, index, effort, &mut steps, &mut scratch);
+            for (at, (model, index)) in frontier.into_iter().enumerate() {
+                self.expand(config, &model, index, effort, &mut steps, &mut scratch);
                 if self.violation.is_some() || self.parents.len() >= effort.states_max {
                     return false;
                 }
@@ -152,25 +152,25 @@ impl<P: Protocol> Search<P> {
 
     fn expand(
         &mut self,
-        rig: &Rig<P>,
-        stage: &Stage<P>,
+        config: &ModelConfig<P>,
+        model: &Model<P>,
         index: u32,
         effort: &Effort,
         steps: &mut Vec<Step>,
         scratch: &mut Scratch<P>,
     ) {
         steps.clear();
-        stage.steps(rig, steps);
+        model.steps(config, steps);
         if !steps.iter().any(|step| step.must_happen())
-            && let Some(violation) = stage.check_end(rig)
+            && let Some(violation) = model.check_end(config)
             && effort.looks_for(&violation)
         {
             self.violation = Some((violation, self.way_to(index)));
             return;
         }
         for step in steps {
-            let mut next = stage.clone();
-            let violation = next.take(rig, *step, scratch, None);
+            let mut next = model.clone();
+            let violation = next.take(config, *step, scratch, None);
             self.generated += 1;
             if let Some(violation) = violation {
                 if !effort.looks_for(&violation) {

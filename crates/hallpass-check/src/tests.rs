@@ -11,7 +11,7 @@ use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
 use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
-use hallpass_sim::{Limits, Order, Rig, Rng};
+use hallpass_sim::{Limits, ModelConfig, Order, Rng};
 
 use super::*;
 
@@ -28,16 +28,16 @@ const WRITERS: Limits = Limits {
     leaves: 0,
 };
 
-fn rig<P: Protocol>(nodes: u32, words: &str, order: Order, limits: Limits) -> Rig<P> {
+fn config<P: Protocol>(nodes: u32, words: &str, order: Order, limits: Limits) -> ModelConfig<P> {
     let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
     let mut options = Options::default().with(words).unwrap();
     options.nodes.clone_from(&ids);
     options.tick = 1;
-    Rig::new(&ids, P::parse(&options).unwrap(), order, limits).unwrap()
+    ModelConfig::new(&ids, P::parse(&options).unwrap(), order, limits).unwrap()
 }
 
 fn clean<P: Protocol>(nodes: u32, words: &str, order: Order, limits: Limits) -> Exploration {
-    let found = explore(&rig::<P>(nodes, words, order, limits), &Effort::default(), |_| {});
+    let found = explore(&config::<P>(nodes, words, order, limits), &Effort::default(), |_| {});
     assert!(found.complete, "{words}: incomplete");
     assert_eq!(found.violation, None, "{words}");
     found
@@ -117,21 +117,21 @@ fn tokens_and_quorums_hold_with_three_nodes() {
 /// Groups too large to explore: every step drawn, to the end, with callers that give up and messages that come twice.
 fn walks<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
     let seeds = std::env::var("HALLPASS_WALKS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
-    let rig = rig::<P>(nodes, words, Order::Any, Limits { cancels: Some(6), duplicates, ..WRITERS });
+    let config = config::<P>(nodes, words, Order::Any, Limits { cancels: Some(6), duplicates, ..WRITERS });
     for seed in 1..=seeds {
-        let (mut rng, mut stage, mut scratch) = (Rng::new(seed), Stage::new(&rig), Scratch::default());
+        let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(&config), Scratch::default());
         let (mut steps, mut way) = (Vec::new(), Vec::new());
         loop {
             steps.clear();
-            stage.steps(&rig, &mut steps);
+            model.steps(&config, &mut steps);
             if steps.is_empty() {
                 break;
             }
             way.push(steps[rng.below(steps.len() as u64) as usize]);
-            let violation = stage.take(&rig, way[way.len() - 1], &mut scratch, None);
-            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", rig.play(&way).0);
+            let violation = model.take(&config, way[way.len() - 1], &mut scratch, None);
+            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.play(&way).0);
         }
-        assert_eq!(stage.check_end(&rig), None, "{nodes} nodes {words}, seed {seed}");
+        assert_eq!(model.check_end(&config), None, "{nodes} nodes {words}, seed {seed}");
     }
 }
 
@@ -170,8 +170,8 @@ fn messages_may_come_twice() {
 fn dropping_what_is_moot_changes_no_verdict() {
     fn compare<P: Protocol>(words: &str) {
         let limits = Limits { cancels: None, ..WRITERS };
-        let dropping = explore(&rig::<P>(2, words, Order::Any, limits), &Effort::default(), |_| {});
-        let keeping = explore(&rig::<P>(2, words, Order::Any, limits).keeping_moot(), &Effort::default(), |_| {});
+        let dropping = explore(&config::<P>(2, words, Order::Any, limits), &Effort::default(), |_| {});
+        let keeping = explore(&config::<P>(2, words, Order::Any, limits).keeping_moot(), &Effort::default(), |_| {});
         assert!(dropping.states < keeping.states, "{words}: nothing was moot");
         assert_eq!(dropping.violation, keeping.violation);
         assert_eq!(dropping.overtaken_max, keeping.overtaken_max);
@@ -186,20 +186,20 @@ fn dropping_what_is_moot_changes_no_verdict() {
 fn a_planted_bug_is_found_by_a_shortest_way() {
     let ids = [NodeId(1), NodeId(2)];
     let options = (Default::default(), Some(Mutation::NeverDefer));
-    let rig = Rig::<Mutant<RicartAgrawala>>::new(&ids, options, Order::Any, WRITERS).unwrap();
-    let found = explore(&rig, &Effort::default(), |_| {});
+    let config = ModelConfig::<Mutant<RicartAgrawala>>::new(&ids, options, Order::Any, WRITERS).unwrap();
+    let found = explore(&config, &Effort::default(), |_| {});
     let (violation, way) = found.violation.unwrap();
     assert_eq!(violation.property, "exclusion");
     assert_eq!(way.len(), 6, "two ask, two REQUESTs and two REPLYs arrive");
-    let (_, again) = rig.play(&way);
+    let (_, again) = config.play(&way);
     assert_eq!(again, Some(violation), "the way leads there again");
 }
 
 #[test]
 fn a_deadlock_shows_even_if_callers_may_give_up_or_nodes_may_die() {
     for limits in [WRITERS, Limits { cancels: None, ..WRITERS }, Limits { crashes: 1, ..WRITERS }] {
-        let rig = rig::<RicartAgrawala>(2, "as-printed=T2", Order::Any, limits);
-        let (violation, _) = explore(&rig, &Effort::default(), |_| {}).violation.unwrap();
+        let config = config::<RicartAgrawala>(2, "as-printed=T2", Order::Any, limits);
+        let (violation, _) = explore(&config, &Effort::default(), |_| {}).violation.unwrap();
         assert_eq!(violation.property, "progress", "{limits:?}");
     }
 }
@@ -207,8 +207,9 @@ fn a_deadlock_shows_even_if_callers_may_give_up_or_nodes_may_die() {
 #[test]
 fn a_node_may_be_called_zero() {
     let explored = |ids: [u32; 2]| {
-        let rig = Rig::<RicartAgrawala>::new(&ids.map(NodeId), Default::default(), Order::Any, WRITERS).unwrap();
-        explore(&rig, &Effort::default(), |_| {}).states
+        let config =
+            ModelConfig::<RicartAgrawala>::new(&ids.map(NodeId), Default::default(), Order::Any, WRITERS).unwrap();
+        explore(&config, &Effort::default(), |_| {}).states
     };
     assert_eq!(explored([0, 1]), explored([5, 9]));
 }
@@ -217,15 +218,15 @@ fn a_node_may_be_called_zero() {
 fn a_lost_reply_is_a_deadlock() {
     let ids = [NodeId(1), NodeId(2)];
     let options = (Default::default(), Some(Mutation::Swallow("REPLY")));
-    let rig = Rig::<Mutant<RicartAgrawala>>::new(&ids, options, Order::Any, WRITERS).unwrap();
-    let (violation, _) = explore(&rig, &Effort::default(), |_| {}).violation.unwrap();
+    let config = ModelConfig::<Mutant<RicartAgrawala>>::new(&ids, options, Order::Any, WRITERS).unwrap();
+    let (violation, _) = explore(&config, &Effort::default(), |_| {}).violation.unwrap();
     assert_eq!(violation.property, "progress");
 }
 
 #[test]
 fn the_effort_bounds_the_search() {
-    let rig = rig::<RicartAgrawala>(3, "", Order::Any, WRITERS);
-    let found = explore(&rig, &Effort { states_max: 1000, ..Effort::default() }, |_| {});
+    let config = config::<RicartAgrawala>(3, "", Order::Any, WRITERS);
+    let found = explore(&config, &Effort { states_max: 1000, ..Effort::default() }, |_| {});
     assert!(!found.complete && found.violation.is_none());
     assert!(found.states < 1100);
 }
@@ -233,11 +234,11 @@ fn the_effort_bounds_the_search() {
 #[test]
 fn only_the_property_asked_for_is_reported() {
     let endless = Limits { entries: None, ..WRITERS };
-    let rig = rig::<RicartAgrawala>(3, "numbers=modulo:4 fence=off", Order::Any, endless);
-    let first = explore(&rig, &Effort::default(), |_| {}).violation.unwrap().0;
+    let config = config::<RicartAgrawala>(3, "numbers=modulo:4 fence=off", Order::Any, endless);
+    let first = explore(&config, &Effort::default(), |_| {}).violation.unwrap().0;
     assert_eq!(first.property, "progress", "the deadlock is nearer");
     let effort = Effort { property: Some("exclusion".to_owned()), ..Effort::default() };
-    let found = explore(&rig, &effort, |_| {}).violation.unwrap().0;
+    let found = explore(&config, &effort, |_| {}).violation.unwrap().0;
     assert_eq!(found.property, "exclusion");
 }
 
@@ -246,7 +247,7 @@ fn what_a_protocol_cannot_do_is_refused() {
     let ids = [NodeId(1), NodeId(2)];
     let refused = |words: &str, limits: Limits| {
         let options = Options::default().with(words).unwrap();
-        Rig::<RicartAgrawala>::new(&ids, RicartAgrawala::parse(&options).unwrap(), Order::Any, limits)
+        ModelConfig::<RicartAgrawala>::new(&ids, RicartAgrawala::parse(&options).unwrap(), Order::Any, limits)
             .unwrap_err()
             .to_string()
     };
@@ -272,12 +273,12 @@ fn raymond_holds_on_every_small_tree() {
 #[test]
 fn raymond_is_safe_when_neighbours_fail_together_or_one_fails_while_it_recovers() {
     let twice = Limits { entries: Some(2), crashes: 2, restarts: 2, ..WRITERS };
-    let rig = rig::<Raymond>(2, "recovery=classic fence-reserve=1", Order::Any, twice);
+    let config = config::<Raymond>(2, "recovery=classic fence-reserve=1", Order::Any, twice);
     for property in ["exclusion", "fence", "protocol"] {
         let effort = Effort { property: Some(property.to_owned()), states_max: 3_000_000 };
-        let found = explore(&rig, &effort, |_| {});
+        let found = explore(&config, &effort, |_| {});
         assert!(found.complete && found.violation.is_none(), "{property}: {:?} in {}", found.violation, found.states);
     }
-    let (violation, _) = explore(&rig, &Effort::default(), |_| {}).violation.unwrap();
+    let (violation, _) = explore(&config, &Effort::default(), |_| {}).violation.unwrap();
     assert_eq!(violation.property, "progress", "section 8.8: not in adjacent nodes");
 }

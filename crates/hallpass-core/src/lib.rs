@@ -6,11 +6,11 @@
 //!
 //! ```
 //! use hallpass_core::protocol::ricart_agrawala::{Rules, RicartAgrawala};
-//! use hallpass_core::{Bounds, Effect, Effects, Fence, Input, Mode, NodeId, Protocol, Seat, Setup, View};
+//! use hallpass_core::{Bounds, Effect, Effects, Fence, Input, Mode, NodeId, Protocol, InitialHolders, Setup, View};
 //!
 //! let view = View::new([NodeId(1), NodeId(2)]);
 //! let rules = Rules::default();
-//! let setup = |me| Setup { me, view: &view, seat: Seat::NOBODY, incarnation: 0, bounds: Bounds::NONE, options: &rules };
+//! let setup = |me| Setup { me, view: &view, initial: InitialHolders::NOBODY, incarnation: 0, bounds: Bounds::NONE, options: &rules };
 //! let mut one = RicartAgrawala::new(&setup(NodeId(1)));
 //! let mut two = RicartAgrawala::new(&setup(NodeId(2)));
 //!
@@ -28,14 +28,13 @@
 //!
 //! **The driver's contract**: after every [`Protocol::handle`] carry out all effects, in order, before the next input.
 
+pub mod codec;
 mod fence;
-pub mod node;
 mod node_id;
 pub mod protocol;
 mod view;
-pub mod wire;
 
 pub use fence::Fence;
 pub use node_id::{NodeId, NodeSet};
 pub use protocol::{Bounds, Effect, Effects, Input, Message, Mode, Protocol, Span, Ticks};
-pub use view::{Seat, Setup, View};
+pub use view::{InitialHolders, Setup, View};

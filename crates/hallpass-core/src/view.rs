@@ -48,7 +48,7 @@ impl View {
 
 /// Who holds a lock when an instance of its protocol starts, as a view change reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Seat<'a> {
+pub struct InitialHolders<'a> {
     /// Nobody, one node, or several in shared mode.
     pub holders: &'a [NodeId],
     /// How they hold it.
@@ -57,7 +57,7 @@ pub struct Seat<'a> {
     pub fence: Fence,
 }
 
-impl Seat<'_> {
+impl InitialHolders<'_> {
     /// A lock that nobody holds or has held.
     pub const NOBODY: Self = Self { holders: &[], mode: Mode::Exclusive, fence: Fence::new(0) };
 
@@ -75,7 +75,7 @@ pub struct Setup<'a, O> {
     /// The members, this node among them unless it has yet to join.
     pub view: &'a View,
     /// Who holds the lock at the start.
-    pub seat: Seat<'a>,
+    pub initial: InitialHolders<'a>,
     /// How often this node has been started before.
     pub incarnation: u32,
     /// What the driver promises about time.

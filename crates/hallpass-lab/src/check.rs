@@ -2,7 +2,7 @@ use hallpass_check::{Effort, SoFar, explore};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{NodeId, Protocol};
 use hallpass_sim::trace::{Scale, Trace};
-use hallpass_sim::{Limits, Order, Rig};
+use hallpass_sim::{Limits, ModelConfig, Order};
 use serde::Serialize;
 
 use crate::{LabError, select};
@@ -165,17 +165,18 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
                 "an exploration without end needs --option fence=off: fences grow for ever".to_owned(),
             ));
         }
-        let rig = Rig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
+        let config =
+            ModelConfig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
         let found = explore(
-            &rig,
+            &config,
             &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() },
             self.watch,
         );
         let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
             title,
-            nodes: rig.ids().to_vec(),
+            nodes: config.ids().to_vec(),
             scale: Scale::Steps,
-            events: rig.play(steps).0,
+            events: config.play(steps).0,
         };
         let violations = found.violation.iter().map(|(violation, steps)| {
             let trace = draw(steps, violation.to_string());

@@ -13,7 +13,7 @@ pub struct Faults {
     /// The share of messages that arrive twice.
     pub duplication: f64,
     /// Deeds at given moments.
-    pub planned: Vec<(Ticks, Deed)>,
+    pub planned: Vec<(Ticks, FaultEvent)>,
     /// Deeds at moments that the seed decides: how many of each kind.
     counts: Vec<(Kind, u64)>,
     text: String,
@@ -21,7 +21,7 @@ pub struct Faults {
 
 /// Something done to the group from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum FaultEvent {
     /// The node stops and forgets everything.
     Crash(NodeId),
     /// The node starts anew.
@@ -103,63 +103,67 @@ impl Faults {
             return None;
         }
         let node = *nodes.first()?;
-        let single = |deed| (nodes.len() == 1 && end.is_none()).then_some(deed);
+        let single = |fault_event| (nodes.len() == 1 && end.is_none()).then_some(fault_event);
         match kind {
-            Kind::Crash => self.planned.push((start, single(Deed::Crash(node))?)),
-            Kind::Restart => self.planned.push((start, single(Deed::Restart(node))?)),
-            Kind::Join => self.planned.push((start, single(Deed::Join(node))?)),
-            Kind::Leave => self.planned.push((start, single(Deed::Leave(node))?)),
+            Kind::Crash => self.planned.push((start, single(FaultEvent::Crash(node))?)),
+            Kind::Restart => self.planned.push((start, single(FaultEvent::Restart(node))?)),
+            Kind::Join => self.planned.push((start, single(FaultEvent::Join(node))?)),
+            Kind::Leave => self.planned.push((start, single(FaultEvent::Leave(node))?)),
             Kind::Pause if nodes.len() > 1 => return None,
-            Kind::Pause => self.planned.extend([(start, Deed::Pause(node)), (end?, Deed::Resume(node))]),
-            Kind::Partition => self.planned.extend([(start, Deed::Cut(nodes)), (end?, Deed::Mend)]),
+            Kind::Pause => self.planned.extend([(start, FaultEvent::Pause(node)), (end?, FaultEvent::Resume(node))]),
+            Kind::Partition => self.planned.extend([(start, FaultEvent::Cut(nodes)), (end?, FaultEvent::Mend)]),
         }
         Some(())
     }
 
     /// True if messages are lost or repeated.
     pub fn touches_messages(&self) -> bool {
-        let cuts = self.planned.iter().any(|(_, deed)| matches!(deed, Deed::Cut(_)));
+        let cuts = self.planned.iter().any(|(_, fault_event)| matches!(fault_event, FaultEvent::Cut(_)));
         self.loss > 0.0
             || self.duplication > 0.0
             || cuts
             || self.counts.iter().any(|(kind, _)| *kind == Kind::Partition)
     }
 
-    /// A planned deed about a node that does not exist, if there is one.
+    /// A planned fault_event about a node that does not exist, if there is one.
     pub fn stranger(&self, nodes: &[NodeId]) -> Option<NodeId> {
-        let joins = |node: &NodeId| self.planned.iter().any(|(_, deed)| *deed == Deed::Join(*node));
-        let named = self.planned.iter().flat_map(|(_, deed)| match deed {
-            Deed::Crash(node) | Deed::Restart(node) | Deed::Pause(node) | Deed::Resume(node) | Deed::Leave(node) => {
+        let joins = |node: &NodeId| self.planned.iter().any(|(_, fault_event)| *fault_event == FaultEvent::Join(*node));
+        let named = self.planned.iter().flat_map(|(_, fault_event)| match fault_event {
+            FaultEvent::Crash(node)
+            | FaultEvent::Restart(node)
+            | FaultEvent::Pause(node)
+            | FaultEvent::Resume(node)
+            | FaultEvent::Leave(node) => {
                 vec![*node]
             }
-            Deed::Cut(side) => side.clone(),
-            Deed::Mend | Deed::Join(_) => Vec::new(),
+            FaultEvent::Cut(side) => side.clone(),
+            FaultEvent::Mend | FaultEvent::Join(_) => Vec::new(),
         });
         named.into_iter().find(|node| !nodes.contains(node) && !joins(node))
     }
 
-    /// True if a deed of this name is asked for, counted or planned.
+    /// True if a fault_event of this name is asked for, counted or planned.
     pub fn has(&self, name: &str) -> bool {
-        let planned = |deed: &Deed| match deed {
-            Deed::Crash(_) => name == "crash",
-            Deed::Restart(_) => name == "restart",
-            Deed::Pause(_) | Deed::Resume(_) => name == "pause",
-            Deed::Cut(_) | Deed::Mend => name == "partition",
-            Deed::Join(_) => name == "join",
-            Deed::Leave(_) => name == "leave",
+        let planned = |fault_event: &FaultEvent| match fault_event {
+            FaultEvent::Crash(_) => name == "crash",
+            FaultEvent::Restart(_) => name == "restart",
+            FaultEvent::Pause(_) | FaultEvent::Resume(_) => name == "pause",
+            FaultEvent::Cut(_) | FaultEvent::Mend => name == "partition",
+            FaultEvent::Join(_) => name == "join",
+            FaultEvent::Leave(_) => name == "leave",
         };
-        self.count(name) > 0 || self.planned.iter().any(|(_, deed)| planned(deed))
+        self.count(name) > 0 || self.planned.iter().any(|(_, fault_event)| planned(fault_event))
     }
 
-    /// How many deeds of one kind are asked for, as `lab check` counts them.
+    /// How many fault_events of one kind are asked for, as `lab check` counts them.
     pub fn count(&self, name: &str) -> u64 {
         let kind = KINDS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
         self.counts.iter().filter(|(counted, _)| Some(*counted) == kind).map(|(_, count)| count).sum()
     }
 
-    /// All deeds of a run in order, those left to the seed included: each about 50 T after the one before.
-    pub(crate) fn schedule(&self, nodes: &[NodeId], tick: Ticks, rng: &mut Rng) -> Vec<(Ticks, Deed)> {
-        let mut deeds = self.planned.clone();
+    /// All fault_events of a run in order, those left to the seed included: each about 50 T after the one before.
+    pub(crate) fn schedule(&self, nodes: &[NodeId], tick: Ticks, rng: &mut Rng) -> Vec<(Ticks, FaultEvent)> {
+        let mut fault_events = self.planned.clone();
         let count =
             |kind| self.counts.iter().filter(|(counted, _)| *counted == kind).map(|(_, count)| *count).sum::<u64>();
         let mut restarts = count(Kind::Restart);
@@ -176,33 +180,34 @@ impl Faults {
                     Kind::Crash | Kind::Leave if victims.is_empty() => {}
                     Kind::Crash => {
                         let node = victims.remove(rng.below(victims.len() as u64) as usize);
-                        deeds.push((now, Deed::Crash(node)));
+                        fault_events.push((now, FaultEvent::Crash(node)));
                         if restarts > 0 {
                             restarts -= 1;
-                            deeds.push((later, Deed::Restart(node)));
+                            fault_events.push((later, FaultEvent::Restart(node)));
                             victims.push(node);
                             now = later;
                         }
                     }
-                    Kind::Leave => {
-                        deeds.push((now, Deed::Leave(victims.remove(rng.below(victims.len() as u64) as usize))))
+                    Kind::Leave => fault_events
+                        .push((now, FaultEvent::Leave(victims.remove(rng.below(victims.len() as u64) as usize)))),
+                    Kind::Pause => {
+                        fault_events.extend([(now, FaultEvent::Pause(node)), (later, FaultEvent::Resume(node))])
                     }
-                    Kind::Pause => deeds.extend([(now, Deed::Pause(node)), (later, Deed::Resume(node))]),
                     Kind::Partition => {
                         let side = nodes.iter().copied().filter(|_| rng.chance(0.5)).collect();
-                        deeds.extend([(now, Deed::Cut(side)), (later, Deed::Mend)]);
+                        fault_events.extend([(now, FaultEvent::Cut(side)), (later, FaultEvent::Mend)]);
                         now = later;
                     }
                     Kind::Join => {
                         newest += 1;
-                        deeds.push((now, Deed::Join(NodeId(newest))));
+                        fault_events.push((now, FaultEvent::Join(NodeId(newest))));
                     }
                     Kind::Restart => {}
                 }
             }
         }
-        deeds.sort_by_key(|(at, _)| *at);
-        deeds
+        fault_events.sort_by_key(|(at, _)| *at);
+        fault_events
     }
 }
 
@@ -220,9 +225,17 @@ mod tests {
     fn reads_counts_and_moments() {
         let faults = Faults::parse("loss:0.1,dup:0.2,crash:2,pause:2@30ms..80ms,partition:1+2@10ms..50ms").unwrap();
         assert_eq!((faults.loss, faults.duplication, faults.count("crash")), (0.1, 0.2, 2));
-        let deeds: Vec<&Deed> = faults.planned.iter().map(|(_, deed)| deed).collect();
+        let fault_events: Vec<&FaultEvent> = faults.planned.iter().map(|(_, fault_event)| fault_event).collect();
         let two = NodeId(2);
-        assert_eq!(deeds, [&Deed::Cut(vec![NodeId(1), two]), &Deed::Pause(two), &Deed::Mend, &Deed::Resume(two)]);
+        assert_eq!(
+            fault_events,
+            [
+                &FaultEvent::Cut(vec![NodeId(1), two]),
+                &FaultEvent::Pause(two),
+                &FaultEvent::Mend,
+                &FaultEvent::Resume(two)
+            ]
+        );
         assert_eq!(faults.stranger(&[NodeId(1)]), Some(two));
         assert_eq!(faults.stranger(&[NodeId(1), two]), None);
         for bad in [
@@ -248,6 +261,6 @@ mod tests {
         let schedule = |seed| faults.schedule(&nodes, 1000, &mut Rng::new(seed));
         assert_eq!(schedule(3), schedule(3));
         assert_ne!(schedule(3), schedule(4));
-        assert!(schedule(3).iter().any(|(_, deed)| *deed == Deed::Join(NodeId(6))));
+        assert!(schedule(3).iter().any(|(_, fault_event)| *fault_event == FaultEvent::Join(NodeId(6))));
     }
 }

@@ -1,7 +1,7 @@
 //! The laboratory's worlds for the state machines of `hallpass-core`.
 //!
 //! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed decides everything.
-//! - [`Stage`] leaves every next step open: the checker takes all of them, a scenario names one.
+//! - [`Model`] leaves every next step open: the checker takes all of them, a scenario names one.
 //! - [`group`] runs whole nodes, bytes and connections and all, and breaks what can break.
 //!
 //! All watch the same [`oracle`]s; the first two write the same [`trace`]s.
@@ -20,19 +20,19 @@ mod duration;
 mod faults;
 pub mod group;
 mod latency;
+mod model;
 pub mod oracle;
 mod queue;
 mod report;
 mod rng;
-mod stage;
 pub mod trace;
 mod world;
 
 pub use config::{Config, ConfigError, Load, Order};
 pub use duration::{format_duration, parse_duration};
-pub use faults::{Deed, Faults};
+pub use faults::{FaultEvent, Faults};
 pub use latency::Latency;
+pub use model::{Limits, Model, ModelConfig, Scratch, Step};
 pub use report::{Delays, Report, Response, Spread};
 pub use rng::Rng;
-pub use stage::{Limits, Rig, Scratch, Stage, Step};
 pub use world::World;

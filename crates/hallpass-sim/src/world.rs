@@ -1,12 +1,14 @@
 use std::collections::VecDeque;
 
 use hallpass_core::protocol::{Medium, Needs};
-use hallpass_core::{Effect, Effects, Fence, Input, Message, Mode, NodeId, Protocol, Seat, Setup, Ticks, View};
+use hallpass_core::{
+    Effect, Effects, Fence, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
+};
 
 use crate::oracle::{Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
 use crate::queue::Queue;
 use crate::trace::{Event, Scale, Trace, What};
-use crate::{Config, Deed, Delays, Load, Order, Report, Response, Rng, Spread};
+use crate::{Config, Delays, FaultEvent, Load, Order, Report, Response, Rng, Spread};
 
 /// A world in virtual time that runs one lock among its nodes.
 ///
@@ -27,7 +29,7 @@ pub struct World<'a, P: Protocol> {
     links: Vec<Ticks>,
     /// Sequenced medium: when each node hears the last broadcast.
     heard: Vec<Ticks>,
-    deeds: VecDeque<(Ticks, Deed)>,
+    fault_events: VecDeque<(Ticks, FaultEvent)>,
     /// One side of a partition, while there is one.
     cut: Option<Vec<NodeId>>,
 
@@ -97,19 +99,23 @@ enum Happening<P: Protocol> {
     Timer { node: u32, timer: P::Timer, set: u64 },
     Exit { node: u32, entry: u64 },
     Arrive,
-    Deed,
+    FaultEvent,
 }
 
 impl<'a, P: Protocol> World<'a, P> {
     /// A world before its first event. The caller has checked that the configuration gives the protocol what it needs.
     pub fn new(config: &'a Config, options: &'a P::Options) -> Self {
         let mut rng = Rng::new(config.seed);
-        let deeds: VecDeque<_> = config.faults.schedule(&config.nodes, config.tick(), &mut rng).into();
+        let fault_events: VecDeque<_> = config.faults.schedule(&config.nodes, config.tick(), &mut rng).into();
         let view = View::new(config.nodes.iter().copied());
         let mut ids: Vec<NodeId> = view.members().to_vec();
         let needs = P::needs(options);
         ids.extend(needs.server.then_some(NodeId::SERVER));
-        ids.extend(deeds.iter().filter_map(|(_, deed)| if let Deed::Join(node) = deed { Some(*node) } else { None }));
+        ids.extend(
+            fault_events.iter().filter_map(
+                |(_, fault_event)| if let FaultEvent::Join(node) = fault_event { Some(*node) } else { None },
+            ),
+        );
         ids.sort_unstable();
         ids.dedup();
         let count = ids.len();
@@ -126,7 +132,7 @@ impl<'a, P: Protocol> World<'a, P> {
             nodes: Vec::new(),
             links: if config.order == Order::Fifo { vec![0; count * count] } else { Vec::new() },
             heard: vec![0; count],
-            deeds,
+            fault_events,
             cut: None,
             issued: 0,
             outstanding: 0,
@@ -163,8 +169,8 @@ impl<'a, P: Protocol> World<'a, P> {
 
     /// Plays the run to its end.
     pub fn run(mut self) -> Report {
-        for at in 0..self.deeds.len() {
-            self.queue.push(self.deeds[at].0, Happening::Deed);
+        for at in 0..self.fault_events.len() {
+            self.queue.push(self.fault_events[at].0, Happening::FaultEvent);
         }
         for at in 0..if self.needs.start { self.nodes.len() } else { 0 } {
             self.handle(at, Input::Join { sponsor: self.nodes[at].id });
@@ -175,7 +181,7 @@ impl<'a, P: Protocol> World<'a, P> {
                 break;
             }
             self.now = at;
-            let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.deeds.is_empty();
+            let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.fault_events.is_empty();
             if stuck || self.is_endless() {
                 break;
             }
@@ -203,12 +209,22 @@ impl<'a, P: Protocol> World<'a, P> {
 
     fn new_protocol(&self, me: NodeId, incarnation: u32) -> P {
         let bounds = self.config.bounds();
-        P::new(&Setup { me, view: &self.view, seat: Seat::NOBODY, incarnation, bounds, options: self.options })
+        P::new(&Setup {
+            me,
+            view: &self.view,
+            initial: InitialHolders::NOBODY,
+            incarnation,
+            bounds,
+            options: self.options,
+        })
     }
 
     /// All requests are served and nothing is under way: every message has been counted.
     fn is_over(&self) -> bool {
-        self.issued >= self.config.entries && self.outstanding == 0 && self.in_flight == 0 && self.deeds.is_empty()
+        self.issued >= self.config.entries
+            && self.outstanding == 0
+            && self.in_flight == 0
+            && self.fault_events.is_empty()
     }
 
     /// A run that goes on for too long goes in circles; one whose messages pile up will fill the memory.
@@ -223,10 +239,10 @@ impl<'a, P: Protocol> World<'a, P> {
             Happening::Timer { node, timer, set } => self.fire(node as usize, timer, set),
             Happening::Exit { node, entry } => self.exit(node as usize, entry),
             Happening::Arrive => self.arrive(),
-            Happening::Deed => {
-                if let Some((_, deed)) = self.deeds.pop_front() {
+            Happening::FaultEvent => {
+                if let Some((_, fault_event)) = self.fault_events.pop_front() {
                     self.progress.on_progress(self.now);
-                    self.perform(deed);
+                    self.perform(fault_event);
                 }
             }
         }
@@ -305,26 +321,26 @@ impl<'a, P: Protocol> World<'a, P> {
         self.queue.push(self.now + wait, Happening::Timer { node: at as u32, timer, set });
     }
 
-    fn perform(&mut self, deed: Deed) {
-        match deed {
-            Deed::Crash(id) => {
+    fn perform(&mut self, fault_event: FaultEvent) {
+        match fault_event {
+            FaultEvent::Crash(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_some()) {
                     self.note(at, What::Crash);
                     self.switch_off(at);
                 }
             }
-            Deed::Restart(id) => {
+            FaultEvent::Restart(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_none()) {
                     self.restart(at, false);
                 }
             }
-            Deed::Pause(id) => {
+            FaultEvent::Pause(id) => {
                 if let Some(at) = self.index(id) {
                     self.nodes[at].paused = true;
                     self.note(at, What::Pause);
                 }
             }
-            Deed::Resume(id) => {
+            FaultEvent::Resume(id) => {
                 if let Some(at) = self.index(id) {
                     self.nodes[at].paused = false;
                     self.note(at, What::Resume);
@@ -333,23 +349,23 @@ impl<'a, P: Protocol> World<'a, P> {
                     }
                 }
             }
-            Deed::Cut(side) => {
+            FaultEvent::Cut(side) => {
                 let names: Vec<String> = side.iter().map(NodeId::to_string).collect();
                 self.note(0, What::Network(format!("cut: {} on one side", names.join(", "))));
                 self.cut = Some(side);
             }
-            Deed::Mend => {
+            FaultEvent::Mend => {
                 self.note(0, What::Network("mended".to_owned()));
                 self.cut = None;
             }
-            Deed::Join(id) => {
+            FaultEvent::Join(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_none()) {
                     self.nodes[at].protocol = Some(self.new_protocol(id, self.nodes[at].incarnation));
                     self.note(at, What::Join);
                     self.join(at);
                 }
             }
-            Deed::Leave(id) => {
+            FaultEvent::Leave(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_some()) {
                     self.note(at, What::Leave);
                     self.nodes[at].member = false;
@@ -624,7 +640,7 @@ impl<P: Protocol> World<'_, P> {
                 }
             }
             // Nobody is there to ask, and nobody will be.
-            None if self.deeds.is_empty() && self.in_flight == 0 => return,
+            None if self.fault_events.is_empty() && self.in_flight == 0 => return,
             None => {}
         }
         self.schedule_arrival();

@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hallpass_core::wire::{DecodeError, Hello};
+use hallpass_core::codec::DecodeError;
+use hallpass_node::wire::Hello;
 use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hallpass_core::node::Refusal;
+use hallpass_node::Refusal;
 
 /// Why a node could not be started. Nothing was started.
 #[derive(Debug, thiserror::Error)]

@@ -29,7 +29,7 @@ mod tls;
 mod wait;
 
 pub use error::{AcquireError, Lost, StartError};
-pub use hallpass_core::node::Refusal;
+pub use hallpass_node::Refusal;
 pub use lock::{Guard, Lock, Term};
 pub use node::{Builder, LockInfo, Member, Node, Status};
 pub use tls::Keys;

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hallpass_core::node::{Patience, Ticket};
 use hallpass_core::{Fence, Mode, Ticks};
+use hallpass_node::{Patience, Ticket};
 
 use crate::clock;
 use crate::node::Running;

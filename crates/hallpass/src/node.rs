@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hallpass_core::node::{Class, LockStatus, NodeConfig};
 use hallpass_core::{Mode, NodeId};
+use hallpass_node::{Class, LockStatus, NodeConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
@@ -354,7 +354,7 @@ impl Builder {
         let listener = self.bind(tls.is_some()).await?;
         let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
         let (config, peers) = self.config(address, incarnation)?;
-        let core = hallpass_core::node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
+        let core = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let shared = Arc::new(Shared::new(core, peers, data));
         tokio::spawn(listen(Arc::clone(&shared), listener, tls.clone()));
         tokio::spawn(keep_time(Arc::clone(&shared)));

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hallpass_core::node::{Answer, HelloError, LinkError, Node, Output, Patience, Ticket};
-use hallpass_core::wire::Hello;
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
+use hallpass_node::wire::Hello;
+use hallpass_node::{Answer, HelloError, LinkError, Node, Output, Patience, Ticket};
 use tokio::sync::Notify;
 
 use crate::AcquireError;
@@ -138,14 +138,14 @@ impl Shared {
 
     // ---- callers ----
 
-    /// The short way in: see [`Node::handle_reacquire`].
+    /// The short way in: see [`Node::handle_fast_acquire`].
     #[inline]
     pub(crate) fn reacquire(&self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
         let mut core = self.core();
         if self.is_stopped() {
             return None;
         }
-        let entered = core.node.handle_reacquire(place, lock, mode, now)?;
+        let entered = core.node.handle_fast_acquire(place, lock, mode, now)?;
         (core.now, core.grants) = (now, core.grants + 1);
         Some(entered)
     }
@@ -362,7 +362,7 @@ pub(crate) enum ReceiveError {
 
 #[cfg(test)]
 mod tests {
-    use hallpass_core::node::NodeConfig;
+    use hallpass_node::NodeConfig;
 
     use super::*;
 

@@ -2,7 +2,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use hallpass_core::Fence;
-use hallpass_core::node::{Refusal, Ticket};
+use hallpass_node::{Refusal, Ticket};
 
 /// What a waiting caller is told, once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

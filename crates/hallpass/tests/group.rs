@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Authority, Scratch, addresses, group};
 use hallpass::{AcquireError, Keys, Node, StartError};
-use hallpass_core::wire::Hello;
+use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -17,8 +17,8 @@
 use std::fmt;
 
 use super::constant::Constant;
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
 /// A member or the server: the same type, since a driver runs one protocol.
@@ -124,11 +124,11 @@ impl Protocol for Central {
     }
 
     fn new(setup: &Setup<'_, CentralRules>) -> Self {
-        let fence = setup.seat.fence.count();
+        let fence = setup.initial.fence.count();
         let members = setup.view.members();
         let role = if setup.me == NodeId::SERVER {
             // Whoever sits inside at the start holds by request 0, which every member counts as made.
-            let holders = setup.seat.holders.iter().filter(|_| members.len() > 1).map(|node| (*node, 0));
+            let holders = setup.initial.holders.iter().filter(|_| members.len() > 1).map(|node| (*node, 0));
             Role::Server(Server {
                 rules: Constant::new(setup.options.clone()),
                 members: Constant::new(members.into()),
@@ -139,7 +139,7 @@ impl Protocol for Central {
                 fence,
             })
         } else {
-            let seated = setup.seat.held_by(setup.me).is_some();
+            let seated = setup.initial.held_by(setup.me).is_some();
             let caller = if seated { Caller::Inside } else { Caller::Nobody };
             Role::Member(Member { alone: members.len() < 2, number: 0, caller, fence })
         };
@@ -194,6 +194,8 @@ impl Protocol for Central {
         }
     }
 }
+
+impl Capabilities for Central {}
 
 impl Member {
     /// 'Send (Request, i) to manager'.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Bounds, Effect, Effects, Input, Message, Mode, Options, Protocol};
-use crate::{NodeId, Seat, Setup, View};
+use crate::{InitialHolders, NodeId, Setup, View};
 
 /// What an action that has no effect gives back.
 pub(crate) const NOTHING: [&str; 0] = [];
@@ -23,10 +23,10 @@ pub(crate) struct Hands<P: Protocol> {
 
 impl<P: Protocol> Hands<P> {
     pub(crate) fn new(count: u32, words: &str) -> Self {
-        Self::seated(View::new((1..=count).map(NodeId)), words, Seat::NOBODY)
+        Self::seated(View::new((1..=count).map(NodeId)), words, InitialHolders::NOBODY)
     }
 
-    pub(crate) fn seated(view: View, words: &str, seat: Seat<'_>) -> Self {
+    pub(crate) fn seated(view: View, words: &str, initial: InitialHolders<'_>) -> Self {
         let mut options = Options::from_words(words.split_whitespace()).unwrap();
         options.nodes = view.members().to_vec();
         options.tick = 1000;
@@ -34,16 +34,16 @@ impl<P: Protocol> Hands<P> {
         let (nodes, flying, inside, fences) = (BTreeMap::new(), Vec::new(), BTreeSet::new(), Vec::new());
         let mut hands = Self { options, view, nodes, flying, inside, fences };
         for NodeId(node) in hands.view.members().to_vec() {
-            hands.start(node, 0, seat);
+            hands.start(node, 0, initial);
         }
         hands
     }
 
     /// Starts a node, or starts it again without its memory.
-    pub(crate) fn start(&mut self, node: u32, incarnation: u32, seat: Seat<'_>) {
+    pub(crate) fn start(&mut self, node: u32, incarnation: u32, initial: InitialHolders<'_>) {
         let (me, view, options) = (NodeId(node), &self.view, &self.options);
-        self.nodes.insert(node, P::new(&Setup { me, view, seat, incarnation, bounds: Bounds::NONE, options }));
-        if seat.held_by(me).is_some() {
+        self.nodes.insert(node, P::new(&Setup { me, view, initial, incarnation, bounds: Bounds::NONE, options }));
+        if initial.held_by(me).is_some() {
             self.inside.insert(node);
         }
     }

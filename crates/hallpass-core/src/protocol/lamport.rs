@@ -33,8 +33,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm.
@@ -123,20 +123,20 @@ impl Protocol for Lamport {
     fn new(setup: &Setup<'_, LamportRules>) -> Self {
         let peers = setup.view.others(setup.me);
         // Time 0 comes before every request of this view, so all of them wait for whoever sits inside.
-        let mut queue: Vec<_> = setup.seat.holders.iter().map(|node| (0, *node)).collect();
+        let mut queue: Vec<_> = setup.initial.holders.iter().map(|node| (0, *node)).collect();
         queue.sort_unstable();
         Self {
             me: setup.me,
             rules: Constant::new(setup.options.clone()),
             clock: 0,
-            caller: if setup.seat.held_by(setup.me).is_some() { Caller::Inside } else { Caller::Nobody },
+            caller: if setup.initial.held_by(setup.me).is_some() { Caller::Inside } else { Caller::Nobody },
             time: 0,
             queue,
             replied: NodeSet::new(),
             deferred: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -188,6 +188,8 @@ impl Protocol for Lamport {
         self.clock
     }
 }
+
+impl Capabilities for Lamport {}
 
 impl Lamport {
     /// 'Request()'.

@@ -17,8 +17,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm.
@@ -105,17 +105,17 @@ impl Protocol for LamportFifo {
     fn new(setup: &Setup<'_, LamportFifoRules>) -> Self {
         let peers = setup.view.others(setup.me);
         // Time 0 comes before every request of this view, so all of them wait for whoever sits inside.
-        let mut queue: Vec<_> = setup.seat.holders.iter().map(|node| (0, *node)).collect();
+        let mut queue: Vec<_> = setup.initial.holders.iter().map(|node| (0, *node)).collect();
         queue.sort_unstable();
         Self {
             me: setup.me,
             clock: 0,
-            request: setup.seat.held_by(setup.me).map(|_| (0, true)),
+            request: setup.initial.held_by(setup.me).map(|_| (0, true)),
             queue,
             heard: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -154,6 +154,8 @@ impl Protocol for LamportFifo {
         self.clock
     }
 }
+
+impl Capabilities for LamportFifo {}
 
 impl LamportFifo {
     /// Rule 1.

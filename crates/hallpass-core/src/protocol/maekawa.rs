@@ -26,8 +26,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
 /// One node: a requester and an arbiter. Nodes are positions in its quorum, which are in the order of their ids.
@@ -184,13 +184,13 @@ impl Protocol for Maekawa {
         let at = members.partition_point(|node| *node < setup.me);
         let quorum: Arc<[NodeId]> = grid_quorum(members.len(), at).map(|position| members[position]).collect();
         // Number 0 comes before every request of this view. This algorithm never lets two hold, shared or not.
-        let holder = setup.seat.holders.first().copied();
+        let holder = setup.initial.holders.first().copied();
         let seated = holder.and_then(|holder| quorum.binary_search(&holder).ok());
         Self {
             at: quorum.partition_point(|node| *node < setup.me),
             rules: Constant::new(setup.options.clone()),
             highest: 0,
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             number: 0,
@@ -253,6 +253,8 @@ impl Protocol for Maekawa {
         self.highest
     }
 }
+
+impl Capabilities for Maekawa {}
 
 /// The requester.
 impl Maekawa {

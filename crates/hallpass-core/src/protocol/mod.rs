@@ -2,6 +2,7 @@
 //!
 //! One instance is one lock on one node within one view. Each algorithm is one file, to be laid beside its paper.
 
+mod capabilities;
 pub mod carvalho_roucairol;
 pub mod central;
 mod constant;
@@ -25,9 +26,10 @@ pub mod token_ring;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use crate::wire::{DecodeError, Reader};
+use crate::codec::{DecodeError, Reader};
 use crate::{Fence, NodeId, Setup};
 
+pub use capabilities::{Capabilities, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{Kind, Visitor};
@@ -248,23 +250,6 @@ impl Default for Needs {
     }
 }
 
-/// What must outlive an instance that is dropped because it is idle, node-wide: numbers and fences never come twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Floor {
-    /// The highest request number.
-    pub number: u64,
-    /// The largest count of a fence.
-    pub fence: u64,
-}
-
-impl Floor {
-    /// At least as high as another one.
-    pub fn raise(&mut self, other: Self) {
-        self.number = self.number.max(other.number);
-        self.fence = self.fence.max(other.fence);
-    }
-}
-
 /// One mutual exclusion algorithm: one lock, one node, one view.
 ///
 /// - **Inputs**: [`handle`](Self::handle) takes them all; each call is atomic.
@@ -272,7 +257,7 @@ impl Floor {
 /// - **Getters**: [`is_idle`](Self::is_idle).
 ///
 /// State is `Clone + Eq + Hash`, so that the checker can explore it.
-pub trait Protocol: Clone + Eq + Hash + Debug + Send {
+pub trait Protocol: Capabilities + Clone + Eq + Hash + Debug + Send {
     /// What nodes tell each other.
     type Message: Message;
     /// The timers it sets.
@@ -298,41 +283,6 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Send {
     fn is_moot(&self, _from: NodeId, _message: &Self::Message) -> bool {
         false
     }
-    /// What must outlive this instance when it is dropped because it is idle; `None` if it may not be dropped.
-    fn floor(&self) -> Option<Floor> {
-        None
-    }
-    /// Starts above what earlier instances on this node have used. Called before the first input.
-    fn raise_floor(&mut self, _floor: Floor) {}
-    /// True if somebody on another node, who conflicts with the local request, is known to wait for it. A protocol that
-    /// cannot know says yes.
-    fn has_waiters(&self) -> bool {
-        true
-    }
-    /// The local caller leaves and another one on the same node enters in the same mode, before anybody else: the new
-    /// entry's fence, if the protocol can do that.
-    fn reenter(&mut self) -> Option<Fence> {
-        None
-    }
-    /// The same as [`Input::Acquire`] where that would enter at once and do nothing else: the entry's fence. Else nothing
-    /// happens. A short cut for those who come again and again; no protocol needs one.
-    fn enter_at_once(&mut self, _mode: Mode) -> Option<Fence> {
-        None
-    }
-    /// The same as [`Input::Release`] where that would do nothing but leave; false if nothing has happened.
-    fn leave_at_once(&mut self) -> bool {
-        false
-    }
-    /// Forgets a request of this node that was deferred; true if there was one. Its sender is told and cancels it.
-    fn refuse(&mut self, _from: NodeId) -> bool {
-        false
-    }
-    /// True if [`refuse`](Self::refuse) works, so that a caller who only tries is answered in one round trip.
-    fn refuses(&self) -> bool {
-        false
-    }
-    /// Gives up what is cached and not in use.
-    fn give_back(&mut self) {}
     /// The number by which a waiting or entered request is ordered, for those who watch.
     fn request_number(&self) -> Option<u64> {
         None

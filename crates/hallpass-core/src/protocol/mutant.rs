@@ -1,6 +1,6 @@
 use std::hash::{Hash, Hasher};
 
-use super::{Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol, Span};
+use super::{Capabilities, Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol, Span};
 use crate::{Fence, Setup};
 
 /// A bug to plant into any protocol, so that a test can show that a check would notice.
@@ -77,8 +77,8 @@ impl<P: Protocol> Protocol for Mutant<P> {
 
     fn new(setup: &Setup<'_, Self::Options>) -> Self {
         let (options, mutation) = setup.options;
-        let Setup { me, view, seat, incarnation, bounds, .. } = *setup;
-        Self { inner: P::new(&Setup { me, view, seat, incarnation, bounds, options }), mutation: *mutation }
+        let Setup { me, view, initial, incarnation, bounds, .. } = *setup;
+        Self { inner: P::new(&Setup { me, view, initial, incarnation, bounds, options }), mutation: *mutation }
     }
 
     fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {
@@ -116,6 +116,8 @@ impl<P: Protocol> Protocol for Mutant<P> {
         self.inner.highest_number()
     }
 }
+
+impl<P> Capabilities for Mutant<P> {}
 
 fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
     Some(match (mutation, input) {

@@ -16,8 +16,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
 /// One node's part of the algorithm.
@@ -89,7 +89,7 @@ impl Protocol for NaimiTrehel {
     fn new(setup: &Setup<'_, ()>) -> Self {
         let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
-        let holder = setup.seat.holders.first().copied();
+        let holder = setup.initial.holders.first().copied();
         let root = holder.or(members.first().copied()).filter(|root| *root != setup.me);
         Self {
             me: setup.me,
@@ -98,7 +98,7 @@ impl Protocol for NaimiTrehel {
             next: None,
             asked: false,
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
-            token: root.is_none().then(|| setup.seat.fence.count()),
+            token: root.is_none().then(|| setup.initial.fence.count()),
             hop: 0,
             epoch: setup.view.epoch(),
             touched: false,
@@ -129,6 +129,8 @@ impl Protocol for NaimiTrehel {
         matches!(message, NaimiTrehelMessage::Token { hop, .. } if *hop <= self.hop)
     }
 }
+
+impl Capabilities for NaimiTrehel {}
 
 impl NaimiTrehel {
     fn on_acquire(&mut self, out: &mut Out) {

@@ -14,8 +14,8 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
 /// One node's part of the algorithm.
@@ -88,8 +88,9 @@ impl Protocol for SuzukiKasami {
     fn new(setup: &Setup<'_, ()>) -> Self {
         let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
-        let holder = setup.seat.holders.first().copied();
-        let token = Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.seat.fence.count() };
+        let holder = setup.initial.holders.first().copied();
+        let token =
+            Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.initial.fence.count() };
         let at = members.partition_point(|node| *node < setup.me);
         let mut asked = vec![0; members.len()];
         // A node that starts again asks with numbers that no peer remembers of its earlier lives (T21).
@@ -142,6 +143,8 @@ impl Protocol for SuzukiKasami {
         (self.caller != Caller::Nobody).then(|| self.asked[self.at])
     }
 }
+
+impl Capabilities for SuzukiKasami {}
 
 impl SuzukiKasami {
     fn on_acquire(&mut self, out: &mut Out) {

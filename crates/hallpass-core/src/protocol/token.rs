@@ -30,8 +30,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm: the appendix's 'shared database'.
@@ -143,9 +143,9 @@ impl Protocol for TokenAlgorithm {
     fn new(setup: &Setup<'_, TokenRules>) -> Self {
         let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
-        let holder = setup.seat.holders.first().copied();
+        let holder = setup.initial.holders.first().copied();
         let first = if setup.options.by_pass { None } else { members.first().copied() };
-        let token = Token { data: vec![0; members.len()].into(), fence: setup.seat.fence.count() };
+        let token = Token { data: vec![0; members.len()].into(), fence: setup.initial.fence.count() };
         let made = holder.is_some() || !setup.options.by_pass;
         Self {
             at: members.partition_point(|node| *node < setup.me),
@@ -156,7 +156,7 @@ impl Protocol for TokenAlgorithm {
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             token: (holder.or(first) == Some(setup.me)).then_some(token),
             hop: 0,
-            pass: (!made).then(|| Pass { fence: setup.seat.fence.count(), ..Pass::default() }),
+            pass: (!made).then(|| Pass { fence: setup.initial.fence.count(), ..Pass::default() }),
             epoch: setup.view.epoch(),
             touched: false,
             members,
@@ -204,6 +204,8 @@ impl Protocol for TokenAlgorithm {
         self.request_data.iter().copied().fold(self.number, u64::max)
     }
 }
+
+impl Capabilities for TokenAlgorithm {}
 
 impl TokenAlgorithm {
     /// `request_resource`.

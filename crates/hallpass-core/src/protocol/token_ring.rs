@@ -31,8 +31,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
 /// One node on the ring.
@@ -127,13 +127,13 @@ impl Protocol for TokenRing {
         let members = setup.view.shared_members();
         let count = members.len() as u64;
         let place_of = |node| members.binary_search(&node).map_or(0, |at| at as u64);
-        let start = setup.seat.holders.first().map_or(0, |node| place_of(*node));
+        let start = setup.initial.holders.first().map_or(0, |node| place_of(*node));
         let steps = |from: u64, to: u64| (to + count - from) % count;
         // Several may sit inside if they are readers by a protocol that knows them: the token first goes round to them.
-        let farthest = setup.seat.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
+        let farthest = setup.initial.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
         let place = place_of(setup.me);
-        let fence = setup.seat.fence.count();
-        let seated = setup.seat.held_by(setup.me).is_some();
+        let fence = setup.initial.fence.count();
+        let seated = setup.initial.held_by(setup.me).is_some();
         Self {
             place,
             token: (place == start).then_some(Token { left: farthest, fence }),
@@ -187,6 +187,8 @@ impl Protocol for TokenRing {
         }
     }
 }
+
+impl Capabilities for TokenRing {}
 
 impl TokenRing {
     /// 'Request()'.

@@ -3,7 +3,7 @@
 use hallpass_core::protocol::ricart_agrawala::RicartAgrawala;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::{Limits, Order, Rig, Rng, Scratch, Stage, Step};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Rng, Scratch, Step};
 
 use super::{Bench, Claim, Row};
 use crate::CheckSpec;
@@ -12,27 +12,27 @@ pub(super) const CLAIMS: &[Claim] = &[("RA-4", ra_4), ("RA-24", ra_24)];
 
 type Machine = Mutant<RicartAgrawala>;
 
-fn rig(bench: &Bench, nodes: u32, entries: u8, order: Order) -> Rig<Machine> {
+fn config(bench: &Bench, nodes: u32, entries: u8, order: Order) -> ModelConfig<Machine> {
     let options = Options::default().with("reply-number=false").expect("an option that exists");
     let rules = RicartAgrawala::parse(&options).expect("an option that exists");
     let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
     let limits = Limits { entries: Some(entries), cancels: Some(0), ..Limits::default() };
-    Rig::new(&ids, (rules, bench.mutation), order, limits).expect("a rig that fits")
+    ModelConfig::new(&ids, (rules, bench.mutation), order, limits).expect("a config that fits")
 }
 
 /// Random walks through the state space, watched after every step.
-fn walk(rig: &Rig<Machine>, seed: u64, mut watch: impl FnMut(&Stage<Machine>)) {
-    let (mut rng, mut stage, mut scratch) = (Rng::new(seed), Stage::new(rig), Scratch::default());
+fn walk(config: &ModelConfig<Machine>, seed: u64, mut watch: impl FnMut(&Model<Machine>)) {
+    let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(config), Scratch::default());
     let mut steps = Vec::new();
     for _ in 0..2000 {
         steps.clear();
-        stage.steps(rig, &mut steps);
+        model.steps(config, &mut steps);
         if steps.is_empty() {
             return;
         }
         let step = steps[rng.below(steps.len() as u64) as usize];
-        stage.take(rig, step, &mut scratch, None);
-        watch(&stage);
+        model.take(config, step, &mut scratch, None);
+        watch(&model);
     }
 }
 
@@ -41,8 +41,8 @@ fn walk(rig: &Rig<Machine>, seed: u64, mut watch: impl FnMut(&Stage<Machine>)) {
 fn ra_4(bench: &Bench) -> Vec<Row> {
     let sizes = [2u32, 3, 4, 6];
     let worst = sizes.map(|nodes| {
-        let rig = rig(bench, nodes, 6, Order::Any);
-        (0..1500).map(|seed| entries_after_processing(&rig, nodes as usize, seed)).max().unwrap_or(0)
+        let config = config(bench, nodes, 6, Order::Any);
+        (0..1500).map(|seed| entries_after_processing(&config, nodes as usize, seed)).max().unwrap_or(0)
     });
     let measured: Vec<String> = worst.map(|count| count.to_string()).into();
     vec![Row::new(
@@ -53,23 +53,23 @@ fn ra_4(bench: &Bench) -> Vec<Row> {
     )]
 }
 
-fn entries_after_processing(rig: &Rig<Machine>, nodes: usize, seed: u64) -> u32 {
+fn entries_after_processing(config: &ModelConfig<Machine>, nodes: usize, seed: u64) -> u32 {
     let mut since = vec![vec![0u32; nodes]; nodes];
     let mut inside = vec![false; nodes];
     let mut worst = 0;
-    walk(rig, seed, |stage| {
+    walk(config, seed, |model| {
         for at in 0..nodes {
-            let now = stage.is_inside(at as u8);
+            let now = model.is_inside(at as u8);
             if now && !inside[at] {
-                for waiting in (0..nodes).filter(|other| *other != at && stage.is_waiting(*other as u8)) {
-                    if processed(stage, waiting as u8) {
+                for waiting in (0..nodes).filter(|other| *other != at && model.is_waiting(*other as u8)) {
+                    if processed(model, waiting as u8) {
                         since[waiting][at] += 1;
                         worst = worst.max(since[waiting][at]);
                     }
                 }
             }
             inside[at] = now;
-            if !stage.is_waiting(at as u8) {
+            if !model.is_waiting(at as u8) {
                 since[at].fill(0);
             }
         }
@@ -77,19 +77,19 @@ fn entries_after_processing(rig: &Rig<Machine>, nodes: usize, seed: u64) -> u32 
     worst
 }
 
-fn processed(stage: &Stage<Machine>, node: u8) -> bool {
-    !stage.packets().any(|(_, from, _, message)| from == node && message.kind() == "REQUEST")
+fn processed(model: &Model<Machine>, node: u8) -> bool {
+    !model.packets().any(|(_, from, _, message)| from == node && message.kind() == "REQUEST")
 }
 
 /// Section 6.4: 'the numbers must fall within the range from x to x + N - 1'.
 pub(super) fn number_range(bench: &Bench) -> Option<Row> {
     let sizes = [2u32, 3, 4];
     let widest = sizes.map(|nodes| {
-        let rig = rig(bench, nodes, 6, Order::Any);
+        let config = config(bench, nodes, 6, Order::Any);
         let mut widest = 0;
         for seed in 0..3000 {
-            walk(&rig, seed, |stage| {
-                let numbers = || (0..nodes as u8).filter_map(|at| stage.protocol(at)?.request_number());
+            walk(&config, seed, |model| {
+                let numbers = || (0..nodes as u8).filter_map(|at| model.protocol(at)?.request_number());
                 widest = widest.max(numbers().max().unwrap_or(0) - numbers().min().unwrap_or(0));
             });
         }
@@ -160,10 +160,10 @@ fn ra_24(bench: &Bench) -> Vec<Row> {
 }
 
 fn most_overtaken(bench: &Bench, order: Order) -> u64 {
-    let rig = rig(bench, 4, 5, order);
+    let config = config(bench, 4, 5, order);
     let mut most = 0;
     for seed in 0..3000 {
-        walk(&rig, seed, |stage| most = most.max(stage.overtaken()));
+        walk(&config, seed, |model| most = most.max(model.overtaken()));
     }
     most
 }
@@ -174,21 +174,21 @@ fn played(overtaken: Option<u64>) -> String {
 
 /// Plays chosen steps; `None` as soon as one cannot happen.
 struct Director {
-    rig: Rig<Machine>,
-    stage: Stage<Machine>,
+    config: ModelConfig<Machine>,
+    model: Model<Machine>,
     scratch: Scratch<Machine>,
 }
 
 impl Director {
-    fn new(rig: Rig<Machine>) -> Self {
-        Self { stage: Stage::new(&rig), rig, scratch: Scratch::default() }
+    fn new(config: ModelConfig<Machine>) -> Self {
+        Self { model: Model::new(&config), config, scratch: Scratch::default() }
     }
 
     fn step(&mut self, step: Step) -> Option<()> {
         let mut possible = Vec::new();
-        self.stage.steps(&self.rig, &mut possible);
+        self.model.steps(&self.config, &mut possible);
         possible.contains(&step).then(|| {
-            self.stage.take(&self.rig, step, &mut self.scratch, None);
+            self.model.take(&self.config, step, &mut self.scratch, None);
         })
     }
 
@@ -204,12 +204,12 @@ impl Director {
     fn deliver(&mut self, wanted: impl Fn(u8, u8, &str) -> bool) {
         loop {
             let mut possible = Vec::new();
-            self.stage.steps(&self.rig, &mut possible);
-            let next = self.stage.packets().find(|(at, from, to, message)| {
+            self.model.steps(&self.config, &mut possible);
+            let next = self.model.packets().find(|(at, from, to, message)| {
                 possible.contains(&Step::Deliver(*at)) && wanted(*from, *to, message.kind())
             });
             let Some((at, ..)) = next else { return };
-            self.stage.take(&self.rig, Step::Deliver(at), &mut self.scratch, None);
+            self.model.take(&self.config, Step::Deliver(at), &mut self.scratch, None);
         }
     }
 }
@@ -217,7 +217,7 @@ impl Director {
 /// The Appendix's worst case without order: each other node enters with every number from its first up to A's.
 fn without_order(bench: &Bench, nodes: u32) -> Option<u64> {
     let last = nodes as u8 - 1;
-    let mut director = Director::new(rig(bench, nodes, nodes as u8 + 1, Order::Any));
+    let mut director = Director::new(config(bench, nodes, nodes as u8 + 1, Order::Any));
     // All choose distinct numbers, A's the highest: each hears only the one before it.
     director.ask(0)?;
     for node in 1..=last {
@@ -234,14 +234,14 @@ fn without_order(bench: &Bench, nodes: u32) -> Option<u64> {
             }
         }
     }
-    director.stage.is_waiting(last).then(|| director.stage.overtaken())
+    director.model.is_waiting(last).then(|| director.model.overtaken())
 }
 
 /// The worst case with order: each other node enters once with a REQUEST that A has approved, and once more with a number
 /// that ties with A's.
 fn with_order(bench: &Bench, nodes: u32) -> Option<u64> {
     let last = nodes as u8 - 1;
-    let mut director = Director::new(rig(bench, nodes, 2, Order::Fifo));
+    let mut director = Director::new(config(bench, nodes, 2, Order::Fifo));
     for node in 0..last {
         director.ask(node)?;
     }
@@ -256,5 +256,5 @@ fn with_order(bench: &Bench, nodes: u32) -> Option<u64> {
         director.deliver(|_, _, _| true);
         director.exit(node)?;
     }
-    director.stage.is_waiting(last).then(|| director.stage.overtaken())
+    director.model.is_waiting(last).then(|| director.model.overtaken())
 }

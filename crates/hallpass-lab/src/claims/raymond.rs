@@ -9,7 +9,7 @@ use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, NodeId, Protocol};
 use hallpass_sim::trace::{Event, What};
-use hallpass_sim::{Limits, Order, Report, Rig, Rng, Scratch, Stage};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Report, Rng, Scratch};
 
 use super::{Bench, Claim, Row, list};
 use crate::{CheckSpec, RunSpec};
@@ -157,7 +157,7 @@ fn ry_3(bench: &Bench) -> Vec<Row> {
 
 type Watched = Mutant<Raymond>;
 
-/// A walk at random through a stage, with the ranking vectors of the starvation proof (4.3) at every step.
+/// A walk at random through a model, with the ranking vectors of the starvation proof (4.3) at every step.
 #[derive(Default)]
 struct Walk {
     /// Vectors that rose, or did not fall when the privileged node acted.
@@ -177,34 +177,35 @@ impl Walk {
         options.nodes.clone_from(&ids);
         let rules = Raymond::parse(&options).expect("a claim asks for options that exist");
         let limits = Limits { entries: Some(4), cancels: Some(2), ..Limits::default() };
-        let rig = Rig::<Watched>::new(&ids, (rules, bench.mutation), Order::Any, limits).expect("a stage that exists");
-        let (mut stage, mut scratch, mut rng) = (Stage::new(&rig), Scratch::default(), Rng::new(seed));
+        let config = ModelConfig::<Watched>::new(&ids, (rules, bench.mutation), Order::Any, limits)
+            .expect("a model that exists");
+        let (mut model, mut scratch, mut rng) = (Model::new(&config), Scratch::default(), Rng::new(seed));
         let (mut walk, mut steps) = (Self::default(), Vec::new());
         for _ in 0..10_000 {
             steps.clear();
-            stage.steps(&rig, &mut steps);
+            model.steps(&config, &mut steps);
             if steps.is_empty() {
                 break;
             }
-            let before = stage.clone();
-            stage.take(&rig, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
-            walk.compare(&rig, &before, &stage);
+            let before = model.clone();
+            model.take(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
+            walk.compare(&config, &before, &model);
         }
-        walk.unserved = (0..nodes as u8).filter(|at| stage.is_waiting(*at)).count();
+        walk.unserved = (0..nodes as u8).filter(|at| model.is_waiting(*at)).count();
         walk
     }
 
-    fn compare(&mut self, rig: &Rig<Watched>, before: &Stage<Watched>, after: &Stage<Watched>) {
-        let all = 0..rig.ids().len() as u8;
+    fn compare(&mut self, config: &ModelConfig<Watched>, before: &Model<Watched>, after: &Model<Watched>) {
+        let all = 0..config.ids().len() as u8;
         let entered = |of: u8| all.clone().any(|at| at != of && after.is_inside(at) && !before.is_inside(at));
-        let moved = place(rig, before) != place(rig, after);
+        let moved = place(config, before) != place(config, after);
         for at in all.clone() {
             let queue_over = |node: &Raymond| node.queue().len().saturating_sub(node.neighbours().len());
             self.queue_over = self.queue_over.max(node(after, at).map_or(0, queue_over));
             if !before.is_waiting(at) || !after.is_waiting(at) {
                 continue;
             }
-            let (old, new) = (ranking(rig, before, at), ranking(rig, after, at));
+            let (old, new) = (ranking(config, before, at), ranking(config, after, at));
             let must_fall = (moved || entered(at)) && !old.contains(&usize::MAX);
             self.acts += usize::from(must_fall);
             self.rises += usize::from(if must_fall { new >= old } else { new > old });
@@ -212,25 +213,25 @@ impl Walk {
     }
 }
 
-fn node(stage: &Stage<Watched>, at: u8) -> Option<&Raymond> {
-    stage.protocol(at).map(Mutant::inner)
+fn node(model: &Model<Watched>, at: u8) -> Option<&Raymond> {
+    model.protocol(at).map(Mutant::inner)
 }
 
 /// Where the privilege is, or will be once its message has arrived.
-fn place(rig: &Rig<Watched>, stage: &Stage<Watched>) -> Option<u8> {
-    let flying = stage.packets().find(|(_, _, _, message)| message.kind() == "PRIVILEGE").map(|(_, _, to, _)| to);
-    let holds = |at: &u8| node(stage, *at).is_some_and(|node| node.holder() == Some(rig.ids()[usize::from(*at)]));
-    flying.or_else(|| (0..rig.ids().len() as u8).find(holds))
+fn place(config: &ModelConfig<Watched>, model: &Model<Watched>) -> Option<u8> {
+    let flying = model.packets().find(|(_, _, _, message)| message.kind() == "PRIVILEGE").map(|(_, _, to, _)| to);
+    let holds = |at: &u8| node(model, *at).is_some_and(|node| node.holder() == Some(config.ids()[usize::from(*at)]));
+    flying.or_else(|| (0..config.ids().len() as u8).find(holds))
 }
 
 /// The vector of a waiting node: its position in its own queue, then on the way to the privileged node the position of each
 /// node in the next one's queue. It ends with infinity where a REQUEST is still under way.
-fn ranking(rig: &Rig<Watched>, stage: &Stage<Watched>, waiting: u8) -> Vec<usize> {
-    let (place, ids) = (place(rig, stage), rig.ids());
+fn ranking(config: &ModelConfig<Watched>, model: &Model<Watched>, waiting: u8) -> Vec<usize> {
+    let (place, ids) = (place(config, model), config.ids());
     let (mut at, mut from, mut vector) = (waiting, ids[usize::from(waiting)], Vec::new());
-    while let Some(node) = node(stage, at).filter(|_| vector.len() < ids.len()) {
+    while let Some(node) = node(model, at).filter(|_| vector.len() < ids.len()) {
         vector.push(node.queue().iter().position(|queued| *queued == from).map_or(usize::MAX, |position| position + 1));
-        let next = node.holder().and_then(|holder| rig.position(holder));
+        let next = node.holder().and_then(|holder| config.position(holder));
         let Some(next) = next.filter(|_| vector.last() != Some(&usize::MAX) && place != Some(at)) else { break };
         (from, at) = (ids[usize::from(at)], next);
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use hallpass_core::protocol::{Bounds, Effect, Input, Mode, Mutant, Mutation, Options, Protocol, Visitor};
-use hallpass_core::{NodeId, Seat, Setup, View};
+use hallpass_core::{InitialHolders, NodeId, Setup, View};
 use hallpass_sim::Report;
 use hallpass_sim::trace::What;
 
@@ -162,7 +162,14 @@ impl<P: Protocol> Clocked<P> {
     fn after(history: &[NodeId], nodes: u32, options: &P::Options) -> Self {
         let view = View::new((1..=nodes).map(NodeId));
         let new = |me: &NodeId| {
-            P::new(&Setup { me: *me, view: &view, seat: Seat::NOBODY, incarnation: 0, bounds: Bounds::NONE, options })
+            P::new(&Setup {
+                me: *me,
+                view: &view,
+                initial: InitialHolders::NOBODY,
+                incarnation: 0,
+                bounds: Bounds::NONE,
+                options,
+            })
         };
         let mut group = Self { nodes: view.members().iter().map(new).collect(), flying: Vec::new(), now: 0 };
         for node in history {

@@ -1,7 +1,7 @@
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
 use hallpass_sim::trace::{Event, Scale, Trace, What};
-use hallpass_sim::{Limits, Order, Rig, Scratch, Stage, Step};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
 use super::{Outcome, Played};
@@ -46,10 +46,10 @@ impl Visitor for Player<'_> {
             joins,
             leaves: some,
         };
-        let rig = Rig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
+        let config = ModelConfig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
         let mut table = Table {
-            stage: Stage::new(&rig),
-            rig,
+            model: Model::new(&config),
+            config,
             scratch: Scratch::default(),
             events: Vec::new(),
             time: 0,
@@ -68,7 +68,7 @@ impl Visitor for Player<'_> {
         }
         let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
         hallpass_sim::trace::link(&mut table.events);
-        let mut nodes = table.rig.ids().to_vec();
+        let mut nodes = table.config.ids().to_vec();
         nodes.extend(table.events.iter().map(|event| event.node));
         nodes.sort_unstable();
         nodes.dedup();
@@ -78,10 +78,10 @@ impl Visitor for Player<'_> {
     }
 }
 
-/// A stage on which the script's commands are carried out.
+/// A model on which the script's commands are carried out.
 struct Table<'a, P: Protocol> {
-    rig: Rig<P>,
-    stage: Stage<P>,
+    config: ModelConfig<P>,
+    model: Model<P>,
     scratch: Scratch<P>,
     events: Vec<Event>,
     time: u64,
@@ -122,7 +122,7 @@ impl<P: Protocol> Table<'_, P> {
     }
 
     fn node(&self, command: &Command, text: &str) -> Result<u8, LabError> {
-        match text.parse().ok().and_then(|id| self.rig.position(NodeId(id))) {
+        match text.parse().ok().and_then(|id| self.config.position(NodeId(id))) {
             Some(at) => Ok(at),
             None => command.fail(format!("there is no node {text}")),
         }
@@ -131,7 +131,7 @@ impl<P: Protocol> Table<'_, P> {
     /// Takes a step that must be possible now.
     fn step(&mut self, command: &Command, step: Step) -> Result<Vec<String>, LabError> {
         let mut possible = Vec::new();
-        self.stage.steps(&self.rig, &mut possible);
+        self.model.steps(&self.config, &mut possible);
         if !possible.contains(&step) {
             return command.fail("this cannot happen now");
         }
@@ -141,7 +141,7 @@ impl<P: Protocol> Table<'_, P> {
     fn take(&mut self, step: Step) -> Vec<String> {
         self.time += 1;
         let before = self.events.len();
-        let violation = self.stage.take(&self.rig, step, &mut self.scratch, Some(&mut self.events));
+        let violation = self.model.take(&self.config, step, &mut self.scratch, Some(&mut self.events));
         self.events[before..].iter_mut().for_each(|event| event.at = self.time);
         let mut lines: Vec<String> = describe(&self.events[before..]);
         let told = self.events[before..].iter().any(|event| matches!(event.what, What::Violation(_)));
@@ -162,8 +162,8 @@ impl<P: Protocol> Table<'_, P> {
     ) -> Result<Vec<String>, LabError> {
         let (from, to) = (self.node(command, from)?, self.node(command, to)?);
         let mut possible = Vec::new();
-        self.stage.steps(&self.rig, &mut possible);
-        let found = self.stage.packets().find(|(at, sender, receiver, message)| {
+        self.model.steps(&self.config, &mut possible);
+        let found = self.model.packets().find(|(at, sender, receiver, message)| {
             (*sender, *receiver, message.kind()) == (from, to, kind) && possible.contains(&step(*at))
         });
         let Some((at, ..)) = found else {
@@ -177,7 +177,7 @@ impl<P: Protocol> Table<'_, P> {
         let mut lines = Vec::new();
         for _ in 0..10_000 {
             let mut possible = Vec::new();
-            self.stage.steps(&self.rig, &mut possible);
+            self.model.steps(&self.config, &mut possible);
             let Some(step) = possible.into_iter().find(|step| matches!(step, Step::Deliver(_))) else { break };
             lines.extend(self.take(step));
         }
@@ -186,11 +186,11 @@ impl<P: Protocol> Table<'_, P> {
 
     fn timeout(&mut self, command: &Command, node: &str, name: &str) -> Result<Vec<String>, LabError> {
         let at = self.node(command, node)?;
-        let position = self.stage.timers(at).position(|timer| format!("{timer:?}").starts_with(name));
+        let position = self.model.timers(at).position(|timer| format!("{timer:?}").starts_with(name));
         match position {
             Some(position) => self.step(command, Step::Timeout(at, position as u8)),
             None => {
-                let set: Vec<String> = self.stage.timers(at).map(|timer| format!("{timer:?}")).collect();
+                let set: Vec<String> = self.model.timers(at).map(|timer| format!("{timer:?}")).collect();
                 command.fail(format!(
                     "node {node} has no such timer set; it has {}",
                     if set.is_empty() { "none".to_owned() } else { set.join(", ") }
@@ -200,9 +200,9 @@ impl<P: Protocol> Table<'_, P> {
     }
 
     fn network(&self) -> Vec<String> {
-        let ids = self.rig.ids();
+        let ids = self.config.ids();
         let mut lines: Vec<String> = self
-            .stage
+            .model
             .packets()
             .map(|(_, from, to, message)| format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)]))
             .collect();

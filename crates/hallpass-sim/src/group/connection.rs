@@ -1,5 +1,5 @@
 use hallpass_core::Ticks;
-use hallpass_core::wire::{Reader, put_number};
+use hallpass_core::codec::{Reader, put_number};
 
 /// One connection between two nodes: bytes in order each way, until it breaks.
 #[derive(Debug)]

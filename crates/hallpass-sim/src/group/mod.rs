@@ -14,9 +14,10 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use hallpass_core::node::{Answer, Node, Output, Patience, Ticket};
-use hallpass_core::wire::{DecodeError, Hello};
+use hallpass_core::codec::DecodeError;
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
+use hallpass_node::wire::Hello;
+use hallpass_node::{Answer, Node, Output, Patience, Ticket};
 
 use crate::Rng;
 use crate::oracle::{Answers, Exclusion, FenceOrder, Leftovers, Progress, Violation};
@@ -388,7 +389,7 @@ impl Group {
         // As the library does: the short way first, unless somebody only tries.
         let (Member { node: asked, places, .. }, word) = (&mut self.members[node], &self.plan.locks[lock]);
         let waits = patience == Patience::Wait;
-        let answer = match waits.then(|| asked.handle_reacquire(places[lock], word, mode, self.now)).flatten() {
+        let answer = match waits.then(|| asked.handle_fast_acquire(places[lock], word, mode, self.now)).flatten() {
             Some((ticket, fence)) => Ok(Answer::Granted(ticket, fence)),
             None => asked.handle_acquire(word, mode, patience, self.now, || name),
         };
@@ -700,7 +701,7 @@ impl Group {
         if let Err(error) = result {
             self.tell(|group| format!("node {}: connection {connection} is closed: {error}", group.members[node].id));
             let lossy = self.plan.losses > 0.0;
-            if !(lossy && error == hallpass_core::node::LinkError::Gap) && self.plant.is_none() {
+            if !(lossy && error == hallpass_node::LinkError::Gap) && self.plant.is_none() {
                 self.broke_contract(format!("node {} was told nonsense by {peer}: {error}", self.members[node].id));
             }
             self.close(connection, end);

@@ -1,5 +1,5 @@
-use hallpass_core::node::{Class, NodeConfig};
 use hallpass_core::{NodeId, Ticks};
+use hallpass_node::{Class, NodeConfig};
 
 use crate::Rng;
 

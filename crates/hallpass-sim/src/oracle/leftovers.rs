@@ -1,5 +1,5 @@
 use hallpass_core::NodeId;
-use hallpass_core::node::LockStatus;
+use hallpass_node::LockStatus;
 
 use super::Violation;
 

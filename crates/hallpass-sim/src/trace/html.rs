@@ -21,7 +21,7 @@ pub fn render(trace: &Trace) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n{CONTROLS}\
-         <main>\n<div id=\"stage\">\n{diagram}</div>\n\
+         <main>\n<div id=\"model\">\n{diagram}</div>\n\
          <aside>\n<ul id=\"nodes\">{nodes}</ul>\n<ol id=\"events\">\n{events}</ol>\n</aside>\n</main>\n\
          <div id=\"tip\" hidden></div>\n\
          <script type=\"application/json\" id=\"trace\">\n{data}</script>\n\

@@ -2,7 +2,7 @@ use hallpass_core::NodeId;
 
 use super::{Event, What};
 
-/// Gives each message its own id. A stage knows its packets only by what they say: equal ones arrive in order of sending.
+/// Gives each message its own id. A model knows its packets only by what they say: equal ones arrive in order of sending.
 pub fn link(events: &mut [Event]) {
     let mut sent: Vec<(NodeId, NodeId, String, u64, bool)> = Vec::new();
     let mut next = 0;

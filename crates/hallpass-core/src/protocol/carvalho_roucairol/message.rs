@@ -1,7 +1,7 @@
 use std::fmt;
 
+use crate::codec::{DecodeError, Reader, put_number};
 use crate::protocol::{Message, Mode};
-use crate::wire::{DecodeError, Reader, put_number};
 
 /// One REQUEST, as it is sent and as its REPLY names it. Later ones of a node are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -31,7 +31,7 @@
 //! giver, and only an accepted REPLY strengthens the receiver.** Who gives an exclusive permission keeps nothing; who gives a
 //! shared one keeps a shared one at most. A node that has everybody's shared permission reads without a word.
 //!
-//! At the start a permission is **nobody's**, unless the seat names a holder. To let the lower of two ids have it would save the
+//! At the start a permission is **nobody's**, unless the initial names a holder. To let the lower of two ids have it would save the
 //! first messages, but then a node that has dropped an idle lock could not be told from one that has yet to hear of it: both
 //! sides would have the permission. So an absent instance has none, in either mode.
 
@@ -42,14 +42,14 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
+use super::{Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use message::{Asked, CrMessage};
 
 /// One node's part of the algorithm: the paper's 'shared database'.
 ///
-/// - **Inputs**: [`handle`](Protocol::handle); [`give_back`](Protocol::give_back) for a driver that bounds what is cached;
+/// - **Inputs**: [`handle`](Protocol::handle); [`drop_permissions`](Capabilities::drop_permissions) for a driver that bounds what is cached;
 ///   [`raise_floor`](Protocol::raise_floor) before the first input.
 /// - **Outputs**: effects.
 /// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions),
@@ -128,7 +128,7 @@ impl Protocol for CarvalhoRoucairol {
     fn new(setup: &Setup<'_, CrRules>) -> Self {
         let peers = setup.view.others(setup.me);
         let (mut exclusive, mut shared) = (NodeSet::new(), NodeSet::new());
-        let request = setup.seat.held_by(setup.me).map(|mode| {
+        let request = setup.initial.held_by(setup.me).map(|mode| {
             let permissions = if mode == Mode::Exclusive { &mut exclusive } else { &mut shared };
             permissions.fill(peers.len());
             Request { number: 0, mode, inside: true }
@@ -143,7 +143,7 @@ impl Protocol for CarvalhoRoucairol {
             shared,
             awaiting: NodeSet::new(),
             deferred: Vec::new(),
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -156,13 +156,13 @@ impl Protocol for CarvalhoRoucairol {
             Input::Deliver { from, message: CrMessage::Reply { answers, fence } } => {
                 self.on_reply(from, answers, fence, out);
             }
-            Input::Timeout(CrTimer::CacheIdle) => self.give_back(),
+            Input::Timeout(CrTimer::CacheIdle) => self.drop_permissions(),
             Input::Timeout(CrTimer::Using) => self.enter(out),
             Input::Join { .. } | Input::Leave => {}
         }
     }
 
-    /// A permission that is here must be remembered: [`give_back`](Protocol::give_back) first.
+    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }
@@ -174,6 +174,16 @@ impl Protocol for CarvalhoRoucairol {
         answers.number <= self.highest && !self.is_waiting_for(answers.number)
     }
 
+    fn request_number(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.number)
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.highest
+    }
+}
+
+impl Capabilities for CarvalhoRoucairol {
     fn floor(&self) -> Option<Floor> {
         Some(Floor { number: self.highest, fence: self.fence })
     }
@@ -196,7 +206,7 @@ impl Protocol for CarvalhoRoucairol {
         Some(fence)
     }
 
-    fn enter_at_once(&mut self, mode: Mode) -> Option<Fence> {
+    fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
         let plain = self.rules.cache_idle.is_none() && !self.rules.enters_late;
         if !plain || self.request.is_some() || !self.is_granted(mode) {
             return None;
@@ -208,7 +218,7 @@ impl Protocol for CarvalhoRoucairol {
         Some(fence)
     }
 
-    fn leave_at_once(&mut self) -> bool {
+    fn leave_fast(&mut self) -> bool {
         let plain = self.rules.cache_idle.is_none() && self.deferred.is_empty();
         let leaves = plain && self.request.as_ref().is_some_and(|request| request.inside);
         if leaves {
@@ -218,30 +228,22 @@ impl Protocol for CarvalhoRoucairol {
     }
 
     /// As if the REQUEST had been lost and its sender had then given up.
-    fn refuse(&mut self, from: NodeId) -> bool {
+    fn forget_deferred(&mut self, from: NodeId) -> bool {
         let found = self.deferred.binary_search_by_key(&from, |(node, _)| *node);
         found.is_ok_and(|at| self.deferred.remove(at).0 == from)
     }
 
-    fn refuses(&self) -> bool {
+    fn supports_try(&self) -> bool {
         true
     }
 
     /// Gives up every permission that is here. No message is needed: a permission may always be nobody's. While a request
     /// waits or is inside it needs them, and nothing happens.
-    fn give_back(&mut self) {
+    fn drop_permissions(&mut self) {
         if self.request.is_none() {
             self.exclusive = NodeSet::new();
             self.shared = NodeSet::new();
         }
-    }
-
-    fn request_number(&self) -> Option<u64> {
-        self.request.as_ref().map(|request| request.number)
-    }
-
-    fn highest_number(&self) -> u64 {
-        self.highest
     }
 }
 

@@ -11,7 +11,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Bounds, Message, Seat, View};
+use crate::{Bounds, InitialHolders, Message, View};
 use Mode::{Exclusive, Shared};
 
 /// The nodes and what they have sent and nobody has received yet.
@@ -29,10 +29,10 @@ struct Net {
 
 impl Net {
     fn new(nodes: u32) -> Self {
-        Self::with(nodes, "", Seat::NOBODY)
+        Self::with(nodes, "", InitialHolders::NOBODY)
     }
 
-    fn with(nodes: u32, words: &str, seat: Seat<'static>) -> Self {
+    fn with(nodes: u32, words: &str, initial: InitialHolders<'static>) -> Self {
         let view = View::new((1..=nodes).map(NodeId));
         let rules = parse(words).unwrap();
         let mut net = Self {
@@ -44,19 +44,19 @@ impl Net {
             fences: Vec::new(),
         };
         for node in 1..=nodes {
-            net.nodes.insert(node, net.fresh(node, seat));
-            if let Some(mode) = seat.held_by(NodeId(node)) {
+            net.nodes.insert(node, net.fresh(node, initial));
+            if let Some(mode) = initial.held_by(NodeId(node)) {
                 net.inside.insert(node, mode);
             }
         }
         net
     }
 
-    fn fresh(&self, node: u32, seat: Seat<'_>) -> CarvalhoRoucairol {
+    fn fresh(&self, node: u32, initial: InitialHolders<'_>) -> CarvalhoRoucairol {
         CarvalhoRoucairol::new(&Setup {
             me: NodeId(node),
             view: &self.view,
-            seat,
+            initial,
             incarnation: 0,
             bounds: Bounds::NONE,
             options: &self.rules,

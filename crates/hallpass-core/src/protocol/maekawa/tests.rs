@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{Mode, Seat, View};
+use crate::{InitialHolders, Mode, View};
 
 type Net = Hands<Maekawa>;
 
@@ -172,8 +172,8 @@ fn alone_it_enters_at_once_and_says_nothing() {
 
 #[test]
 fn the_arbiters_of_the_seated_holder_have_voted_for_it() {
-    let seat = Seat { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
-    let mut net = Net::seated(View::new((1..=4).map(NodeId)).with_epoch(1), "", seat);
+    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
+    let mut net = Net::seated(View::new((1..=4).map(NodeId)).with_epoch(1), "", initial);
     net.ask(2);
     net.settle();
     assert_eq!(net.inside, BTreeSet::from([3]));
@@ -185,8 +185,9 @@ fn the_arbiters_of_the_seated_holder_have_voted_for_it() {
 
 #[test]
 fn a_fence_at_its_end_refuses() {
-    let seat = Seat { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
-    let mut net = Net::seated(View::new([NodeId(1)]), "", seat);
+    let initial =
+        InitialHolders { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
+    let mut net = Net::seated(View::new([NodeId(1)]), "", initial);
     assert_eq!(net.ask(1), NOTHING);
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{Mode, Seat, View};
+use crate::{InitialHolders, Mode, View};
 
 type Net = Hands<NaimiTrehel>;
 
@@ -105,8 +105,8 @@ fn alone_it_enters_at_once_and_says_nothing() {
 
 #[test]
 fn the_seat_decides_who_is_the_root() {
-    let seat = Seat { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
-    let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]).with_epoch(1), "", seat);
+    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
+    let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]).with_epoch(1), "", initial);
     assert_eq!(net.ask(2), ["REQUEST(of 2) to 3"]);
     assert_eq!(net.deliver("REQUEST", 2, 3), NOTHING, "it is inside");
     assert_eq!(net.exit(3), ["TOKEN(hop 1) to 2"]);
@@ -116,8 +116,9 @@ fn the_seat_decides_who_is_the_root() {
 
 #[test]
 fn a_fence_at_its_end_refuses() {
-    let seat = Seat { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
-    let mut net = Net::seated(View::new([NodeId(1)]), "", seat);
+    let initial =
+        InitialHolders { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
+    let mut net = Net::seated(View::new([NodeId(1)]), "", initial);
     assert_eq!(net.ask(1), NOTHING);
 }
 

@@ -143,7 +143,7 @@ fn what_comes_twice_or_from_a_stranger_does_nothing() {
 #[test]
 fn who_sits_inside_at_the_start_is_waited_for() {
     let readers = [NodeId(1), NodeId(3)];
-    let mut net = Net::<Central>::seated([1, 2, 3], "", seat(&readers, 41));
+    let mut net = Net::<Central>::seated([1, 2, 3], "", initial(&readers, 41));
     net.acquire(2);
     net.settle();
     assert_eq!(net.release(3), ["RELEASE(0) to 0"]);

@@ -166,7 +166,7 @@ fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
 #[test]
 fn who_sits_inside_at_the_start_is_waited_for() {
     let readers = [NodeId(3), NodeId(1)];
-    let mut net = Net::<Lamport>::seated([1, 2, 3], "", seat(&readers, 41));
+    let mut net = Net::<Lamport>::seated([1, 2, 3], "", initial(&readers, 41));
     net.acquire(2);
     net.settle();
     net.release(3);

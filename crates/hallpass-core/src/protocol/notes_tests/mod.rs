@@ -8,8 +8,8 @@ mod token_ring;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Bounds, Effect, Effects, Input, Message, Mode, Options, Protocol};
-use crate::wire::{DecodeError, Reader};
-use crate::{Fence, NodeId, Seat, Setup, View};
+use crate::codec::{DecodeError, Reader};
+use crate::{Fence, InitialHolders, NodeId, Setup, View};
 
 /// Every action gives back the effects it had, as text and in order, so that a test says all that happens and not more.
 struct Net<P: Protocol> {
@@ -23,17 +23,17 @@ struct Net<P: Protocol> {
 
 impl<P: Protocol> Net<P> {
     fn new(members: impl IntoIterator<Item = u32>, words: &str) -> Self {
-        Self::seated(members, words, Seat::NOBODY)
+        Self::seated(members, words, InitialHolders::NOBODY)
     }
 
-    fn seated(members: impl IntoIterator<Item = u32>, words: &str, seat: Seat<'_>) -> Self {
+    fn seated(members: impl IntoIterator<Item = u32>, words: &str, initial: InitialHolders<'_>) -> Self {
         let view = View::new(members.into_iter().map(NodeId));
         let options = parse::<P>(words).unwrap();
         let server = P::needs(&options).server.then_some(NodeId::SERVER);
         let start =
-            |me| P::new(&Setup { me, view: &view, seat, incarnation: 0, bounds: Bounds::NONE, options: &options });
+            |me| P::new(&Setup { me, view: &view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options });
         let nodes = view.members().iter().copied().chain(server).map(|me| (me.0, start(me))).collect();
-        let inside = seat.holders.iter().map(|node| node.0).collect();
+        let inside = initial.holders.iter().map(|node| node.0).collect();
         Self { nodes, view, flying: Vec::new(), inside, fences: Vec::new() }
     }
 
@@ -130,9 +130,9 @@ fn parse<P: Protocol>(words: &str) -> Result<P::Options, String> {
     P::parse(&options).map_err(|error| error.to_string())
 }
 
-fn seat(holders: &[NodeId], fence: u64) -> Seat<'_> {
+fn initial(holders: &[NodeId], fence: u64) -> InitialHolders<'_> {
     let mode = if holders.len() > 1 { Mode::Shared } else { Mode::Exclusive };
-    Seat { holders, mode, fence: Fence::new(fence) }
+    InitialHolders { holders, mode, fence: Fence::new(fence) }
 }
 
 /// The same comes out, all bytes are used, no shorter piece is a message, and no other kind is known.
@@ -173,7 +173,7 @@ fn alone<P: Protocol>() {
         assert_eq!(net.release(7), NOTHING);
         assert_eq!(net.cancel(7), NOTHING, "giving up nothing does nothing");
     }
-    let mut net = Net::<P>::seated([7], "", seat(&[NodeId(7)], Fence::COUNT_MAX - 1));
+    let mut net = Net::<P>::seated([7], "", initial(&[NodeId(7)], Fence::COUNT_MAX - 1));
     assert_eq!(net.release(7), NOTHING);
     assert_eq!(net.acquire(7).len(), 1);
     net.release(7);
@@ -183,7 +183,7 @@ fn alone<P: Protocol>() {
 
 /// With others, too: a fence past its end lets nobody in.
 fn refuses_at_the_end<P: Protocol>() {
-    let mut net = Net::<P>::seated([1, 2, 3], "", seat(&[], Fence::COUNT_MAX - 1));
+    let mut net = Net::<P>::seated([1, 2, 3], "", initial(&[], Fence::COUNT_MAX - 1));
     net.pass_through(2);
     net.acquire(3);
     net.settle();

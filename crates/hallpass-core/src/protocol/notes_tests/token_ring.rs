@@ -170,7 +170,7 @@ fn a_token_that_spins_costs_n_messages_if_the_same_node_asks_again() {
 
 #[test]
 fn who_sits_inside_at_the_start_is_waited_for() {
-    let mut one = Net::<TokenRing>::seated([1, 2, 3, 4], "", seat(&[NodeId(3)], 41));
+    let mut one = Net::<TokenRing>::seated([1, 2, 3, 4], "", initial(&[NodeId(3)], 41));
     one.acquire(1);
     one.settle();
     assert_eq!(one.release(3), ["OK(1 to go) to 4"]);
@@ -178,7 +178,7 @@ fn who_sits_inside_at_the_start_is_waited_for() {
     assert_eq!((one.inside(), one.fences), (vec![1], vec![42]));
 
     let readers = [NodeId(1), NodeId(3), NodeId(4)];
-    let mut net = Net::<TokenRing>::seated([1, 2, 3, 4], "", seat(&readers, 41));
+    let mut net = Net::<TokenRing>::seated([1, 2, 3, 4], "", initial(&readers, 41));
     net.acquire(2);
     net.release(4);
     net.release(1);

@@ -1,7 +1,7 @@
 use std::fmt;
 
+use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::protocol::Message;
-use crate::wire::{DecodeError, Reader, put_numbers};
 
 /// What neighbours tell each other. All but INITIALIZE and RESTART name the life of their receiver as the sender knows it:
 /// 0 until a RESTART has told of another (T27).

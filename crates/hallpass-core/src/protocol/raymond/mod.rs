@@ -21,7 +21,7 @@ mod tests;
 mod tree;
 
 use super::constant::Constant;
-use super::{Bounds, Effect, Effects, Input, Needs, OptionError, Options, Protocol};
+use super::{Bounds, Capabilities, Effect, Effects, Input, Needs, OptionError, Options, Protocol};
 use crate::{Fence, NodeId, Setup};
 
 pub use message::{RaymondMessage, Standing};
@@ -87,13 +87,13 @@ impl Protocol for Raymond {
         rules.needs()
     }
 
-    /// As after the flood of INITIALIZE (7): the privilege is at the seat's holder, who is inside, or else at the root.
+    /// As after the flood of INITIALIZE (7): the privilege is at the initial's holder, who is inside, or else at the root.
     fn new(setup: &Setup<'_, RaymondRules>) -> Self {
         let rules = setup.options.clone();
-        let first = setup.seat.holders.first().copied();
+        let first = setup.initial.holders.first().copied();
         let (neighbours, place) = rules.tree.place(setup.view.members(), setup.me, first);
         let holder = place.filter(|place| !rules.initialize || *place == setup.me);
-        let count = setup.seat.fence.count();
+        let count = setup.initial.fence.count();
         Self {
             holder,
             using: first == Some(setup.me),
@@ -149,6 +149,8 @@ impl Protocol for Raymond {
         *life < self.life() && !self.fixed.rules.t27
     }
 }
+
+impl Capabilities for Raymond {}
 
 /// The four events of 3.4, and what they have in common.
 impl Raymond {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::codec::{DecodeError, Reader};
 use crate::protocol::{Message, Mode};
-use crate::wire::{DecodeError, Reader};
-use crate::{Seat, View};
+use crate::{InitialHolders, View};
 
 const BOUNDS: Bounds = Bounds { transit_max: 10, section_max: 0 };
 const NOTHING: [&str; 0] = [];
@@ -23,28 +23,28 @@ struct Net {
 
 impl Net {
     fn new(nodes: u32, words: &str) -> Self {
-        Self::seated(View::new((1..=nodes).map(NodeId)), words, Seat::NOBODY)
+        Self::seated(View::new((1..=nodes).map(NodeId)), words, InitialHolders::NOBODY)
     }
 
-    fn seated(view: View, words: &str, seat: Seat<'_>) -> Self {
+    fn seated(view: View, words: &str, initial: InitialHolders<'_>) -> Self {
         let mut options = Options::from_words(words.split_whitespace()).unwrap();
         options.nodes = view.members().to_vec();
         let rules = Raymond::parse(&options).unwrap();
         let mut net =
             Self { rules, view: view.clone(), nodes: BTreeMap::new(), flying: Vec::new(), fences: Vec::new() };
-        view.members().iter().for_each(|node| net.start(node.0, 0, seat));
+        view.members().iter().for_each(|node| net.start(node.0, 0, initial));
         net
     }
 
-    fn start(&mut self, node: u32, incarnation: u32, seat: Seat<'_>) {
+    fn start(&mut self, node: u32, incarnation: u32, initial: InitialHolders<'_>) {
         let (view, options) = (&self.view, &self.rules);
-        let setup = Setup { me: NodeId(node), view, seat, incarnation, bounds: BOUNDS, options };
+        let setup = Setup { me: NodeId(node), view, initial, incarnation, bounds: BOUNDS, options };
         self.nodes.insert(node, Raymond::new(&setup));
     }
 
     /// The node dies with all it knows, comes back and waits its old messages out.
     fn come_back(&mut self, node: u32, incarnation: u32) -> Vec<String> {
-        self.start(node, incarnation, Seat::NOBODY);
+        self.start(node, incarnation, InitialHolders::NOBODY);
         let interval = BOUNDS.round_trip();
         assert_eq!(self.act(node, Input::Join { sponsor: NodeId(1) }), [format!("wait {interval}")]);
         self.act(node, Input::Timeout(RaymondTimer::RestartInterval))
@@ -237,7 +237,7 @@ fn who_gives_up_is_passed_over_and_its_privilege_serves_the_next() {
 
 #[test]
 fn fences_count_entries_in_their_order_within_the_views_epoch() {
-    let mut net = Net::seated(View::new((1..=5).map(NodeId)).with_epoch(3), "", Seat::NOBODY);
+    let mut net = Net::seated(View::new((1..=5).map(NodeId)).with_epoch(3), "", InitialHolders::NOBODY);
     for node in [5, 1, 1, 4, 2] {
         net.acquire(node);
         net.settle();
@@ -250,7 +250,7 @@ fn fences_count_entries_in_their_order_within_the_views_epoch() {
 #[test]
 fn nobody_enters_past_the_last_fence() {
     let fence = Fence::compose(0, Fence::COUNT_MAX - 1).unwrap();
-    let mut net = Net::seated(View::new([NodeId(1)]), "", Seat { fence, ..Seat::NOBODY });
+    let mut net = Net::seated(View::new([NodeId(1)]), "", InitialHolders { fence, ..InitialHolders::NOBODY });
     assert_eq!(net.acquire(1), ["enter"]);
     net.release(1);
     assert_eq!(net.acquire(1), NOTHING);
@@ -259,9 +259,9 @@ fn nobody_enters_past_the_last_fence() {
 
 #[test]
 fn the_seats_holder_is_inside_and_everybody_knows_where() {
-    let seat = Seat { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(8) };
+    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(8) };
     for words in ["tree=line", "tree=line recovery=classic"] {
-        let mut net = Net::seated(View::new((1..=3).map(NodeId)), words, seat);
+        let mut net = Net::seated(View::new((1..=3).map(NodeId)), words, initial);
         assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [2, 3, 3]);
         net.acquire(1);
         net.settle();

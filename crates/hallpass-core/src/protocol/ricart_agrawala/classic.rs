@@ -15,7 +15,9 @@ use std::sync::Arc;
 use super::rules::{FenceRule, Printed, refuse};
 use super::{RaMessage, RicartAgrawala, Rules};
 use crate::protocol::constant::Constant;
-use crate::protocol::{Bounds, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
+use crate::protocol::{
+    Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks,
+};
 use crate::{NodeId, Setup, View};
 
 use super::classic_message::{ANY, Body, ClassicMessage};
@@ -245,7 +247,7 @@ impl Protocol for Classic {
         let mut base = RicartAgrawala::new(&Setup {
             me,
             view: if founder { view } else { &alone },
-            seat: setup.seat,
+            initial: setup.initial,
             incarnation,
             bounds,
             options: &options.base,
@@ -254,7 +256,7 @@ impl Protocol for Classic {
         let acquaintances = view.others(me);
         let founding = acquaintances.iter().map(|node| Name { node: *node, incarnation: 0, gone: false });
         let names = if founder { founding.collect() } else { Vec::new() };
-        let user = setup.seat.held_by(me).map(|_| User::Caller);
+        let user = setup.initial.held_by(me).map(|_| User::Caller);
         Self {
             me,
             rules: Constant::new((options.clone(), bounds)),
@@ -307,6 +309,8 @@ impl Protocol for Classic {
         self.base.highest
     }
 }
+
+impl Capabilities for Classic {}
 
 /// Who uses the algorithm below, one after the other: the group's errands first, they are few.
 impl Classic {

@@ -3,8 +3,8 @@ use std::fmt;
 use super::RaMessage;
 use super::message::{put_mode, read_mode};
 use crate::NodeId;
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{Message, Mode};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 
 /// In place of a receiver's incarnation that the sender does not know.
 pub(super) const ANY: u32 = u32::MAX;

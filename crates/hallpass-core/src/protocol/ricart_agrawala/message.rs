@@ -1,8 +1,8 @@
 use std::fmt;
 
 use crate::NodeId;
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{Message, Mode};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
 
 /// What nodes tell each other in [`RicartAgrawala`](super::RicartAgrawala).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

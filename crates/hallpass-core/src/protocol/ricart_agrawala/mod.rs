@@ -23,7 +23,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Bounds, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span};
+use super::{Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use classic::{Classic, ClassicRules, ClassicTimer};
@@ -102,7 +102,7 @@ impl Protocol for RicartAgrawala {
 
     fn new(setup: &Setup<'_, Rules>) -> Self {
         // Number 0 comes before every request of this view, so all of them wait for the holder.
-        let seated = setup.seat.held_by(setup.me).map(|mode| Request { number: 0, mode, inside: true });
+        let seated = setup.initial.held_by(setup.me).map(|mode| Request { number: 0, mode, inside: true });
         Self {
             me: setup.me,
             highest: Rules::of(&setup.options.clocks, setup.me),
@@ -113,7 +113,7 @@ impl Protocol for RicartAgrawala {
             deferring: NodeSet::new(),
             deferred: Vec::new(),
             held_back: Vec::new(),
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -144,6 +144,16 @@ impl Protocol for RicartAgrawala {
         plain && over && *highest <= self.highest && *fence <= self.fence
     }
 
+    fn request_number(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.number)
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.highest
+    }
+}
+
+impl Capabilities for RicartAgrawala {
     fn floor(&self) -> Option<Floor> {
         // Numbers that wrap have no highest one.
         self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fence })
@@ -158,21 +168,13 @@ impl Protocol for RicartAgrawala {
         !self.deferred.is_empty()
     }
 
-    fn refuse(&mut self, from: NodeId) -> bool {
+    fn forget_deferred(&mut self, from: NodeId) -> bool {
         let found = self.deferred.iter().position(|(node, _)| *node == from);
         found.is_some_and(|at| self.deferred.remove(at).0 == from)
     }
 
-    fn refuses(&self) -> bool {
+    fn supports_try(&self) -> bool {
         true
-    }
-
-    fn request_number(&self) -> Option<u64> {
-        self.request.as_ref().map(|request| request.number)
-    }
-
-    fn highest_number(&self) -> u64 {
-        self.highest
     }
 }
 

@@ -8,9 +8,11 @@ use std::fmt;
 use super::NUMBER_MAX;
 use super::message::{put_mode, read_mode};
 use super::rules::Printed;
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
-use crate::protocol::{Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::{
+    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+};
 use crate::{Fence, NodeId, Setup};
 
 /// One node on the ring.
@@ -106,10 +108,10 @@ impl Protocol for Ring {
             rules: Constant::new(setup.options.clone()),
             next: next.filter(|next| *next != setup.me),
             highest: 0,
-            request: setup.seat.held_by(setup.me).map(seated),
+            request: setup.initial.held_by(setup.me).map(seated),
             stopped: Vec::new(),
             deferred: Vec::new(),
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -155,6 +157,8 @@ impl Protocol for Ring {
         self.highest
     }
 }
+
+impl Capabilities for Ring {}
 
 impl Ring {
     fn on_acquire(&mut self, mode: Mode, out: &mut Out) {

@@ -6,8 +6,10 @@
 use std::fmt;
 
 use super::message::{put_mode, read_mode};
-use crate::protocol::{Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::wire::{DecodeError, Reader, put_number, put_numbers};
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::{
+    Capabilities, Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+};
 use crate::{Fence, NodeId, Setup};
 
 /// One node that listens to the medium.
@@ -79,10 +81,10 @@ impl Protocol for Sequenced {
             me: setup.me,
             alone: setup.view.members().len() <= 1,
             // Everybody's queue starts with the holders, as if their REQUESTs had been heard.
-            queue: setup.seat.holders.iter().map(|holder| (*holder, 0, setup.seat.mode)).collect(),
-            request: setup.seat.held_by(setup.me).map(|mode| Request { id: 0, mode, inside: true }),
+            queue: setup.initial.holders.iter().map(|holder| (*holder, 0, setup.initial.mode)).collect(),
+            request: setup.initial.held_by(setup.me).map(|mode| Request { id: 0, mode, inside: true }),
             made: 0,
-            fence: setup.seat.fence.count(),
+            fence: setup.initial.fence.count(),
             epoch: setup.view.epoch(),
         }
     }
@@ -108,6 +110,8 @@ impl Protocol for Sequenced {
         self.request.is_none() && self.queue.is_empty()
     }
 }
+
+impl Capabilities for Sequenced {}
 
 impl Sequenced {
     fn on_acquire(&mut self, mode: Mode, out: &mut Out) {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Body, Classic, ClassicMessage, ClassicTimer, RaMessage, RaTimer, RicartAgrawala, Ring, Sequenced};
 use crate::protocol::{Bounds, Effect, Effects, Input, Medium, Message, Mode, Options, Protocol};
-use crate::{Fence, NodeId, Seat, Setup, Ticks, View};
+use crate::{Fence, InitialHolders, NodeId, Setup, Ticks, View};
 
 /// Round trip 21, overdue after 121.
 const BOUNDS: Bounds = Bounds { transit_max: 10, section_max: 100 };
@@ -39,10 +39,10 @@ struct Net<P: Protocol> {
 
 impl<P: Protocol> Net<P> {
     fn new(members: impl IntoIterator<Item = u32>, words: &str) -> Self {
-        Self::with_seat(View::new(members.into_iter().map(NodeId)), words, |_| Seat::NOBODY)
+        Self::with_initial(View::new(members.into_iter().map(NodeId)), words, |_| InitialHolders::NOBODY)
     }
 
-    fn with_seat(view: View, words: &str, seat: impl Fn(u32) -> Seat<'static>) -> Self {
+    fn with_initial(view: View, words: &str, initial: impl Fn(u32) -> InitialHolders<'static>) -> Self {
         let mut options = Options::from_words(words.split_whitespace()).unwrap();
         options.nodes = view.members().to_vec();
         options.tick = 1000;
@@ -56,19 +56,19 @@ impl<P: Protocol> Net<P> {
             fences: Vec::new(),
         };
         for NodeId(node) in view.members().iter().copied() {
-            net.start(node, 0, seat(node));
+            net.start(node, 0, initial(node));
         }
         net
     }
 
     /// Starts a node, or starts it again.
-    fn start(&mut self, node: u32, incarnation: u32, seat: Seat<'static>) {
+    fn start(&mut self, node: u32, incarnation: u32, initial: InitialHolders<'static>) {
         let (view, options) = (&self.view, &self.options);
-        let setup = Setup { me: NodeId(node), view, seat, incarnation, bounds: BOUNDS, options };
+        let setup = Setup { me: NodeId(node), view, initial, incarnation, bounds: BOUNDS, options };
         self.nodes.insert(node, P::new(&setup));
         self.timers.retain(|(owner, _), _| *owner != node);
         self.inside.remove(&node);
-        if seat.held_by(NodeId(node)).is_some() {
+        if initial.held_by(NodeId(node)).is_some() {
             self.inside.insert(node);
         }
     }

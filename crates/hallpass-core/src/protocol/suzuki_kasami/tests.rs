@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{Mode, Seat, View};
+use crate::{InitialHolders, Mode, View};
 
 type Net = Hands<SuzukiKasami>;
 
@@ -107,7 +107,7 @@ fn a_node_that_starts_again_is_heard() {
     let mut net = Net::new(2, "");
     net.pass_through(2);
     net.pass_through(1);
-    net.start(2, 1, Seat::NOBODY);
+    net.start(2, 1, InitialHolders::NOBODY);
     net.ask(2);
     net.settle();
     assert!(net.inside.contains(&2));
@@ -124,8 +124,8 @@ fn alone_it_enters_at_once_and_says_nothing() {
 
 #[test]
 fn the_seat_decides_who_has_the_token() {
-    let seat = Seat { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
-    let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]).with_epoch(1), "", seat);
+    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
+    let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]).with_epoch(1), "", initial);
     net.ask(2);
     assert_eq!(net.deliver("REQUEST", 2, 3), NOTHING, "it is inside");
     assert_eq!(net.exit(3), ["TOKEN(hop 1, served 0 0, queue empty) to 2"]);
@@ -135,8 +135,9 @@ fn the_seat_decides_who_has_the_token() {
 
 #[test]
 fn a_fence_at_its_end_refuses() {
-    let seat = Seat { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
-    let mut net = Net::seated(View::new([NodeId(1)]), "", seat);
+    let initial =
+        InitialHolders { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX).unwrap() };
+    let mut net = Net::seated(View::new([NodeId(1)]), "", initial);
     assert_eq!(net.ask(1), NOTHING);
 }
 

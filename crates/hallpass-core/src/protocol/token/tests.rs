@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{Mode, Seat, View};
+use crate::{InitialHolders, Mode, View};
 
 type Net = Hands<TokenAlgorithm>;
 
@@ -92,7 +92,7 @@ fn t20_a_copy_of_the_token_is_dropped_and_as_printed_is_a_second_one() {
 
 #[test]
 fn t20_a_token_of_another_view_is_none() {
-    let mut net = Net::seated(View::new([NodeId(1), NodeId(2)]).with_epoch(4), "", Seat::NOBODY);
+    let mut net = Net::seated(View::new([NodeId(1), NodeId(2)]).with_epoch(4), "", InitialHolders::NOBODY);
     net.ask(2);
     for epoch in [3, 5] {
         let message = TokenMessage::Token { epoch, hop: 9, fence: 0, data: [0, 0].into() };
@@ -108,7 +108,7 @@ fn t21_a_node_that_starts_again_is_heard_and_as_printed_it_is_not() {
         let mut net = Net::new(2, words);
         net.pass_through(2);
         net.pass_through(1);
-        net.start(2, 1, Seat::NOBODY);
+        net.start(2, 1, InitialHolders::NOBODY);
         net.ask(2);
         net.settle();
         assert_eq!(net.inside.contains(&2), heard, "{words}");
@@ -156,9 +156,9 @@ fn alone_it_enters_at_once_and_says_nothing() {
 
 #[test]
 fn the_seat_decides_who_has_the_token() {
-    let seat = Seat { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
+    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(41) };
     for words in ["", "start=ricart-agrawala"] {
-        let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]), words, seat);
+        let mut net = Net::seated(View::new([NodeId(2), NodeId(3)]), words, initial);
         assert_eq!(net.ask(2), ["REQUEST(1) to all"]);
         assert_eq!(net.deliver("REQUEST", 2, 3), NOTHING, "{words}: it is inside");
         assert_eq!(net.exit(3), ["TOKEN(hop 1, served 0 0) to 2"]);
@@ -169,8 +169,9 @@ fn the_seat_decides_who_has_the_token() {
 
 #[test]
 fn a_fence_at_its_end_refuses() {
-    let seat = Seat { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX - 1).unwrap() };
-    let mut net = Net::seated(View::new([NodeId(1)]), "", seat);
+    let initial =
+        InitialHolders { holders: &[], mode: Mode::Exclusive, fence: Fence::compose(0, Fence::COUNT_MAX - 1).unwrap() };
+    let mut net = Net::seated(View::new([NodeId(1)]), "", initial);
     assert_eq!(net.ask(1), ["enter"]);
     net.exit(1);
     assert_eq!(net.ask(1), NOTHING);

@@ -125,7 +125,7 @@ fn giving_back_needs_no_message_and_makes_the_instance_idle() {
     net.pass_through(1, Exclusive);
     assert!(!net.nodes[&1].is_idle(), "a permission must be remembered");
     assert!(net.nodes[&2].is_idle());
-    net.nodes.get_mut(&1).unwrap().give_back();
+    net.nodes.get_mut(&1).unwrap().drop_permissions();
     assert!(net.nodes[&1].is_idle());
     assert_eq!(net.write(1), ["REQUEST(2) to all"]);
 }
@@ -135,13 +135,13 @@ fn what_a_caller_needs_is_not_given_back() {
     let mut net = Net::new(2);
     net.write(1);
     net.settle();
-    net.nodes.get_mut(&1).unwrap().give_back();
+    net.nodes.get_mut(&1).unwrap().drop_permissions();
     assert_eq!(net.has(1, 2), "X");
 }
 
 #[test]
 fn unused_permissions_are_given_back_after_a_while() {
-    let mut net = Net::with(2, "cache-idle=3T", Seat::NOBODY);
+    let mut net = Net::with(2, "cache-idle=3T", InitialHolders::NOBODY);
     net.write(1);
     net.settle();
     assert_eq!(net.release(1), ["set CacheIdle 3000"]);
@@ -159,8 +159,8 @@ fn a_fresh_instance_above_the_floor_is_the_idle_one() {
         net.pass_through(node, mode);
     }
     for node in 1..=2 {
-        net.nodes.get_mut(&node).unwrap().give_back();
-        let mut fresh = net.fresh(node, Seat::NOBODY);
+        net.nodes.get_mut(&node).unwrap().drop_permissions();
+        let mut fresh = net.fresh(node, InitialHolders::NOBODY);
         assert_ne!(fresh, net.nodes[&node]);
         fresh.raise_floor(net.nodes[&node].floor().unwrap());
         assert_eq!(fresh, net.nodes[&node]);
@@ -175,7 +175,7 @@ fn without_the_floor_a_late_answer_would_let_two_inside() {
         net.deliver("REQUEST", 1, 2);
         net.cancel(1);
         let kept = net.nodes[&1].floor().unwrap();
-        net.nodes.insert(1, net.fresh(1, Seat::NOBODY));
+        net.nodes.insert(1, net.fresh(1, InitialHolders::NOBODY));
         if floor {
             net.nodes.get_mut(&1).unwrap().raise_floor(kept);
         }

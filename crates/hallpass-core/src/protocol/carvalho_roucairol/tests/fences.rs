@@ -40,7 +40,7 @@ fn a_shared_entry_shows_the_last_exclusive_fence_plus_one() {
 fn the_epoch_comes_first() {
     let mut net = Net::new(1);
     net.view = net.view.clone().with_epoch(3);
-    net.nodes.insert(1, net.fresh(1, Seat::NOBODY));
+    net.nodes.insert(1, net.fresh(1, InitialHolders::NOBODY));
     net.write(1);
     assert_eq!(net.fences, [Fence::compose(3, 1).unwrap().get()]);
 }

@@ -121,7 +121,7 @@ fn both_sides_want_in_again_and_again_and_take_turns() {
 /// T15: without the test on `Using` a node inside answers as if it wanted nothing.
 #[test]
 fn as_printed_without_using_a_node_inside_gives() {
-    let mut net = Net::with(2, "as-printed=T15", Seat::NOBODY);
+    let mut net = Net::with(2, "as-printed=T15", InitialHolders::NOBODY);
     net.write(1);
     net.settle();
     assert_eq!(net.inside(), [1]);
@@ -132,7 +132,7 @@ fn as_printed_without_using_a_node_inside_gives() {
 /// T16: between 'all permissions are here' and `Using` one may be given away.
 #[test]
 fn as_printed_with_a_gap_a_node_enters_without_the_permission() {
-    let mut net = Net::with(2, "as-printed=T16", Seat::NOBODY);
+    let mut net = Net::with(2, "as-printed=T16", InitialHolders::NOBODY);
     net.pass_through_late(2);
     net.write(1);
     assert_eq!(net.write(2), [format!("set Using {}", u64::MAX)]);
@@ -161,7 +161,7 @@ fn a_removed_node_that_keeps_its_permissions_enters_and_nobody_can_object() {
     let mut alone = Net::new(1);
     assert_eq!(alone.write(1), ["enter"]);
     assert_eq!(net.write(2), ["enter"], "two inside: only a session that has run out keeps node 2 from this");
-    let reborn = net.fresh(2, Seat::NOBODY);
+    let reborn = net.fresh(2, InitialHolders::NOBODY);
     assert!(!reborn.has_permissions(), "a new life or view starts with none");
 }
 
@@ -170,9 +170,9 @@ fn a_removed_node_that_keeps_its_permissions_enters_and_nobody_can_object() {
 fn permissions_carried_into_a_new_view_let_a_second_node_in_and_a_fresh_instance_waits() {
     let mut old = Net::new(3);
     old.pass_through(2, Exclusive);
-    let seat = Seat { holders: &[NodeId(1)], mode: Exclusive, fence: Fence::new(7) };
+    let initial = InitialHolders { holders: &[NodeId(1)], mode: Exclusive, fence: Fence::new(7) };
 
-    let mut careless = Net::with(3, "", seat);
+    let mut careless = Net::with(3, "", initial);
     careless.nodes.insert(2, old.nodes[&2].clone());
     let act = |net: &mut Net| {
         let mut out = Effects::new();
@@ -182,7 +182,7 @@ fn permissions_carried_into_a_new_view_let_a_second_node_in_and_a_fresh_instance
     };
     assert!(act(&mut careless), "it enters beside node 1, without a message");
 
-    let mut fresh = Net::with(3, "", seat);
+    let mut fresh = Net::with(3, "", initial);
     fresh.write(2);
     fresh.settle();
     assert_eq!(fresh.inside(), [1], "node 1 defers");
@@ -210,8 +210,8 @@ fn who_waits_for_the_local_request_is_told_from_who_does_not() {
 
 #[test]
 fn who_is_seated_has_everybodys_permission_and_keeps_it() {
-    let seat = Seat { holders: &[NodeId(2)], mode: Exclusive, fence: Fence::new(7) };
-    let mut net = Net::with(3, "", seat);
+    let initial = InitialHolders { holders: &[NodeId(2)], mode: Exclusive, fence: Fence::new(7) };
+    let mut net = Net::with(3, "", initial);
     net.write(1);
     net.settle();
     assert_eq!(net.inside(), [2], "the others wait");
@@ -223,8 +223,8 @@ fn who_is_seated_has_everybodys_permission_and_keeps_it() {
 
 #[test]
 fn readers_may_be_seated_together() {
-    let seat = Seat { holders: &[NodeId(1), NodeId(2)], mode: Shared, fence: Fence::new(7) };
-    let mut net = Net::with(3, "", seat);
+    let initial = InitialHolders { holders: &[NodeId(1), NodeId(2)], mode: Shared, fence: Fence::new(7) };
+    let mut net = Net::with(3, "", initial);
     net.write(3);
     net.settle();
     assert_eq!(net.inside(), [1, 2]);

@@ -10,7 +10,7 @@ fn short_cuts_lead_to_the_same_place() {
         for node in net.nodes.values() {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 let (mut short, mut long, mut out) = (node.clone(), node.clone(), Effects::new());
-                let entered = short.enter_at_once(mode);
+                let entered = short.enter_fast(mode);
                 if node.request.is_none() {
                     long.handle(Input::Acquire { mode, draw: 0 }, &mut out);
                     let at_once = matches!(out.as_slice(), [Effect::Enter { .. }]);
@@ -23,7 +23,7 @@ fn short_cuts_lead_to_the_same_place() {
                 seen[usize::from(entered.is_some())] += 1;
             }
             let (mut short, mut long, mut out) = (node.clone(), node.clone(), Effects::new());
-            let left = short.leave_at_once();
+            let left = short.leave_fast();
             if left {
                 long.handle(Input::Release, &mut out);
                 assert_eq!((&short, out), (&long, Effects::new()));

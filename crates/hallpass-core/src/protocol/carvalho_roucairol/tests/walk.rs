@@ -14,9 +14,9 @@ fn step(net: &mut Net, choice: u16) {
         1 if !waits => drop(net.read(node)),
         2 if waits && !net.inside.contains_key(&node) => drop(net.cancel(node)),
         3 | 4 if net.inside.contains_key(&node) => drop(net.release(node)),
-        5 => net.nodes.get_mut(&node).unwrap().give_back(),
+        5 => net.nodes.get_mut(&node).unwrap().drop_permissions(),
         6 if net.nodes[&node].is_idle() => {
-            let mut fresh = net.fresh(node, Seat::NOBODY);
+            let mut fresh = net.fresh(node, InitialHolders::NOBODY);
             // Node-wide: other locks may have raised it further.
             let Floor { number, fence } = net.nodes[&node].floor().unwrap();
             fresh.raise_floor(Floor { number: number + choice as u64 % 2, fence });

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{DecodeError, Reader};
+use crate::codec::{DecodeError, Reader};
 
 fn bytes_of(message: &CrMessage) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -266,7 +266,7 @@ fn a_node_that_restarts_gets_back_in() {
     net.release(1);
     net.release(3);
     net.settle();
-    net.start(3, 1, Seat::NOBODY);
+    net.start(3, 1, InitialHolders::NOBODY);
     net.acquire(3);
     net.act(3, Input::Join { sponsor: NodeId(1) });
     net.settle();

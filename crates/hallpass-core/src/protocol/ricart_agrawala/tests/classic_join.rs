@@ -8,7 +8,7 @@ type Group = Net<Classic>;
 /// Nodes 1, 2 and 3, and a newcomer that has asked node 1; node 1 is inside on its behalf and waits for ADDEDs.
 fn being_added(newcomer: u32, words: &str) -> Group {
     let mut net = Group::new([1, 2, 3], words);
-    net.start(newcomer, 0, Seat::NOBODY);
+    net.start(newcomer, 0, InitialHolders::NOBODY);
     assert_eq!(join(&mut net, newcomer, 1), ["JOIN to 1", "set NoWelcome 142"]);
     assert_eq!(net.deliver(newcomer, 1), ["REQUEST(1) to 2", "REQUEST(1) to 3", "set Overdue 121"]);
     net.deliver(1, 2);
@@ -104,7 +104,7 @@ fn a_lost_add_is_sent_again_and_silence_after_that_is_a_failure() {
 #[test]
 fn a_sponsor_that_does_not_answer_is_left_for_the_next_one() {
     let mut net = Group::new([1, 2, 3], "");
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 2);
     net.lose(4, 2);
     assert_eq!(net.fire(4, NoWelcome), ["JOIN to 3", "set NoWelcome 142"]);
@@ -118,7 +118,7 @@ fn a_sponsor_that_does_not_answer_is_left_for_the_next_one() {
 #[test]
 fn a_sponsor_asked_twice_does_it_once() {
     let mut net = Group::new([1, 2], "");
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 1);
     let join = net.lose(4, 1);
     net.acquire(1); // A caller waits, then the errand.
@@ -140,7 +140,7 @@ fn a_sponsor_asked_twice_does_it_once() {
 #[test]
 fn inserted_by_broadcast_everybody_includes_the_newcomer() {
     let mut net = Group::new([1, 2, 3], "insert=broadcast");
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     net.pass_through(3, Mode::Exclusive);
     join(&mut net, 4, 1);
     assert_eq!(net.deliver(4, 1), ["WELCOME(highest 0) to 4"], "without mutual exclusion");
@@ -165,7 +165,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     net.lose(1, 3);
     net.deliver(1, 2);
     net.deliver(2, 1);
-    net.start(3, 1, Seat::NOBODY);
+    net.start(3, 1, InitialHolders::NOBODY);
     assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set Forgotten 21"]);
     let failed = Body::Failed { node: NodeId(3), incarnation: 0 };
     assert!(
@@ -191,7 +191,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
 /// Node 3 has come back and is a member in its second life.
 fn returned() -> Group {
     let mut net = Group::new([1, 2, 3], "");
-    net.start(3, 1, Seat::NOBODY);
+    net.start(3, 1, InitialHolders::NOBODY);
     join(&mut net, 3, 1);
     net.settle();
     net.fire(3, Forgotten);
@@ -279,7 +279,7 @@ fn adding_and_removing_commute() {
 #[test]
 fn a_caller_that_gives_up_before_its_node_is_a_member_asks_nothing() {
     let mut net = Group::new([1, 2], "");
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 1);
     net.acquire(4);
     assert_eq!(net.cancel(4), NOTHING);

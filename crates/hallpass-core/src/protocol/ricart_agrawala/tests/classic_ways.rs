@@ -8,7 +8,7 @@ type Group = Net<Classic>;
 /// Node 4 has been added to the lists of 1, 2 and 3 and wants in; its WELCOME arrives now. The numbers are at 3.
 fn welcome(way: &str) -> (Group, Vec<String>) {
     let mut net = Group::new([1, 2, 3], way);
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     for node in [2, 3] {
         net.pass_through(node, Mode::Exclusive);
     }
@@ -131,7 +131,7 @@ fn way_5_waits_for_the_fourth_request_from_one_node() {
 fn until_it_is_sure_a_newcomer_sponsors_nobody() {
     for way in ["hsn=each", "hsn=risen", "hsn=quiet", "hsn=fourth", "hsn=ask"] {
         let (mut net, _) = welcome(way);
-        net.start(5, 0, Seat::NOBODY);
+        net.start(5, 0, InitialHolders::NOBODY);
         net.act(5, Input::Join { sponsor: NodeId(4) });
         assert_eq!(net.deliver(5, 4), NOTHING, "{way}");
     }

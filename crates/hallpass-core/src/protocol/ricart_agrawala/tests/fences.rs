@@ -1,4 +1,4 @@
-//! Fencing tokens and the seat that a view change hands over, in every machine that counts its entries.
+//! Fencing tokens and the initial that a view change hands over, in every machine that counts its entries.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn a_shared_entry_carries_the_last_exclusive_one_plus_one() {
 #[test]
 fn the_epoch_goes_in_front() {
     fn check<P: Protocol>(words: &str) {
-        let mut net = Net::<P>::with_seat(three().with_epoch(5), words, |_| Seat::NOBODY);
+        let mut net = Net::<P>::with_initial(three().with_epoch(5), words, |_| InitialHolders::NOBODY);
         net.pass_through(2, Mode::Exclusive);
         net.pass_through(3, Mode::Exclusive);
         let fences = [1, 2].map(|count| Fence::compose(5, count).unwrap().get());
@@ -117,7 +117,10 @@ fn the_epoch_goes_in_front() {
 fn past_the_last_one_nobody_enters_and_nothing_panics() {
     fn check<P: Protocol>(words: &str) {
         let almost = Fence::compose(1, Fence::COUNT_MAX - 1).unwrap();
-        let mut net = Net::<P>::with_seat(three().with_epoch(1), words, |_| Seat { fence: almost, ..Seat::NOBODY });
+        let mut net = Net::<P>::with_initial(three().with_epoch(1), words, |_| InitialHolders {
+            fence: almost,
+            ..InitialHolders::NOBODY
+        });
         net.pass_through(2, Mode::Exclusive);
         assert_eq!(net.fences, [Fence::compose(1, Fence::COUNT_MAX).unwrap().get()], "{words}");
         for mode in [Mode::Exclusive, Mode::Shared] {
@@ -138,7 +141,10 @@ fn past_the_last_one_nobody_enters_and_nothing_panics() {
 fn alone_past_the_last_one_nobody_enters_either() {
     fn check<P: Protocol>(words: &str) {
         let last = Fence::compose(0, Fence::COUNT_MAX).unwrap();
-        let mut net = Net::<P>::with_seat(View::new([NodeId(1)]), words, |_| Seat { fence: last, ..Seat::NOBODY });
+        let mut net = Net::<P>::with_initial(View::new([NodeId(1)]), words, |_| InitialHolders {
+            fence: last,
+            ..InitialHolders::NOBODY
+        });
         assert_eq!(net.acquire(1), NOTHING, "{words}");
         assert_eq!(net.cancel(1), NOTHING, "{words}");
     }
@@ -165,7 +171,7 @@ fn a_ticket_past_the_last_one_does_not_enter() {
 /// A node that sits inside from the start, as a view change reported it.
 fn seated<P: Protocol>(words: &str, mode: Mode) -> Net<P> {
     let fence = Fence::compose(3, 41).unwrap();
-    Net::with_seat(three().with_epoch(4), words, |_| Seat { holders: &[NodeId(3)], mode, fence })
+    Net::with_initial(three().with_epoch(4), words, |_| InitialHolders { holders: &[NodeId(3)], mode, fence })
 }
 
 #[test]
@@ -183,7 +189,7 @@ fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
         net.release(1);
         net.settle();
         assert_eq!(net.inside(), [2], "{words}");
-        // The counts of the seat are taken over.
+        // The counts of the initial are taken over.
         assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
     }
     for words in ["", "release=broadcast", "clock=lamport", "clock=lamport clocks=5,9,7", "increment=random:4"] {
@@ -230,8 +236,9 @@ fn a_shared_seat_lets_readers_in_and_keeps_writers_out() {
 fn whose_seat_is_another_ones_takes_the_fence_over() {
     fn check<P: Protocol>(words: &str) {
         let fence = Fence::compose(3, 41).unwrap();
-        let seat = |node| if node == 2 { Seat { fence, ..Seat::NOBODY } } else { Seat::NOBODY };
-        let mut net = Net::<P>::with_seat(three().with_epoch(4), words, seat);
+        let initial =
+            |node| if node == 2 { InitialHolders { fence, ..InitialHolders::NOBODY } } else { InitialHolders::NOBODY };
+        let mut net = Net::<P>::with_initial(three().with_epoch(4), words, initial);
         net.pass_through(2, Mode::Exclusive);
         net.pass_through(1, Mode::Exclusive);
         assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");

@@ -1,22 +1,20 @@
 //! Bugs that a review found, each kept as a test.
 
 use super::*;
-use crate::Message;
-use crate::wire::{Body as FrameBody, Frame, Header, Outgoing, write};
 
 const HOLD_BACK: &str = "increment=priority priorities=1,5 hold-back=3T";
 
 fn joining(members: &[u32], words: &str) -> Net<Classic> {
     let mut net = Net::new(members.iter().copied(), words);
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     net.act(4, Input::Join { sponsor: NodeId(1) });
     net
 }
 
 #[test]
 fn on_the_medium_everybody_knows_who_has_the_seat() {
-    let seat = |_| Seat { holders: &[NodeId(1)], mode: Mode::Exclusive, fence: Fence::new(7) };
-    let mut net = Net::<Sequenced>::with_seat(View::new([1, 2].map(NodeId)), "", seat);
+    let initial = |_| InitialHolders { holders: &[NodeId(1)], mode: Mode::Exclusive, fence: Fence::new(7) };
+    let mut net = Net::<Sequenced>::with_initial(View::new([1, 2].map(NodeId)), "", initial);
     net.acquire(2);
     net.settle();
     assert_eq!(net.inside(), [1]);
@@ -25,7 +23,7 @@ fn on_the_medium_everybody_knows_who_has_the_seat() {
 #[test]
 fn an_answer_to_an_earlier_join_does_not_count_for_the_next() {
     let mut net = joining(&[1, 2], "");
-    net.start(9, 0, Seat::NOBODY);
+    net.start(9, 0, InitialHolders::NOBODY);
     for (from, to) in [(4, 1), (1, 2), (2, 1), (1, 2)] {
         net.deliver(from, to);
     }
@@ -87,7 +85,7 @@ fn a_newcomer_by_broadcast_uses_the_numbers_it_was_told() {
     for _ in 0..5 {
         net.pass_through(1, Mode::Exclusive);
     }
-    net.start(4, 0, Seat::NOBODY);
+    net.start(4, 0, InitialHolders::NOBODY);
     net.act(4, Input::Join { sponsor: NodeId(1) });
     net.settle();
     net.fire(4, ClassicTimer::Quiet);
@@ -104,19 +102,6 @@ fn a_newcomer_without_a_priority_still_counts_upwards() {
 }
 
 #[test]
-fn what_can_be_encoded_can_be_decoded() {
-    let message = RaMessage::ReplyAll { list: (0..5000).map(|n| (NodeId(n), 1)).collect(), highest: 0, fence: 0 };
-    let mut bytes = Vec::new();
-    let (from, incarnation, to_incarnation) = (NodeId(1), 1, 1);
-    let header = Header { sequence: 1, acknowledges: 0, epoch: 1, from, incarnation, to_incarnation };
-    let body = Outgoing::Message { lock: "x", attempt: 0 };
-    if write(&mut bytes, &header, &body, |out| message.encode(out)).is_ok() {
-        let FrameBody::Message { bytes: mut inside, .. } = Frame::decode(&bytes).unwrap().0.body else { panic!() };
-        assert_eq!(RaMessage::decode(&mut inside), Ok(message));
-    }
-}
-
-#[test]
 fn a_node_whose_caller_waits_is_not_idle() {
     let mut net = joining(&[1, 2], "");
     net.acquire(4);
@@ -127,7 +112,7 @@ fn a_node_whose_caller_waits_is_not_idle() {
 fn implicit_fences_grow_across_views() {
     let fence = |epoch| {
         let view = View::new([1, 2].map(NodeId)).with_epoch(epoch);
-        let mut net = Net::<RicartAgrawala>::with_seat(view, "reply=implicit", |_| Seat::NOBODY);
+        let mut net = Net::<RicartAgrawala>::with_initial(view, "reply=implicit", |_| InitialHolders::NOBODY);
         net.acquire(1);
         net.settle();
         net.fire(1, RaTimer::RoundTrip);

@@ -103,8 +103,8 @@ fn readers_enter_together_and_a_writer_between_them_parts_them() {
 #[test]
 fn who_has_the_seat_stands_first_in_its_own_queue() {
     let fence = Fence::new(7);
-    let seat = |_| Seat { holders: &[NodeId(1)], mode: Mode::Exclusive, fence };
-    let mut net = Medium::with_seat(View::new([NodeId(1), NodeId(2)]), "", seat);
+    let initial = |_| InitialHolders { holders: &[NodeId(1)], mode: Mode::Exclusive, fence };
+    let mut net = Medium::with_initial(View::new([NodeId(1), NodeId(2)]), "", initial);
     assert_eq!(net.inside(), [1]);
     assert_eq!(net.release(1), ["REPLY(#0) to all"]);
     hear(&mut net);

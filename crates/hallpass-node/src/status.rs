@@ -1,4 +1,4 @@
-use crate::{Fence, Mode, NodeId};
+use hallpass_core::{Fence, Mode, NodeId};
 
 /// A lock as [`Node::locks`](super::Node::locks) shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-use crate::{NodeId, Ticks};
+use hallpass_core::{NodeId, Ticks};
 
 /// What a node is made from. Every member of a group must have the same members and classes.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl NodeConfig {
     }
 
     /// What all members must agree on, in one number.
-    pub(super) fn digest(&self, members: &[NodeId]) -> u64 {
+    pub(crate) fn digest(&self, members: &[NodeId]) -> u64 {
         let mut digest = Digest::default();
         members.iter().for_each(|member| digest.add(&member.0.to_be_bytes()));
         self.agreed.iter().for_each(|text| digest.add(text.as_bytes()));
@@ -85,7 +85,7 @@ impl NodeConfig {
 }
 
 /// FNV-1a: it guards against mistakes, not against malice.
-pub(super) struct Digest(pub(super) u64);
+pub(crate) struct Digest(pub(crate) u64);
 
 impl Default for Digest {
     fn default() -> Self {
@@ -94,7 +94,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         for byte in bytes.iter().chain(&[0xff]) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }

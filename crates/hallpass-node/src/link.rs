@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
 
-use crate::NodeId;
-use crate::wire::{DecodeError, Frame, Header, Outgoing, write};
+use crate::wire::{Frame, Header, Outgoing, write};
+use hallpass_core::NodeId;
+use hallpass_core::codec::DecodeError;
 
 /// One pair's link, seen from one end: frames are numbered, acknowledged in passing, kept until acknowledged, sent again
 /// after a reconnect and delivered once.
@@ -9,13 +10,13 @@ use crate::wire::{DecodeError, Frame, Header, Outgoing, write};
 /// A connection keeps order and loses nothing while it stands; when it breaks, any number of the last frames may be lost.
 /// That is all a link needs: no timer, and no word when all goes well.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) peer: NodeId,
+pub(crate) struct Link {
+    pub(crate) peer: NodeId,
     /// The peer's incarnation; 0 until it has been met.
-    pub(super) incarnation: u32,
+    pub(crate) incarnation: u32,
     /// The peer's life, drawn at its start.
-    pub(super) life: u64,
-    pub(super) connected: bool,
+    pub(crate) life: u64,
+    pub(crate) connected: bool,
     /// Frames that have not been acknowledged, from `start`; what is before has been.
     out: Vec<u8>,
     start: usize,
@@ -29,7 +30,7 @@ pub(super) struct Link {
     received: u64,
     acknowledged: u64,
     /// What has arrived before it can be handled: a part of a frame, or everything while the group is not complete.
-    pub(super) inbound: Vec<u8>,
+    pub(crate) inbound: Vec<u8>,
 }
 
 /// After so many frames without one to carry the news, an acknowledgement goes by itself. It bounds what the other end keeps.
@@ -39,10 +40,10 @@ const COMPACT_BYTES: usize = 64 * 1024;
 
 /// Whose link it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
-    pub(super) me: NodeId,
-    pub(super) incarnation: u32,
-    pub(super) epoch: u64,
+pub(crate) struct Sender {
+    pub(crate) me: NodeId,
+    pub(crate) incarnation: u32,
+    pub(crate) epoch: u64,
 }
 
 /// Why a connection must be closed. The link itself is as before and goes on with the next connection.
@@ -82,7 +83,7 @@ impl From<DecodeError> for LinkError {
 }
 
 impl Link {
-    pub(super) fn new(peer: NodeId) -> Self {
+    pub(crate) fn new(peer: NodeId) -> Self {
         Self {
             peer,
             incarnation: 0,
@@ -101,21 +102,21 @@ impl Link {
 
     /// Bytes that the peer has not acknowledged.
     #[inline]
-    pub(super) fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         self.out.len() - self.start
     }
 
-    pub(super) fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
     /// How many frames there have been for the peer.
-    pub(super) fn sent(&self) -> u64 {
+    pub(crate) fn sent(&self) -> u64 {
         self.next - 1
     }
 
     /// Appends a frame. It cannot fail for what nodes say to each other: names and messages are bounded.
-    pub(super) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
         let header = Header {
             sequence: self.next,
             acknowledges: self.received,
@@ -133,18 +134,18 @@ impl Link {
 
     /// What to give to the connection now.
     #[inline]
-    pub(super) fn transmit(&self) -> &[u8] {
+    pub(crate) fn transmit(&self) -> &[u8] {
         if self.connected { &self.out[self.written..] } else { &[] }
     }
 
     /// The connection has taken this many bytes.
     #[inline]
-    pub(super) fn transmitted(&mut self, bytes: usize) {
+    pub(crate) fn transmitted(&mut self, bytes: usize) {
         self.written = (self.written + bytes).min(self.out.len());
     }
 
     /// A new connection: the other end has received up to here, everything else goes again.
-    pub(super) fn connect(&mut self, received: u64) -> Result<(), LinkError> {
+    pub(crate) fn connect(&mut self, received: u64) -> Result<(), LinkError> {
         if received >= self.next {
             return Err(LinkError::Acknowledgement);
         }
@@ -155,14 +156,14 @@ impl Link {
         self.acknowledge(received)
     }
 
-    pub(super) fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self) {
         self.connected = false;
         // A part of a frame will come again as a whole one; whole ones that wait for the group do too.
         self.inbound.clear();
     }
 
     /// Takes a frame in; false if it has been here before.
-    pub(super) fn receive(&mut self, sender: Sender, frame: &Frame<'_>) -> Result<bool, LinkError> {
+    pub(crate) fn receive(&mut self, sender: Sender, frame: &Frame<'_>) -> Result<bool, LinkError> {
         let header = &frame.header;
         let known = header.from == self.peer
             && header.incarnation == self.incarnation
@@ -181,7 +182,7 @@ impl Link {
     }
 
     /// Sends an acknowledgement by itself if it is due.
-    pub(super) fn acknowledge_if_due(&mut self, sender: Sender) {
+    pub(crate) fn acknowledge_if_due(&mut self, sender: Sender) {
         if self.received - self.acknowledged >= ACKNOWLEDGE_EVERY {
             self.push(sender, &Outgoing::Acknowledgement, |_| {});
         }

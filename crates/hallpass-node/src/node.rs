@@ -9,34 +9,20 @@
 //! Membership is a fixed list. A node takes part once it has met every other member in this life, since only then it
 //! knows the view: its epoch is the highest incarnation among them.
 
-mod answer;
-mod config;
-mod link;
-#[cfg(test)]
-mod link_tests;
-mod machine;
-mod status;
-mod table;
-#[cfg(test)]
-mod tests;
-
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
-use crate::protocol::{Floor, Kind, OptionError, Options};
 use crate::wire::{Body, Frame, Hello, LABEL_MAX, NAME_MAX, Outgoing};
-use crate::{Fence, Mode, NodeId, Ticks, View};
+use hallpass_core::codec::DecodeError;
+use hallpass_core::protocol::{Floor, Kind, OptionError, Options};
+use hallpass_core::{Fence, Mode, NodeId, Ticks, View};
 
-use link::{Link, Sender};
-use machine::{Drive, Machine, Make, Scratch, Wire};
-use table::{Entry, Phase, Table, Waiter};
-
-pub use answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
-use config::Digest;
-
-pub use config::{Class, NodeConfig};
-pub use link::LinkError;
-pub use status::{LockStatus, MemberStatus};
+use crate::answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
+use crate::config::{Class, Digest, NodeConfig};
+use crate::link::{Link, LinkError, Sender};
+use crate::machine::{Drive, Machine, Make, Scratch, Wire};
+use crate::status::{LockStatus, MemberStatus};
+use crate::table::{Entry, Phase, Table, Waiter};
 
 /// One process of a group. `C` is what the driver knows a waiting caller by.
 ///
@@ -64,10 +50,10 @@ pub struct Node<C> {
     timers: BTreeSet<(Ticks, u32)>,
     outputs: VecDeque<Output<C>>,
     scratch: Scratch,
-    floor: Floor,
+    pub(crate) floor: Floor,
     next_id: u64,
     /// Callers who wait or hold.
-    callers: usize,
+    pub(crate) callers: usize,
     messages: u64,
 }
 
@@ -170,13 +156,13 @@ impl<C> Node<C> {
     /// [`place`](Ticket::place) not long ago. With `None` nothing has happened, and [`handle_acquire`](Self::handle_acquire)
     /// says why. No output comes of it.
     #[inline]
-    pub fn handle_reacquire(&mut self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
+    pub fn handle_fast_acquire(&mut self, place: u32, lock: &str, mode: Mode, now: Ticks) -> Option<(Ticket, Fence)> {
         let entry = self.locks.get_mut(place).filter(|entry| *entry.name == *lock)?;
         if self.callers >= self.config.callers_max {
             return None;
         }
         let id = self.next_id;
-        let fence = entry.enter_at_once(id, mode, now)?;
+        let fence = entry.enter_fast(id, mode, now)?;
         (self.next_id, self.callers) = (id + 1, self.callers + 1);
         Some((Ticket { slot: place, id }, fence))
     }
@@ -339,7 +325,7 @@ impl<C> Node<C> {
             let entry = &mut self.locks[slot];
             entry.listed = false;
             if entry.used.saturating_add(self.config.cache_idle) <= now {
-                entry.give_back();
+                entry.drop_permissions();
             }
             self.settle(slot, now);
         }
@@ -567,7 +553,7 @@ impl<C> Node<C> {
             entry.enqueue(Waiter { id, mode, tries, caller: caller() });
             return Ok(Answer::Waiting(ticket));
         }
-        if let Some(fence) = entry.enter_at_once(id, mode, now) {
+        if let Some(fence) = entry.enter_fast(id, mode, now) {
             return Ok(Answer::Granted(ticket, fence));
         }
         if tries && self.links.iter().any(|link| !link.connected) {
@@ -588,7 +574,7 @@ impl<C> Node<C> {
             return Ok(Answer::Granted(ticket, fence));
         }
         let entry = &mut self.locks[slot];
-        if tries && !entry.machine.as_ref().is_some_and(Machine::refuses) {
+        if tries && !entry.machine.as_ref().is_some_and(Machine::supports_try) {
             entry.phase = Phase::Idle;
             self.drive(slot, Drive::Cancel, now);
             return Ok(Answer::Busy);
@@ -609,7 +595,7 @@ impl<C> Node<C> {
         let entry = &mut self.locks[slot];
         entry.used = now;
         let next = entry.queue.front().map(|waiter| waiter.mode);
-        if next.is_none() && entry.machine.as_mut().is_some_and(Machine::leave_at_once) {
+        if next.is_none() && entry.machine.as_mut().is_some_and(Machine::leave_fast) {
             (entry.phase, entry.streak) = (Phase::Idle, 0);
             if !entry.listed {
                 self.settle(slot, now);
@@ -757,7 +743,7 @@ impl<C> Node<C> {
             }
             entry.listed = false;
             if entry.is_free() {
-                entry.give_back();
+                entry.drop_permissions();
             }
             self.forget_or_list(oldest, now);
         }
@@ -787,7 +773,7 @@ impl<C> Node<C> {
         loop {
             let (frame, length) = match Frame::decode(&bytes[taken..]) {
                 Ok(decoded) => decoded,
-                Err(crate::wire::DecodeError::Truncated) => break,
+                Err(DecodeError::Truncated) => break,
                 Err(error) => return Err(error.into()),
             };
             taken += length;
@@ -811,7 +797,7 @@ impl<C> Node<C> {
                 self.drive(slot, Drive::Deliver { from, bytes }, now);
                 // What was answered is not deferred: what is, is a request that its sender has given up before.
                 let answered = self.links[at].sent() != sent;
-                if attempt != 0 && !answered && self.locks[slot].refuse(from) {
+                if attempt != 0 && !answered && self.locks[slot].forget_deferred(from) {
                     let Some(sender) = self.group.as_ref().map(|group| group.sender) else { return };
                     self.links[at].push(sender, &Outgoing::Busy { lock, attempt }, |_| {});
                 }

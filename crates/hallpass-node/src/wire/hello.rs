@@ -1,5 +1,7 @@
-use super::{DecodeError, Reader, VERSION, put_number};
-use crate::NodeId;
+use hallpass_core::NodeId;
+use hallpass_core::codec::{DecodeError, Reader, put_number};
+
+use super::VERSION;
 
 /// The first words on a new connection, both ways: who is there, and where the link was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,7 +80,7 @@ impl Hello {
     fn read(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let version = bytes.byte()?;
         if version != VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(DecodeError::Version { peer: version, own: VERSION });
         }
         let mut label = || {
             let length = bytes.number()?;

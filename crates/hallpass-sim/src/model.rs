@@ -1,15 +1,17 @@
 use std::fmt;
 
 use hallpass_core::protocol::{Medium, Needs};
-use hallpass_core::{Bounds, Effect, Effects, Input, Message, Mode, NodeId, Protocol, Seat, Setup, Ticks, View};
+use hallpass_core::{
+    Bounds, Effect, Effects, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
+};
 
 use crate::oracle::{Exclusion, FenceOrder, Violation};
 use crate::trace::{Event, What};
 use crate::{ConfigError, Order};
 
-/// What does not change while a [`Stage`] is played on.
+/// What does not change while a [`Model`] is played on.
 #[derive(Clone, Debug)]
-pub struct Rig<P: Protocol> {
+pub struct ModelConfig<P: Protocol> {
     view: View,
     /// All nodes, the founding members first.
     ids: Vec<NodeId>,
@@ -50,7 +52,7 @@ pub struct Limits {
 
 /// The nodes and the messages between them, with every next step open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Stage<P: Protocol> {
+pub struct Model<P: Protocol> {
     actors: Vec<Actor<P>>,
     /// Messages under way, sorted, so that equal networks are equal. On lanes that keep order, in that order.
     packets: Vec<Packet<P::Message>>,
@@ -140,7 +142,7 @@ pub enum Step {
     Leave(u8),
 }
 
-impl<P: Protocol> Rig<P> {
+impl<P: Protocol> ModelConfig<P> {
     /// Nodes, options and limits, found to fit together.
     pub fn new(nodes: &[NodeId], options: P::Options, order: Order, limits: Limits) -> Result<Self, ConfigError> {
         let view = View::new(nodes.iter().copied());
@@ -209,7 +211,7 @@ impl<P: Protocol> Rig<P> {
         P::new(&Setup {
             me: self.ids[at],
             view: &self.view,
-            seat: Seat::NOBODY,
+            initial: InitialHolders::NOBODY,
             incarnation,
             bounds,
             options: &self.options,
@@ -226,20 +228,20 @@ impl<P: Protocol> Rig<P> {
     }
 }
 
-impl<P: Protocol> Stage<P> {
-    /// The stage before the first step.
-    pub fn new(rig: &Rig<P>) -> Self {
-        let founders = rig.view.members().len();
-        let started = founders + usize::from(rig.needs.server);
-        let limits = &rig.limits;
-        let mut stage = Self {
-            actors: (0..rig.ids.len())
+impl<P: Protocol> Model<P> {
+    /// The model before the first step.
+    pub fn new(config: &ModelConfig<P>) -> Self {
+        let founders = config.view.members().len();
+        let started = founders + usize::from(config.needs.server);
+        let limits = &config.limits;
+        let mut model = Self {
+            actors: (0..config.ids.len())
                 .map(|at| Actor {
-                    protocol: (at < started).then(|| rig.protocol(at, 0)),
+                    protocol: (at < started).then(|| config.protocol(at, 0)),
                     phase: Phase::Idle,
                     asks_left: limits
                         .last_entries
-                        .filter(|_| at + 1 == rig.ids.len())
+                        .filter(|_| at + 1 == config.ids.len())
                         .or(limits.entries)
                         .unwrap_or(u8::MAX),
                     timers: Vec::new(),
@@ -262,25 +264,25 @@ impl<P: Protocol> Stage<P> {
             },
             overtaken: 0,
         };
-        if rig.needs.start {
-            for (at, sponsor) in rig.ids.iter().enumerate().take(started) {
+        if config.needs.start {
+            for (at, sponsor) in config.ids.iter().enumerate().take(started) {
                 let input = Input::Join { sponsor: *sponsor };
-                stage.handle(rig, at as u8, input, &mut Scratch::default(), &mut None);
+                model.handle(config, at as u8, input, &mut Scratch::default(), &mut None);
             }
         }
-        stage
+        model
     }
 
     /// Appends every step that may come next.
-    pub fn steps(&self, rig: &Rig<P>, out: &mut Vec<Step>) {
+    pub fn steps(&self, config: &ModelConfig<P>, out: &mut Vec<Step>) {
         for (at, actor) in self.actors.iter().enumerate() {
-            self.steps_of(rig, at as u8, actor, out);
+            self.steps_of(config, at as u8, actor, out);
         }
         for (at, packet) in self.packets.iter().enumerate() {
             let before = at.checked_sub(1).map(|before| &self.packets[before]);
             let blocked = before.is_some_and(|before| {
                 let same_lane = (before.to, before.lane) == (packet.to, packet.lane);
-                (same_lane && rig.keeps_order(packet.lane)) || before == packet
+                (same_lane && config.keeps_order(packet.lane)) || before == packet
             });
             if !blocked {
                 out.push(Step::Deliver(at as u16));
@@ -292,26 +294,26 @@ impl<P: Protocol> Stage<P> {
                 }
             }
         }
-        if rig.delay.is_some() && self.may_tick() {
+        if config.delay.is_some() && self.may_tick() {
             out.push(Step::Tick);
         }
     }
 
-    fn steps_of(&self, rig: &Rig<P>, at: u8, actor: &Actor<P>, out: &mut Vec<Step>) {
+    fn steps_of(&self, config: &ModelConfig<P>, at: u8, actor: &Actor<P>, out: &mut Vec<Step>) {
         if actor.protocol.is_none() {
-            if self.left.joins > 0 && usize::from(at) == rig.ids.len() - usize::from(self.left.joins) {
+            if self.left.joins > 0 && usize::from(at) == config.ids.len() - usize::from(self.left.joins) {
                 out.push(Step::Join(at));
-            } else if self.left.restarts > 0 && !actor.leaving && usize::from(at) < rig.view.members().len() {
+            } else if self.left.restarts > 0 && !actor.leaving && usize::from(at) < config.view.members().len() {
                 out.push(Step::Restart(at));
             }
             return;
         }
         match actor.phase {
-            Phase::Idle if actor.asks_left > 0 && !actor.leaving && !rig.is_server(at) => {
+            Phase::Idle if actor.asks_left > 0 && !actor.leaving && !config.is_server(at) => {
                 let modes: &[Mode] =
-                    if rig.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
+                    if config.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
                 for mode in modes {
-                    out.extend((0..rig.draws.min(8) as u8).map(|draw| Step::Ask(at, *mode, draw)));
+                    out.extend((0..config.draws.min(8) as u8).map(|draw| Step::Ask(at, *mode, draw)));
                 }
             }
             Phase::Idle => {}
@@ -320,15 +322,15 @@ impl<P: Protocol> Stage<P> {
             Phase::Inside(_) => out.push(Step::Exit(at)),
         }
         for (timer, (_, slots)) in actor.timers.iter().enumerate() {
-            if rig.delay.is_none() || *slots == 0 || *slots == ANY_TIME {
+            if config.delay.is_none() || *slots == 0 || *slots == ANY_TIME {
                 out.push(Step::Timeout(at, timer as u8));
             }
         }
-        if self.left.crashes > 0 && !rig.is_server(at) {
+        if self.left.crashes > 0 && !config.is_server(at) {
             out.push(Step::Crash(at));
         }
         // Whoever newcomers ask stays: a newcomer whose sponsor is gone asks another, which takes time, not a new order.
-        let needed = at == 0 && rig.limits.joins > 0;
+        let needed = at == 0 && config.limits.joins > 0;
         if self.left.leaves > 0 && actor.member && !actor.leaving && !needed {
             out.push(Step::Leave(at));
         }
@@ -345,7 +347,7 @@ impl<P: Protocol> Stage<P> {
     /// Takes one step. Says what it violates, and writes what happened into the trace if there is one.
     pub fn take(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         step: Step,
         scratch: &mut Scratch<P>,
         mut trace: Option<&mut Vec<Event>>,
@@ -353,35 +355,35 @@ impl<P: Protocol> Stage<P> {
         let note = &mut trace;
         match step {
             Step::Ask(at, mode, draw) => {
-                self.note(rig, note, at, What::Request(mode));
+                self.note(config, note, at, What::Request(mode));
                 let actor = &mut self.actors[usize::from(at)];
                 actor.phase = Phase::Waiting(mode);
-                if rig.limits.entries.is_some() {
+                if config.limits.entries.is_some() {
                     actor.asks_left -= 1;
                 }
-                self.handle(rig, at, Input::Acquire { mode, draw: draw.into() }, scratch, note)
+                self.handle(config, at, Input::Acquire { mode, draw: draw.into() }, scratch, note)
             }
             Step::Cancel(at) => {
-                self.note(rig, note, at, What::Cancel);
-                if rig.limits.cancels.is_some() {
+                self.note(config, note, at, What::Cancel);
+                if config.limits.cancels.is_some() {
                     self.left.cancels -= 1;
                 }
                 self.actors[usize::from(at)].phase = Phase::Idle;
-                self.handle(rig, at, Input::Cancel, scratch, note)
+                self.handle(config, at, Input::Cancel, scratch, note)
             }
             Step::Exit(at) => {
-                self.note(rig, note, at, What::Exit);
-                self.exit(rig, at);
-                self.handle(rig, at, Input::Release, scratch, note)
+                self.note(config, note, at, What::Exit);
+                self.exit(config, at);
+                self.handle(config, at, Input::Release, scratch, note)
             }
             Step::Deliver(index) => {
                 let packet = self.packets.remove(index.into());
-                self.deliver(rig, packet, scratch, note)
+                self.deliver(config, packet, scratch, note)
             }
             Step::Lose(index) => {
                 let packet = self.packets.remove(index.into());
                 self.left.losses -= 1;
-                self.note_arrival(rig, note, &packet, true);
+                self.note_arrival(config, note, &packet, true);
                 None
             }
             Step::Repeat(index) => {
@@ -392,48 +394,48 @@ impl<P: Protocol> Stage<P> {
             }
             Step::Timeout(at, position) => {
                 let (timer, _) = self.actors[usize::from(at)].timers.remove(position.into());
-                self.note(rig, note, at, What::Timer(format!("{timer:?}")));
-                self.handle(rig, at, Input::Timeout(timer), scratch, note)
+                self.note(config, note, at, What::Timer(format!("{timer:?}")));
+                self.handle(config, at, Input::Timeout(timer), scratch, note)
             }
             Step::Tick => {
                 self.packets.iter_mut().for_each(|packet| packet.due -= 1);
                 let timers = self.actors.iter_mut().flat_map(|actor| &mut actor.timers);
                 timers.filter(|(_, slots)| *slots != ANY_TIME).for_each(|(_, slots)| *slots -= 1);
-                self.packets_are_sorted(rig);
+                self.packets_are_sorted(config);
                 None
             }
             Step::Crash(at) => {
-                self.note(rig, note, at, What::Crash);
+                self.note(config, note, at, What::Crash);
                 self.left.crashes -= 1;
-                self.switch_off(rig, at);
+                self.switch_off(config, at);
                 None
             }
             Step::Restart(at) => {
                 self.left.restarts -= 1;
-                self.start(rig, at, scratch, note)
+                self.start(config, at, scratch, note)
             }
             Step::Join(at) => {
                 self.left.joins -= 1;
-                self.note(rig, note, at, What::Join);
-                self.actors[usize::from(at)].protocol = Some(rig.protocol(at.into(), 0));
-                let sponsor = self.sponsor(rig, at);
-                self.handle(rig, at, Input::Join { sponsor }, scratch, note)
+                self.note(config, note, at, What::Join);
+                self.actors[usize::from(at)].protocol = Some(config.protocol(at.into(), 0));
+                let sponsor = self.sponsor(config, at);
+                self.handle(config, at, Input::Join { sponsor }, scratch, note)
             }
             Step::Leave(at) => {
                 self.left.leaves -= 1;
-                self.note(rig, note, at, What::Leave);
+                self.note(config, note, at, What::Leave);
                 self.actors[usize::from(at)].leaving = true;
-                self.handle(rig, at, Input::Leave, scratch, note)
+                self.handle(config, at, Input::Leave, scratch, note)
             }
         }
     }
 
     /// If nothing more must happen, says who waits for ever. Steps that nobody owes anybody do not count: that a caller may
     /// give up, or a node die, is no way out for those who wait.
-    pub fn check_end(&self, rig: &Rig<P>) -> Option<Violation> {
+    pub fn check_end(&self, config: &ModelConfig<P>) -> Option<Violation> {
         let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
         let waiting: Vec<NodeId> =
-            (0..rig.ids.len()).filter(|at| waits(&self.actors[*at])).map(|at| rig.ids[at]).collect();
+            (0..config.ids.len()).filter(|at| waits(&self.actors[*at])).map(|at| config.ids[at]).collect();
         crate::oracle::Progress::new(0).on_end(&waiting)
     }
 
@@ -469,7 +471,7 @@ impl<P: Protocol> Stage<P> {
 
     fn handle(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         at: u8,
         input: Input<P::Message, P::Timer>,
         scratch: &mut Scratch<P>,
@@ -482,75 +484,81 @@ impl<P: Protocol> Stage<P> {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Send { to, message } => {
-                    if let Some(to) = rig.position(to) {
-                        self.post(rig, at, to, at, message, trace);
+                    if let Some(to) = config.position(to) {
+                        self.post(config, at, to, at, message, trace);
                     }
                 }
-                Effect::Broadcast { message } => self.broadcast(rig, at, &message, trace),
-                Effect::Enter { fence } => violation = violation.or(self.enter(rig, at, fence, trace)),
+                Effect::Broadcast { message } => self.broadcast(config, at, &message, trace),
+                Effect::Enter { fence } => violation = violation.or(self.enter(config, at, fence, trace)),
                 Effect::SetTimer { after, .. } if (NEVER..u64::MAX).contains(&after.max) => {}
                 Effect::SetTimer { timer, after } => {
                     let slots =
                         if after.max == u64::MAX { ANY_TIME } else { after.max.min(u64::from(ANY_TIME) - 1) as u16 };
                     let timers = &mut self.actors[usize::from(at)].timers;
                     timers.retain(|(other, _)| *other != timer);
-                    timers.push((timer, if rig.delay.is_some() { slots } else { 0 }));
+                    timers.push((timer, if config.delay.is_some() { slots } else { 0 }));
                     timers.sort_unstable();
                 }
                 Effect::CancelTimer(timer) => self.actors[usize::from(at)].timers.retain(|(other, _)| *other != timer),
                 Effect::Joined => {
                     self.actors[usize::from(at)].member = true;
-                    self.note(rig, trace, at, What::Joined);
+                    self.note(config, trace, at, What::Joined);
                 }
                 Effect::Left => {
-                    self.note(rig, trace, at, What::Left);
-                    self.switch_off(rig, at);
+                    self.note(config, trace, at, What::Left);
+                    self.switch_off(config, at);
                 }
                 Effect::Restart => restart = true,
             }
         }
         scratch.effects = effects;
         if restart {
-            violation = violation.or(self.start(rig, at, scratch, trace));
+            violation = violation.or(self.start(config, at, scratch, trace));
         }
-        if rig.drops_moot {
-            self.drop_moot(rig, at);
+        if config.drops_moot {
+            self.drop_moot(config, at);
         }
         violation
     }
 
     /// Drops what would change nothing whenever it arrived: fewer states, the same behaviours.
-    fn drop_moot(&mut self, rig: &Rig<P>, at: u8) {
+    fn drop_moot(&mut self, config: &ModelConfig<P>, at: u8) {
         let Some(protocol) = &self.actors[usize::from(at)].protocol else { return };
-        self.packets.retain(|packet| packet.to != at || !is_moot(rig, protocol, packet.from, &packet.message));
+        self.packets.retain(|packet| packet.to != at || !is_moot(config, protocol, packet.from, &packet.message));
     }
 
     fn deliver(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         packet: Packet<P::Message>,
         scratch: &mut Scratch<P>,
         trace: &mut Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
         let down = self.actors[usize::from(packet.to)].protocol.is_none();
-        self.note_arrival(rig, trace, &packet, down);
+        self.note_arrival(config, trace, &packet, down);
         if down {
             return None;
         }
-        let from = rig.ids[usize::from(packet.from)];
-        self.handle(rig, packet.to, Input::Deliver { from, message: packet.message }, scratch, trace)
+        let from = config.ids[usize::from(packet.from)];
+        self.handle(config, packet.to, Input::Deliver { from, message: packet.message }, scratch, trace)
     }
 
-    fn broadcast(&mut self, rig: &Rig<P>, at: u8, message: &P::Message, trace: &mut Option<&mut Vec<Event>>) {
-        let sequenced = rig.needs.medium == Medium::Sequenced;
-        for to in (0..rig.ids.len() as u8).filter(|to| sequenced || *to != at) {
-            self.post(rig, at, to, if sequenced { MEDIUM } else { at }, message.clone(), trace);
+    fn broadcast(
+        &mut self,
+        config: &ModelConfig<P>,
+        at: u8,
+        message: &P::Message,
+        trace: &mut Option<&mut Vec<Event>>,
+    ) {
+        let sequenced = config.needs.medium == Medium::Sequenced;
+        for to in (0..config.ids.len() as u8).filter(|to| sequenced || *to != at) {
+            self.post(config, at, to, if sequenced { MEDIUM } else { at }, message.clone(), trace);
         }
     }
 
     fn post(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         from: u8,
         to: u8,
         lane: u8,
@@ -558,15 +566,15 @@ impl<P: Protocol> Stage<P> {
         trace: &mut Option<&mut Vec<Event>>,
     ) {
         if trace.is_some() && from != to {
-            let (to, kind, text) = (rig.ids[usize::from(to)], message.kind(), message.to_string());
-            self.note(rig, trace, from, What::Send { to, id: 0, kind, text });
+            let (to, kind, text) = (config.ids[usize::from(to)], message.kind(), message.to_string());
+            self.note(config, trace, from, What::Send { to, id: 0, kind, text });
         }
         let receiver = self.actors[usize::from(to)].protocol.as_ref();
-        if rig.drops_moot && receiver.is_some_and(|receiver| is_moot(rig, receiver, from, &message)) {
+        if config.drops_moot && receiver.is_some_and(|receiver| is_moot(config, receiver, from, &message)) {
             return;
         }
-        let packet = Packet { to, lane, message, from, due: rig.delay.unwrap_or(0) };
-        let at = if rig.keeps_order(lane) {
+        let packet = Packet { to, lane, message, from, due: config.delay.unwrap_or(0) };
+        let at = if config.keeps_order(lane) {
             self.packets.partition_point(|other| (other.to, other.lane) <= (to, lane))
         } else {
             self.packets.partition_point(|other| *other < packet)
@@ -575,48 +583,48 @@ impl<P: Protocol> Stage<P> {
     }
 
     /// Lanes without order are sorted by all that a packet is; time changes that for all packets alike, but for those due.
-    fn packets_are_sorted(&mut self, rig: &Rig<P>) {
-        if rig.order == Order::Any && rig.needs.medium != Medium::Sequenced {
+    fn packets_are_sorted(&mut self, config: &ModelConfig<P>) {
+        if config.order == Order::Any && config.needs.medium != Medium::Sequenced {
             self.packets.sort_unstable();
         }
     }
 
     fn enter(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         at: u8,
         fence: hallpass_core::Fence,
         trace: &mut Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
-        let id = rig.ids[usize::from(at)];
+        let id = config.ids[usize::from(at)];
         let Phase::Waiting(mode) = self.actors[usize::from(at)].phase else {
             return Some(Violation { property: "protocol", text: format!("node {id} entered without having asked") });
         };
         self.actors[usize::from(at)].phase = Phase::Inside(mode);
-        self.note(rig, trace, at, What::Enter { mode, fence: fence.get() });
-        let last = rig.view.members().len() - 1;
+        self.note(config, trace, at, What::Enter { mode, fence: fence.get() });
+        let last = config.view.members().len() - 1;
         if usize::from(at) == last {
             self.overtaken = 0;
         } else if matches!(self.actors[last].phase, Phase::Waiting(_)) {
             self.overtaken += 1;
         }
         let exclusion = self.exclusion.on_enter(id, mode);
-        let fences = if rig.needs.fences { self.fences.on_enter(id, mode, fence) } else { None };
+        let fences = if config.needs.fences { self.fences.on_enter(id, mode, fence) } else { None };
         let violation = exclusion.or(fences);
         if let Some(violation) = &violation {
-            self.note(rig, trace, at, What::Violation(violation.to_string()));
+            self.note(config, trace, at, What::Violation(violation.to_string()));
         }
         violation
     }
 
-    fn exit(&mut self, rig: &Rig<P>, at: u8) {
+    fn exit(&mut self, config: &ModelConfig<P>, at: u8) {
         if let Phase::Inside(mode) = std::mem::replace(&mut self.actors[usize::from(at)].phase, Phase::Idle) {
-            self.exclusion.on_exit(rig.ids[usize::from(at)], mode);
+            self.exclusion.on_exit(config.ids[usize::from(at)], mode);
         }
     }
 
-    fn switch_off(&mut self, rig: &Rig<P>, at: u8) {
-        self.exit(rig, at);
+    fn switch_off(&mut self, config: &ModelConfig<P>, at: u8) {
+        self.exit(config, at);
         let actor = &mut self.actors[usize::from(at)];
         actor.protocol = None;
         actor.phase = Phase::Idle;
@@ -627,52 +635,58 @@ impl<P: Protocol> Stage<P> {
     /// A new life; a caller that waits keeps waiting.
     fn start(
         &mut self,
-        rig: &Rig<P>,
+        config: &ModelConfig<P>,
         at: u8,
         scratch: &mut Scratch<P>,
         trace: &mut Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
-        self.note(rig, trace, at, What::Restart);
+        self.note(config, trace, at, What::Restart);
         let actor = &mut self.actors[usize::from(at)];
         actor.incarnation = actor.incarnation.checked_add(1).expect("a run has few restarts");
         actor.member = false;
         actor.timers.clear();
-        actor.protocol = Some(rig.protocol(at.into(), actor.incarnation));
+        actor.protocol = Some(config.protocol(at.into(), actor.incarnation));
         let phase = actor.phase;
-        let sponsor = self.sponsor(rig, at);
-        let first = self.handle(rig, at, Input::Join { sponsor }, scratch, trace);
+        let sponsor = self.sponsor(config, at);
+        let first = self.handle(config, at, Input::Join { sponsor }, scratch, trace);
         let Phase::Waiting(mode) = phase else { return first };
-        first.or(self.handle(rig, at, Input::Acquire { mode, draw: 0 }, scratch, trace))
+        first.or(self.handle(config, at, Input::Acquire { mode, draw: 0 }, scratch, trace))
     }
 
     /// The lowest member that is up, whoever asks.
-    fn sponsor(&self, rig: &Rig<P>, at: u8) -> NodeId {
+    fn sponsor(&self, config: &ModelConfig<P>, at: u8) -> NodeId {
         let up = |other: &usize| {
             self.actors[*other].member && self.actors[*other].protocol.is_some() && *other != usize::from(at)
         };
-        rig.ids[(0..self.actors.len()).find(up).unwrap_or(0)]
+        config.ids[(0..self.actors.len()).find(up).unwrap_or(0)]
     }
 
-    fn note(&self, rig: &Rig<P>, trace: &mut Option<&mut Vec<Event>>, at: u8, what: What) {
+    fn note(&self, config: &ModelConfig<P>, trace: &mut Option<&mut Vec<Event>>, at: u8, what: What) {
         if let Some(trace) = trace {
-            trace.push(Event { at: 0, node: rig.ids[usize::from(at)], what });
+            trace.push(Event { at: 0, node: config.ids[usize::from(at)], what });
         }
     }
 
-    fn note_arrival(&self, rig: &Rig<P>, trace: &mut Option<&mut Vec<Event>>, packet: &Packet<P::Message>, lost: bool) {
+    fn note_arrival(
+        &self,
+        config: &ModelConfig<P>,
+        trace: &mut Option<&mut Vec<Event>>,
+        packet: &Packet<P::Message>,
+        lost: bool,
+    ) {
         if trace.is_some() {
             let (from, kind, text) =
-                (rig.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
+                (config.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
             let what =
                 if lost { What::Lose { from, id: 0, kind, text } } else { What::Deliver { from, id: 0, kind, text } };
-            self.note(rig, trace, packet.to, what);
+            self.note(config, trace, packet.to, what);
         }
     }
 }
 
 /// Asks the protocol, and in debug builds makes sure that it tells the truth about now.
-fn is_moot<P: Protocol>(rig: &Rig<P>, protocol: &P, from: u8, message: &P::Message) -> bool {
-    let from = rig.ids[usize::from(from)];
+fn is_moot<P: Protocol>(config: &ModelConfig<P>, protocol: &P, from: u8, message: &P::Message) -> bool {
+    let from = config.ids[usize::from(from)];
     let moot = protocol.is_moot(from, message);
     if cfg!(debug_assertions) && moot {
         let (mut after, mut effects) = (protocol.clone(), Effects::new());
@@ -711,14 +725,14 @@ impl fmt::Display for Step {
     }
 }
 
-impl<P: Protocol> Rig<P> {
+impl<P: Protocol> ModelConfig<P> {
     /// Plays steps from the beginning and keeps everything that happened. Stops at the first violation.
     pub fn play(&self, steps: &[Step]) -> (Vec<Event>, Option<Violation>) {
-        let (mut stage, mut scratch, mut events) = (Stage::new(self), Scratch::default(), Vec::new());
+        let (mut model, mut scratch, mut events) = (Model::new(self), Scratch::default(), Vec::new());
         let mut violation = None;
         for (number, step) in steps.iter().enumerate() {
             let before = events.len();
-            violation = stage.take(self, *step, &mut scratch, Some(&mut events));
+            violation = model.take(self, *step, &mut scratch, Some(&mut events));
             events[before..].iter_mut().for_each(|event| event.at = number as u64 + 1);
             if violation.is_some() {
                 break;

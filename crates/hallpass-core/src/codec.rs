@@ -1,27 +1,11 @@
-//! How nodes talk: a [`Hello`] first, then [`Frame`]s, each with a length, a version, its place on the link and the message
-//! of one lock's protocol.
+//! How messages become bytes: numbers are varints, lists carry their length.
 //!
-//! Numbers are varints. What comes from a peer is data: every length is checked before anything is allocated, and no
-//! input makes the decoder panic.
-
-mod frame;
-mod hello;
+//! What comes from a peer is data: every length is checked before anything is allocated, and no input makes the decoder
+//! panic.
 
 use std::fmt;
 
 use crate::NodeId;
-
-pub use frame::{Body, Frame, Header};
-pub(crate) use frame::{Outgoing, write};
-pub use hello::Hello;
-pub(crate) use hello::LABEL_MAX;
-
-/// The version this code speaks.
-pub const VERSION: u8 = 1;
-/// No frame is longer than this; a longer one is refused before it is read.
-pub const FRAME_MAX: usize = u16::MAX as usize;
-/// No lock name is longer than this.
-pub const NAME_MAX: usize = 255;
 
 /// Why bytes are no message. The bytes were dropped and nothing else has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +20,12 @@ pub enum DecodeError {
     /// A kind of message, or a value inside one, that this version does not know.
     Unknown,
     /// The peer speaks another version.
-    Version(u8),
+    Version {
+        /// The peer's.
+        peer: u8,
+        /// This program's.
+        own: u8,
+    },
     /// A number does not fit its type, or was written with more bytes than it needs.
     Number,
     /// A lock name that is empty or not UTF-8.
@@ -52,7 +41,7 @@ impl fmt::Display for DecodeError {
             Self::TooLong => f.write_str("the message is longer than the limit"),
             Self::Trailing => f.write_str("the message has bytes after its end"),
             Self::Unknown => f.write_str("the message is of an unknown kind"),
-            Self::Version(version) => write!(f, "the peer speaks version {version}, this node {VERSION}"),
+            Self::Version { peer, own } => write!(f, "the peer speaks version {peer}, this node {own}"),
             Self::Number => f.write_str("the message holds a malformed number"),
             Self::Malformed => f.write_str("the message says that it is longer than its frame"),
             Self::Name => f.write_str("the lock name is empty or not UTF-8"),
@@ -150,6 +139,3 @@ pub fn put_numbers<const K: usize>(out: &mut Vec<u8>, numbers: [u64; K]) {
         put_number(out, number);
     }
 }
-
-#[cfg(test)]
-mod tests;

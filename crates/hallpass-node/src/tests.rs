@@ -1,4 +1,7 @@
-use super::*;
+use crate::wire::Hello;
+use crate::*;
+use hallpass_core::codec::DecodeError;
+use hallpass_core::{Fence, Mode, NodeId};
 
 /// A group of `N` nodes with the same settings, not yet connected.
 fn group<const N: usize>(change: impl Fn(&mut NodeConfig)) -> [Node<u32>; N] {
@@ -87,7 +90,7 @@ fn order(nodes: &mut [Node<u32>], first: (usize, Ticket)) -> Vec<u32> {
     assert!(nodes[first.0].handle_release(first.1, 0));
     loop {
         exchange(nodes);
-        let Some(at) = (0..nodes.len()).find(|at| !nodes[*at].outputs.is_empty()) else { return order };
+        let Some(at) = (0..nodes.len()).find(|at| nodes[*at].has_output()) else { return order };
         let (caller, ticket, _) = granted(&mut nodes[at]);
         order.push(caller);
         assert!(nodes[at].handle_release(ticket, 0));
@@ -564,16 +567,16 @@ fn the_short_way_in_is_open_only_where_the_lock_is_here_and_free() {
     exchange(&mut nodes);
     let (_, ticket, _) = granted(&mut nodes[0]);
     let place = ticket.place();
-    assert_eq!(nodes[0].handle_reacquire(place, "x", WRITE, 0), None, "somebody is inside");
+    assert_eq!(nodes[0].handle_fast_acquire(place, "x", WRITE, 0), None, "somebody is inside");
     assert!(nodes[0].handle_release(ticket, 0));
     for (place, name) in [(place, "y"), (place, ""), (place + 1, "x"), (u32::MAX, "x")] {
-        assert_eq!(nodes[0].handle_reacquire(place, name, WRITE, 0), None, "{place} '{name}'");
+        assert_eq!(nodes[0].handle_fast_acquire(place, name, WRITE, 0), None, "{place} '{name}'");
     }
-    let (again, fence) = nodes[0].handle_reacquire(place, "x", WRITE, 0).expect("the permission is here");
+    let (again, fence) = nodes[0].handle_fast_acquire(place, "x", WRITE, 0).expect("the permission is here");
     assert_eq!(fence.count(), 2);
     assert!(!nodes[0].handle_release(ticket, 0) && nodes[0].handle_release(again, 0));
-    let (reader, _) = nodes[0].handle_reacquire(place, "x", READ, 0).expect("for readers, too");
-    assert_eq!(nodes[0].handle_reacquire(place, "x", READ, 0), None, "joining goes the whole way");
+    let (reader, _) = nodes[0].handle_fast_acquire(place, "x", READ, 0).expect("for readers, too");
+    assert_eq!(nodes[0].handle_fast_acquire(place, "x", READ, 0), None, "joining goes the whole way");
     waits(&mut nodes[0], WRITE, 2);
     assert!(nodes[0].handle_release(reader, 0));
     let (_, writer, _) = granted(&mut nodes[0]);
@@ -583,7 +586,7 @@ fn the_short_way_in_is_open_only_where_the_lock_is_here_and_free() {
     exchange(&mut nodes);
     let _ = granted(&mut nodes[1]);
     let messages = nodes[0].messages();
-    assert_eq!(nodes[0].handle_reacquire(place, "x", WRITE, 0), None);
+    assert_eq!(nodes[0].handle_fast_acquire(place, "x", WRITE, 0), None);
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
 }
 
@@ -753,7 +756,7 @@ fn a_broken_connection_changes_nothing_but_the_time_it_takes() {
 fn nonsense_closes_the_connection() {
     let mut nodes: [_; 2] = connected(|_| {});
     let wrong = nodes[0].handle_bytes(NodeId(2), &[0, 1, 99], 0);
-    assert_eq!(wrong, Err(LinkError::Decode(crate::wire::DecodeError::Version(99))));
+    assert_eq!(wrong, Err(LinkError::Decode(DecodeError::Version { peer: 99, own: 1 })));
     assert_eq!(nodes[0].handle_bytes(NodeId(9), &[0, 1, 1], 0), Err(LinkError::Stranger));
     let mut early: [_; 3] = group(|config| config.backlog_max = 10);
     connect_two(&mut early, 0, 1);

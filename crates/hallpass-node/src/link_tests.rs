@@ -1,6 +1,7 @@
-use super::link::{Link, LinkError, Sender};
-use crate::NodeId;
-use crate::wire::{Body, DecodeError, Frame, Outgoing};
+use crate::link::{Link, LinkError, Sender};
+use crate::wire::{Body, Frame, Outgoing};
+use hallpass_core::NodeId;
+use hallpass_core::codec::DecodeError;
 
 const ONE: Sender = Sender { me: NodeId(1), incarnation: 4, epoch: 7 };
 const TWO: Sender = Sender { me: NodeId(2), incarnation: 7, epoch: 7 };

@@ -4,32 +4,32 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::ops::{Index, IndexMut};
 
-use super::machine::Machine;
-use crate::{Fence, Mode, NodeId, Ticks};
+use crate::machine::Machine;
+use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 /// One lock on this node.
-pub(super) struct Entry<C> {
-    pub(super) name: Box<str>,
+pub(crate) struct Entry<C> {
+    pub(crate) name: Box<str>,
     /// Another lock whose name has the same hash.
-    pub(super) same_hash: Option<u32>,
-    pub(super) class: u16,
-    pub(super) phase: Phase,
+    pub(crate) same_hash: Option<u32>,
+    pub(crate) class: u16,
+    pub(crate) phase: Phase,
     /// This lock is in `unused`.
-    pub(super) listed: bool,
+    pub(crate) listed: bool,
     /// Local entries in a row while another node waited.
-    pub(super) streak: u32,
+    pub(crate) streak: u32,
     /// When it was last used.
-    pub(super) used: Ticks,
-    pub(super) machine: Option<Machine>,
+    pub(crate) used: Ticks,
+    pub(crate) machine: Option<Machine>,
     /// The last entry's fence.
-    pub(super) fence: Fence,
+    pub(crate) fence: Fence,
     /// Who is inside.
-    pub(super) holders: Vec<u64>,
-    pub(super) queue: VecDeque<Waiter<C>>,
+    pub(crate) holders: Vec<u64>,
+    pub(crate) queue: VecDeque<Waiter<C>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Nobody is inside and nobody has asked the other nodes.
     Idle,
     /// The head of the queue has.
@@ -37,16 +37,16 @@ pub(super) enum Phase {
     Inside(Mode),
 }
 
-pub(super) struct Waiter<C> {
-    pub(super) id: u64,
-    pub(super) mode: Mode,
-    pub(super) tries: bool,
-    pub(super) caller: C,
+pub(crate) struct Waiter<C> {
+    pub(crate) id: u64,
+    pub(crate) mode: Mode,
+    pub(crate) tries: bool,
+    pub(crate) caller: C,
 }
 
 impl<C> Entry<C> {
     /// Most locks have one holder and one who waits at most: room for four of them in each of a million locks is wasted.
-    pub(super) fn hold(&mut self, id: u64) {
+    pub(crate) fn hold(&mut self, id: u64) {
         if self.holders.capacity() == 0 {
             self.holders.reserve_exact(1);
         }
@@ -54,50 +54,50 @@ impl<C> Entry<C> {
     }
 
     #[inline]
-    pub(super) fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.phase == Phase::Idle && self.queue.is_empty()
     }
 
     #[inline]
-    pub(super) fn enter_at_once(&mut self, id: u64, mode: Mode, now: Ticks) -> Option<Fence> {
+    pub(crate) fn enter_fast(&mut self, id: u64, mode: Mode, now: Ticks) -> Option<Fence> {
         if !self.is_free() {
             return None;
         }
-        let fence = self.machine.as_mut()?.enter_at_once(mode)?;
+        let fence = self.machine.as_mut()?.enter_fast(mode)?;
         (self.phase, self.fence, self.used) = (Phase::Inside(mode), fence, now);
         self.hold(id);
         Some(fence)
     }
 
-    pub(super) fn enqueue(&mut self, waiter: Waiter<C>) {
+    pub(crate) fn enqueue(&mut self, waiter: Waiter<C>) {
         if self.queue.capacity() == 0 {
             self.queue.reserve_exact(1);
         }
         self.queue.push_back(waiter);
     }
 
-    pub(super) fn has_waiters(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         self.machine.as_ref().is_some_and(Machine::has_waiters)
     }
 
     /// The last fence has been given out.
-    pub(super) fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.machine.as_ref().and_then(Machine::floor).is_some_and(|floor| floor.fence >= Fence::COUNT_MAX)
     }
 
-    pub(super) fn give_back(&mut self) {
+    pub(crate) fn drop_permissions(&mut self) {
         if let Some(machine) = &mut self.machine {
-            machine.give_back();
+            machine.drop_permissions();
         }
     }
 
-    pub(super) fn refuse(&mut self, from: NodeId) -> bool {
-        self.machine.as_mut().is_some_and(|machine| machine.refuse(from))
+    pub(crate) fn forget_deferred(&mut self, from: NodeId) -> bool {
+        self.machine.as_mut().is_some_and(|machine| machine.forget_deferred(from))
     }
 }
 
 /// Entries by their place, which stays as long as they do; the places of those that are gone are used again.
-pub(super) struct Table<C> {
+pub(crate) struct Table<C> {
     entries: Vec<Entry<C>>,
     /// Places that are free.
     free: Vec<u32>,
@@ -106,29 +106,29 @@ pub(super) struct Table<C> {
 
 impl<C> Table<C> {
     /// With a seed that nobody outside knows, names that collide cannot be chosen.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { entries: Vec::new(), free: Vec::new(), names: Names { seed, slots: Default::default() } }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry<C>> {
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry<C>> {
         self.entries.get_mut(slot as usize)
     }
 
     /// Every place, also free ones: nobody holds, waits or asks there.
-    pub(super) fn slots(&self) -> impl Iterator<Item = u32> + use<C> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + use<C> {
         0..self.entries.len() as u32
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<C>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry<C>> {
         self.entries.iter().filter(|entry| entry.machine.is_some())
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<u32> {
+    pub(crate) fn find(&self, name: &str) -> Option<u32> {
         let mut found = self.names.first(self.names.hash(name));
         while let Some(slot) = found {
             let entry = &self.entries[slot as usize];
@@ -141,7 +141,7 @@ impl<C> Table<C> {
     }
 
     /// A lock of this name, which is not there yet.
-    pub(super) fn add(&mut self, name: &str, class: u16, machine: Machine) -> u32 {
+    pub(crate) fn add(&mut self, name: &str, class: u16, machine: Machine) -> u32 {
         let slot = self.free.pop().unwrap_or(self.entries.len() as u32);
         let same_hash = self.names.insert(self.names.hash(name), slot);
         let entry = Entry {
@@ -164,7 +164,7 @@ impl<C> Table<C> {
         slot
     }
 
-    pub(super) fn forget(&mut self, slot: u32) {
+    pub(crate) fn forget(&mut self, slot: u32) {
         let entry = &mut self[slot];
         let (name, next) = (std::mem::take(&mut entry.name), entry.same_hash.take());
         entry.machine = None;

@@ -1,13 +1,17 @@
 //! One lock's protocol, whichever it is, between a node's callers and its links.
 
-use super::link::{Link, Sender};
-use crate::protocol::carvalho_roucairol::CarvalhoRoucairol;
-use crate::protocol::{Floor, Kind, Medium, Needs, OptionError, Options, Visitor};
-use crate::wire::{DecodeError, Outgoing, Reader};
-use crate::{Bounds, Effect, Effects, Fence, Input, Message, Mode, NodeId, Protocol, Seat, Setup, Ticks, View};
+use crate::link::{Link, Sender};
+use crate::wire::Outgoing;
+use hallpass_core::codec::{DecodeError, Reader};
+use hallpass_core::protocol::Capabilities;
+use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
+use hallpass_core::protocol::{Floor, Kind, Medium, Needs, OptionError, Options, Visitor};
+use hallpass_core::{
+    Bounds, Effect, Effects, Fence, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
+};
 
 /// What happens to a lock.
-pub(super) enum Drive<'a> {
+pub(crate) enum Drive<'a> {
     Acquire { mode: Mode, draw: u32 },
     Cancel,
     Release,
@@ -16,15 +20,15 @@ pub(super) enum Drive<'a> {
 }
 
 /// Where a lock's messages go.
-pub(super) struct Wire<'a> {
-    pub(super) links: &'a mut [Link],
-    pub(super) sender: Sender,
-    pub(super) lock: &'a str,
+pub(crate) struct Wire<'a> {
+    pub(crate) links: &'a mut [Link],
+    pub(crate) sender: Sender,
+    pub(crate) lock: &'a str,
     /// The attempt that the messages belong to, or 0.
-    pub(super) attempt: u64,
-    pub(super) now: Ticks,
+    pub(crate) attempt: u64,
+    pub(crate) now: Ticks,
     /// Messages sent.
-    pub(super) sent: &'a mut u64,
+    pub(crate) sent: &'a mut u64,
 }
 
 impl Wire<'_> {
@@ -37,13 +41,13 @@ impl Wire<'_> {
 
 /// A protocol of any kind. The default one is held in place and shares its list of effects with all locks, so that a
 /// thousand of them are small; the others bring their own.
-pub(super) enum Machine {
+pub(crate) enum Machine {
     Permissions(CarvalhoRoucairol),
     Other(Box<dyn Running>),
 }
 
 /// What the machines of [`Machine::Permissions`] share.
-pub(super) type Scratch = Effects<<CarvalhoRoucairol as Protocol>::Message, <CarvalhoRoucairol as Protocol>::Timer>;
+pub(crate) type Scratch = Effects<<CarvalhoRoucairol as Protocol>::Message, <CarvalhoRoucairol as Protocol>::Timer>;
 
 macro_rules! on_protocol {
     ($machine:expr, $protocol:ident => $then:expr) => {
@@ -57,7 +61,7 @@ macro_rules! on_protocol {
 impl Machine {
     /// Does what there is to do; gives the fence if the local caller is inside now.
     #[inline]
-    pub(super) fn drive(
+    pub(crate) fn drive(
         &mut self,
         drive: Drive<'_>,
         scratch: &mut Scratch,
@@ -69,7 +73,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn copy(&self) -> Self {
+    pub(crate) fn copy(&self) -> Self {
         match self {
             Self::Permissions(protocol) => Self::Permissions(protocol.clone()),
             Self::Other(running) => Self::Other(running.copy()),
@@ -77,63 +81,63 @@ impl Machine {
     }
 
     #[inline]
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         on_protocol!(self, protocol => protocol.is_idle())
     }
 
     #[inline]
-    pub(super) fn floor(&self) -> Option<Floor> {
+    pub(crate) fn floor(&self) -> Option<Floor> {
         on_protocol!(self, protocol => protocol.floor())
     }
 
     #[inline]
-    pub(super) fn raise_floor(&mut self, floor: Floor) {
+    pub(crate) fn raise_floor(&mut self, floor: Floor) {
         on_protocol!(self, protocol => protocol.raise_floor(floor));
     }
 
     #[inline]
-    pub(super) fn has_waiters(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         on_protocol!(self, protocol => protocol.has_waiters())
     }
 
     #[inline]
-    pub(super) fn reenter(&mut self) -> Option<Fence> {
+    pub(crate) fn reenter(&mut self) -> Option<Fence> {
         on_protocol!(self, protocol => protocol.reenter())
     }
 
     #[inline]
-    pub(super) fn enter_at_once(&mut self, mode: Mode) -> Option<Fence> {
+    pub(crate) fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
         match self {
-            Self::Permissions(protocol) => protocol.enter_at_once(mode),
+            Self::Permissions(protocol) => protocol.enter_fast(mode),
             Self::Other(_) => None,
         }
     }
 
     #[inline]
-    pub(super) fn leave_at_once(&mut self) -> bool {
+    pub(crate) fn leave_fast(&mut self) -> bool {
         match self {
-            Self::Permissions(protocol) => protocol.leave_at_once(),
+            Self::Permissions(protocol) => protocol.leave_fast(),
             Self::Other(_) => false,
         }
     }
 
-    pub(super) fn refuse(&mut self, from: NodeId) -> bool {
-        on_protocol!(self, protocol => protocol.refuse(from))
+    pub(crate) fn forget_deferred(&mut self, from: NodeId) -> bool {
+        on_protocol!(self, protocol => protocol.forget_deferred(from))
     }
 
     #[inline]
-    pub(super) fn refuses(&self) -> bool {
-        on_protocol!(self, protocol => protocol.refuses())
+    pub(crate) fn supports_try(&self) -> bool {
+        on_protocol!(self, protocol => protocol.supports_try())
     }
 
     #[inline]
-    pub(super) fn give_back(&mut self) {
-        on_protocol!(self, protocol => protocol.give_back());
+    pub(crate) fn drop_permissions(&mut self) {
+        on_protocol!(self, protocol => protocol.drop_permissions());
     }
 
     /// When the next of its timers fires.
     #[inline]
-    pub(super) fn timeout(&self) -> Option<Ticks> {
+    pub(crate) fn timeout(&self) -> Option<Ticks> {
         match self {
             Self::Permissions(_) => None,
             Self::Other(running) => running.timeout(),
@@ -142,7 +146,7 @@ impl Machine {
 }
 
 /// A protocol behind a pointer, with its effects and timers.
-pub(super) trait Running: Send {
+pub(crate) trait Running: Send {
     fn drive(&mut self, drive: Drive<'_>, wire: &mut Wire<'_>) -> Result<Option<Fence>, DecodeError>;
     fn copy(&self) -> Box<dyn Running>;
     fn is_idle(&self) -> bool;
@@ -150,9 +154,9 @@ pub(super) trait Running: Send {
     fn raise_floor(&mut self, floor: Floor);
     fn has_waiters(&self) -> bool;
     fn reenter(&mut self) -> Option<Fence>;
-    fn refuse(&mut self, from: NodeId) -> bool;
-    fn refuses(&self) -> bool;
-    fn give_back(&mut self);
+    fn forget_deferred(&mut self, from: NodeId) -> bool;
+    fn supports_try(&self) -> bool;
+    fn drop_permissions(&mut self);
     fn timeout(&self) -> Option<Ticks>;
 }
 
@@ -191,16 +195,16 @@ impl<P: Protocol + 'static> Running for Boxed<P> {
         self.protocol.reenter()
     }
 
-    fn refuse(&mut self, from: NodeId) -> bool {
-        self.protocol.refuse(from)
+    fn forget_deferred(&mut self, from: NodeId) -> bool {
+        self.protocol.forget_deferred(from)
     }
 
-    fn refuses(&self) -> bool {
-        self.protocol.refuses()
+    fn supports_try(&self) -> bool {
+        self.protocol.supports_try()
     }
 
-    fn give_back(&mut self) {
-        self.protocol.give_back();
+    fn drop_permissions(&mut self) {
+        self.protocol.drop_permissions();
     }
 
     fn timeout(&self) -> Option<Ticks> {
@@ -256,20 +260,20 @@ fn run<P: Protocol>(
 }
 
 /// Makes the machine that all locks of a class start as.
-pub(super) struct Make<'a> {
-    pub(super) options: &'a Options,
-    pub(super) me: NodeId,
-    pub(super) view: &'a View,
+pub(crate) struct Make<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) me: NodeId,
+    pub(crate) view: &'a View,
 }
 
 /// A class's machine and whether readers may share.
-pub(super) struct Made {
-    pub(super) machine: Machine,
-    pub(super) no_shared: Option<&'static str>,
+pub(crate) struct Made {
+    pub(crate) machine: Machine,
+    pub(crate) no_shared: Option<&'static str>,
 }
 
 impl Make<'_> {
-    pub(super) fn of(&self, kind: Kind) -> Result<Made, OptionError> {
+    pub(crate) fn of(&self, kind: Kind) -> Result<Made, OptionError> {
         if self.options.get("as-printed").is_some() {
             return Err(OptionError("as-printed puts errors back: it runs in the laboratory only".to_owned()));
         }
@@ -299,7 +303,14 @@ impl Make<'_> {
             return Err(OptionError(format!("this protocol {why}: it runs in the laboratory only")));
         }
         let Self { me, view, .. } = *self;
-        let setup = Setup { me, view, seat: Seat::NOBODY, incarnation: 0, bounds: Bounds::NONE, options: &options };
+        let setup = Setup {
+            me,
+            view,
+            initial: InitialHolders::NOBODY,
+            incarnation: 0,
+            bounds: Bounds::NONE,
+            options: &options,
+        };
         Ok((P::new(&setup), needs))
     }
 }

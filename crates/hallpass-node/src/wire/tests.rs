@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::ricart_agrawala::{Body, ClassicMessage, RaMessage, RingMessage, SequencedMessage};
-use crate::{Message, Mode};
+use hallpass_core::NodeId;
+use hallpass_core::codec::*;
+use hallpass_core::protocol::ricart_agrawala::{Body, ClassicMessage, RaMessage, RingMessage, SequencedMessage};
+use hallpass_core::{Message, Mode};
 
 /// The lock of the size tests, as a user would name one.
 const LOCK: &str = "invoices/42";
@@ -445,7 +447,7 @@ fn what_is_no_greeting_is_refused_at_the_first_wrong_byte() {
     assert_eq!(wrong(b"hall\x01\x01"), DecodeError::TooLong, "257 bytes are announced");
     assert_eq!(wrong(b"hall\x01\x00"), DecodeError::Truncated);
     assert_eq!(wrong(b"hall\x00\x00"), DecodeError::Malformed);
-    assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version(9));
+    assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version { peer: 9, own: VERSION });
     assert_eq!(wrong(&greeting(&[1, 0xff, 0, 1, 2, 3, 4, 5, 6])), DecodeError::Name);
     assert_eq!(wrong(&greeting(&[9, b'g'])), DecodeError::Malformed, "longer than the greeting");
     assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])), DecodeError::Trailing);
@@ -572,8 +574,8 @@ fn other_versions_are_refused_whatever_follows() {
     for version in (0..=255u8).filter(|version| *version != VERSION) {
         let mut frame = frame_of(RaMessage::Request { number: 7, mode: Mode::Exclusive });
         frame[2] = version;
-        assert_eq!(refused(&frame), DecodeError::Version(version));
-        assert_eq!(refused(&[0, 1, version]), DecodeError::Version(version));
+        assert_eq!(refused(&frame), DecodeError::Version { peer: version, own: VERSION });
+        assert_eq!(refused(&[0, 1, version]), DecodeError::Version { peer: version, own: VERSION });
     }
 }
 
@@ -640,7 +642,7 @@ fn every_refusal_says_why_in_one_line() {
         DecodeError::TooLong,
         DecodeError::Trailing,
         DecodeError::Unknown,
-        DecodeError::Version(9),
+        DecodeError::Version { peer: 9, own: VERSION },
         DecodeError::Number,
         DecodeError::Name,
         DecodeError::Malformed,
@@ -649,4 +651,17 @@ fn every_refusal_says_why_in_one_line() {
     assert_eq!(texts.len(), all.len());
     assert!(texts.contains("the peer speaks version 9, this node 1"));
     assert!(texts.iter().all(|text| !text.contains('\n')));
+}
+
+#[test]
+fn what_can_be_encoded_can_be_decoded() {
+    let message = RaMessage::ReplyAll { list: (0..5000).map(|n| (NodeId(n), 1)).collect(), highest: 0, fence: 0 };
+    let mut bytes = Vec::new();
+    let (from, incarnation, to_incarnation) = (NodeId(1), 1, 1);
+    let header = Header { sequence: 1, acknowledges: 0, epoch: 1, from, incarnation, to_incarnation };
+    let body = Outgoing::Message { lock: "x", attempt: 0 };
+    if write(&mut bytes, &header, &body, |out| message.encode(out)).is_ok() {
+        let super::Body::Message { bytes: mut inside, .. } = Frame::decode(&bytes).unwrap().0.body else { panic!() };
+        assert_eq!(RaMessage::decode(&mut inside), Ok(message));
+    }
 }

@@ -5,8 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hallpass_core::node::{Answer, Node, NodeConfig, Output, Patience};
 use hallpass_core::{Mode, NodeId};
+use hallpass_node::{Answer, Node, NodeConfig, Output, Patience};
 
 struct Counting;
 

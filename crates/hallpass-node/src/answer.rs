@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use super::link::LinkError;
+use crate::link::LinkError;
 use crate::wire::NAME_MAX;
-use crate::{Fence, NodeId};
+use hallpass_core::{Fence, NodeId};
 
 /// One caller's turn: to release or to give up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket {
-    pub(super) slot: u32,
-    pub(super) id: u64,
+    pub(crate) slot: u32,
+    pub(crate) id: u64,
 }
 
 impl Ticket {
-    /// Where the lock was found, to find it faster the next time: for [`Node::handle_reacquire`](super::Node::handle_reacquire).
+    /// Where the lock was found, to find it faster the next time: for [`Node::handle_fast_acquire`](super::Node::handle_fast_acquire).
     pub fn place(self) -> u32 {
         self.slot
     }

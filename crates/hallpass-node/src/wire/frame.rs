@@ -1,5 +1,7 @@
-use super::{DecodeError, FRAME_MAX, NAME_MAX, Reader, VERSION, put_number};
-use crate::NodeId;
+use hallpass_core::NodeId;
+use hallpass_core::codec::{DecodeError, Reader, put_number};
+
+use super::{FRAME_MAX, NAME_MAX, VERSION};
 
 /// What every frame carries: its place on the link, and the view and the lives it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +79,7 @@ impl<'a> Frame<'a> {
     fn read(bytes: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let version = bytes.byte()?;
         if version != VERSION {
-            return Err(DecodeError::Version(version));
+            return Err(DecodeError::Version { peer: version, own: VERSION });
         }
         let kind = bytes.byte()?;
         let (sequence, acknowledges, epoch) = (bytes.number()?, bytes.number()?, bytes.number()?);

@@ -1,0 +1,70 @@
+use crate::{Fence, Mode, NodeId};
+
+/// What must outlive an instance that is dropped because it is idle. A node keeps one for all its locks, so that numbers
+/// and fences never repeat.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Floor {
+    /// The highest request number.
+    pub number: u64,
+    /// The largest count of a fence.
+    pub fence: u64,
+}
+
+impl Floor {
+    /// Raises this one to at least the other one.
+    pub fn raise(&mut self, other: Self) {
+        self.number = self.number.max(other.number);
+        self.fence = self.fence.max(other.fence);
+    }
+}
+
+/// What a node may ask of a protocol beyond what its paper describes, to serve many locks and many callers well.
+///
+/// Every method has a default that is right for a protocol that implements its paper and nothing more. The trait is
+/// object-safe, so that a node can hold protocols of different types.
+pub trait Capabilities {
+    /// What must outlive this instance when it is dropped because it is idle; `None` if it may not be dropped.
+    fn floor(&self) -> Option<Floor> {
+        None
+    }
+
+    /// Starts above what earlier instances on this node have used. Called before the first input.
+    fn raise_floor(&mut self, _floor: Floor) {}
+
+    /// True if another node is known to wait for the lock in a mode that conflicts with the local request. A protocol that
+    /// cannot know answers true.
+    fn has_waiters(&self) -> bool {
+        true
+    }
+
+    /// The local caller leaves and another one on this node enters in the same mode, before any other node: the new
+    /// entry's fence, or `None` if the protocol cannot do that.
+    fn reenter(&mut self) -> Option<Fence> {
+        None
+    }
+
+    /// The fast path in: does what [`Input::Acquire`](super::Input::Acquire) would do if that enters at once and has no
+    /// other effect, and returns the entry's fence. Otherwise nothing changes.
+    fn enter_fast(&mut self, _mode: Mode) -> Option<Fence> {
+        None
+    }
+
+    /// The fast path out: does what [`Input::Release`](super::Input::Release) would do if that has no effect, and returns
+    /// true. Otherwise nothing changes.
+    fn leave_fast(&mut self) -> bool {
+        false
+    }
+
+    /// Forgets a deferred request of another node, which will be told and cancel it; true if there was one.
+    fn forget_deferred(&mut self, _from: NodeId) -> bool {
+        false
+    }
+
+    /// True if [`forget_deferred`](Self::forget_deferred) is implemented, so that `try` is answered in one round trip.
+    fn supports_try(&self) -> bool {
+        false
+    }
+
+    /// Drops cached permissions that are not in use.
+    fn drop_permissions(&mut self) {}
+}
