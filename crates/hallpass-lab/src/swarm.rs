@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hallpass_sim::group::{self, Fault, GroupReport, Plant};
+use hallpass_sim::group::{self, Fault, GroupReport, Bug};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -20,7 +20,7 @@ pub struct SwarmSpec {
     /// Stop after this long.
     pub stop_after: Option<Duration>,
     /// A bug to plant, for tests of the swarm itself.
-    pub plant: Option<Plant>,
+    pub plant: Option<Bug>,
 }
 
 impl SwarmSpec {
@@ -108,7 +108,7 @@ pub fn swarm(spec: &SwarmSpec, watch: impl Fn(u64, u64) + Sync) -> SwarmReport {
             }
             let run = catch_unwind(|| match spec.plant {
                 None => group::run(seed),
-                Some(plant) => group::run_planted(seed, "x", plant),
+                Some(bug) => group::run_with_bug(seed, "x", bug),
             });
             let mut report = report.lock().expect("nobody panics while it holds the lock");
             report.add(seed, run.ok());
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_seed_and_the_command_that_repeats_it() {
-        let spec = SwarmSpec { plant: Some(Plant::ReleaseEarly), ..SwarmSpec::parse("10..40").unwrap() };
+        let spec = SwarmSpec { plant: Some(Bug::ReleaseEarly), ..SwarmSpec::parse("10..40").unwrap() };
         let report = swarm(&spec, |_, _| {});
         assert_eq!(report.runs, 30);
         assert!(report.violations > 0);

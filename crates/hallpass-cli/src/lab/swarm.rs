@@ -73,7 +73,7 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
 /// The end of what happened in a run. One that panics has told nothing.
 fn story(seed: u64) -> String {
     exit::on_panic_say_one_line();
-    let told = group::tell(seed).story;
+    let told = group::run_logged(seed).log;
     let from = told.len().saturating_sub(STORY_LINES);
     let lines: String = told[from..].iter().map(|line| format!("{line}\n")).collect();
     format!("\nthe last that happened:\n{lines}")

@@ -1,21 +1,21 @@
 use std::collections::VecDeque;
 
-use crate::wire::{Frame, Header, Outgoing, write};
 use hallpass_core::NodeId;
 use hallpass_core::codec::DecodeError;
 
-/// One pair's link, seen from one end: frames are numbered, acknowledged in passing, kept until acknowledged, sent again
-/// after a reconnect and delivered once.
+use crate::Incarnation;
+use crate::wire::{Frame, Header, Outgoing, write};
+
+/// One pair's link, seen from one end: frames are numbered, acknowledged by later frames of the other direction, kept
+/// until acknowledged, sent again after a reconnect and delivered once.
 ///
 /// A connection keeps order and loses nothing while it stands; when it breaks, any number of the last frames may be lost.
-/// That is all a link needs: no timer, and no word when all goes well.
+/// So a link needs no timer, and no frames of its own while the connection stands.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: NodeId,
-    /// The peer's incarnation; 0 until it has been met.
-    pub(crate) incarnation: u32,
-    /// The peer's life, drawn at its start.
-    pub(crate) life: u64,
+    /// The peer's process, once a connection with it was made.
+    pub(crate) process: Option<Process>,
     pub(crate) connected: bool,
     /// Frames that have not been acknowledged, from `start`; what is before has been.
     out: Vec<u8>,
@@ -29,24 +29,31 @@ pub(crate) struct Link {
     /// The last frame that was received, and the last that was acknowledged.
     received: u64,
     acknowledged: u64,
-    /// What has arrived before it can be handled: a part of a frame, or everything while the group is not complete.
+    /// What has arrived before it can be handled: a part of a frame, or everything until the group is complete.
     pub(crate) inbound: Vec<u8>,
 }
 
-/// After so many frames without one to carry the news, an acknowledgement goes by itself. It bounds what the other end keeps.
+/// One start of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Process {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) boot_id: u64,
+}
+
+/// After so many frames without one to carry it, an acknowledgement is sent by itself. It bounds what the other end keeps.
 const ACKNOWLEDGE_EVERY: u64 = 32;
 /// Acknowledged bytes are moved out of the way when there are this many.
 const COMPACT_BYTES: usize = 64 * 1024;
 
-/// Whose link it is.
+/// What every frame of this node says of its sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sender {
     pub(crate) me: NodeId,
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: Incarnation,
     pub(crate) epoch: u64,
 }
 
-/// Why a connection must be closed. The link itself is as before and goes on with the next connection.
+/// Why a connection must be closed. The link keeps its state and goes on with the next connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -54,11 +61,11 @@ pub enum LinkError {
     Decode(DecodeError),
     /// A frame is missing before this one.
     Gap,
-    /// A frame for another view, life or node.
+    /// A frame for another view, incarnation or node.
     Stranger,
-    /// Something was acknowledged that was never sent.
+    /// A frame was acknowledged that was never sent.
     Acknowledgement,
-    /// More has arrived than can be kept until the group is complete.
+    /// More has arrived than is kept until the group is complete.
     Flooded,
 }
 
@@ -67,9 +74,9 @@ impl std::fmt::Display for LinkError {
         match self {
             Self::Decode(error) => error.fmt(f),
             Self::Gap => f.write_str("a message is missing before this one"),
-            Self::Stranger => f.write_str("a message is for another view, another life or another node"),
+            Self::Stranger => f.write_str("a message is for another view, another incarnation or another node"),
             Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
-            Self::Flooded => f.write_str("more has arrived than can wait until the group is complete"),
+            Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
         }
     }
 }
@@ -86,8 +93,7 @@ impl Link {
     pub(crate) fn new(peer: NodeId) -> Self {
         Self {
             peer,
-            incarnation: 0,
-            life: 0,
+            process: None,
             connected: false,
             out: Vec::new(),
             start: 0,
@@ -110,20 +116,22 @@ impl Link {
         self.received
     }
 
-    /// How many frames there have been for the peer.
+    /// How many frames there have been for the peer so far.
     pub(crate) fn sent(&self) -> u64 {
         self.next - 1
     }
 
-    /// Appends a frame. It cannot fail for what nodes say to each other: names and messages are bounded.
+    /// Appends a frame. Every peer's process is known before there is a view, and no frame is sent before that; names and
+    /// messages are bounded.
     pub(crate) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
+        let Some(process) = self.process else { return debug_assert!(false, "a frame for an unknown process") };
         let header = Header {
             sequence: self.next,
             acknowledges: self.received,
             epoch: sender.epoch,
             from: sender.me,
             incarnation: sender.incarnation,
-            to_incarnation: self.incarnation,
+            to_incarnation: process.incarnation,
         };
         let written = write(&mut self.out, &header, body, message);
         let Ok(length) = written else { return debug_assert!(false, "a message longer than a frame") };
@@ -144,7 +152,7 @@ impl Link {
         self.written = (self.written + bytes).min(self.out.len());
     }
 
-    /// A new connection: the other end has received up to here, everything else goes again.
+    /// A new connection: the other end has received up to here, everything after it is sent again.
     pub(crate) fn connect(&mut self, received: u64) -> Result<(), LinkError> {
         if received >= self.next {
             return Err(LinkError::Acknowledgement);
@@ -158,15 +166,15 @@ impl Link {
 
     pub(crate) fn disconnect(&mut self) {
         self.connected = false;
-        // A part of a frame will come again as a whole one; whole ones that wait for the group do too.
+        // The peer sends a part of a frame again as a whole one, and so the whole ones that wait for the group.
         self.inbound.clear();
     }
 
-    /// Takes a frame in; false if it has been here before.
+    /// Checks a frame against the link; false if it was received before.
     pub(crate) fn receive(&mut self, sender: Sender, frame: &Frame<'_>) -> Result<bool, LinkError> {
         let header = &frame.header;
         let known = header.from == self.peer
-            && header.incarnation == self.incarnation
+            && self.process.is_some_and(|process| process.incarnation == header.incarnation)
             && header.to_incarnation == sender.incarnation
             && header.epoch == sender.epoch;
         if !known {
@@ -181,11 +189,9 @@ impl Link {
         Ok(new)
     }
 
-    /// Sends an acknowledgement by itself if it is due.
-    pub(crate) fn acknowledge_if_due(&mut self, sender: Sender) {
-        if self.received - self.acknowledged >= ACKNOWLEDGE_EVERY {
-            self.push(sender, &Outgoing::Acknowledgement, |_| {});
-        }
+    /// So much was received since the last frame was sent that an acknowledgement must go by itself.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        self.received - self.acknowledged >= ACKNOWLEDGE_EVERY
     }
 
     /// The other end has everything up to here: it need not be kept.
@@ -196,8 +202,8 @@ impl Link {
         let first = self.next - self.lengths.len() as u64;
         for _ in first..=sequence {
             let end = self.start + self.lengths.front().map_or(0, |length| *length as usize);
-            // A frame of which a part has been written is finished, or the other end could make nothing of what follows. It can
-            // be acknowledged already: it may be there by the connection before, since the greeting of this one was written.
+            // A frame of which a part has been written must be finished, or the other end could not decode what follows. It can be
+            // acknowledged already: it may have arrived by the connection before, after the greeting of this one was written.
             if (self.start + 1..end).contains(&self.written) {
                 break;
             }

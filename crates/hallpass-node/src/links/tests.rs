@@ -1,23 +1,42 @@
-use crate::link::{Link, LinkError, Sender};
-use crate::wire::{Body, Frame, Outgoing};
+use std::num::NonZeroU64;
+
 use hallpass_core::NodeId;
 use hallpass_core::codec::DecodeError;
 
-const ONE: Sender = Sender { me: NodeId(1), incarnation: 4, epoch: 7 };
-const TWO: Sender = Sender { me: NodeId(2), incarnation: 7, epoch: 7 };
+use super::{Link, LinkError, Process, Sender};
+use crate::Incarnation;
+use crate::wire::{Attempt, Body, Frame, Outgoing};
 
-/// Two ends that have met.
+const ONE: Sender = sender(1, 4);
+const TWO: Sender = sender(2, 7);
+
+const fn sender(me: u32, incarnation: u32) -> Sender {
+    Sender { me: NodeId(me), incarnation: Incarnation::new(incarnation).unwrap(), epoch: 7 }
+}
+
+fn process(Sender { incarnation, .. }: Sender) -> Option<Process> {
+    Some(Process { incarnation, boot_id: 0 })
+}
+
+/// Two connected ends.
 fn ends() -> [Link; 2] {
     [(TWO, ONE), (ONE, TWO)].map(|(peer, _)| {
         let mut link = Link::new(peer.me);
-        link.incarnation = peer.incarnation;
+        link.process = process(peer);
         link.connect(0).unwrap();
         link
     })
 }
 
 fn busy(link: &mut Link, sender: Sender, attempt: u64) {
+    let attempt = Attempt(NonZeroU64::new(attempt).unwrap());
     link.push(sender, &Outgoing::Busy { lock: "x", attempt }, |_| {});
+}
+
+fn acknowledge_if_due(link: &mut Link, sender: Sender) {
+    if link.owes_acknowledgement() {
+        link.push(sender, &Outgoing::Acknowledgement, |_| {});
+    }
 }
 
 /// What the connection takes: at most so many bytes.
@@ -36,7 +55,7 @@ fn give(link: &mut Link, me: Sender, mut bytes: &[u8]) -> Result<Vec<u64>, LinkE
         if link.receive(me, &frame)?
             && let Body::Busy { attempt, .. } = frame.body
         {
-            new.push(attempt);
+            new.push(attempt.0.get());
         }
     }
     Ok(new)
@@ -101,16 +120,16 @@ fn answers_acknowledge_and_silence_is_broken_in_time() {
     (1..=31).for_each(|attempt| busy(&mut ends[0], ONE, attempt));
     let sent = take(&mut ends[0], usize::MAX);
     give(&mut ends[1], TWO, &sent).unwrap();
-    ends[1].acknowledge_if_due(TWO);
+    acknowledge_if_due(&mut ends[1], TWO);
     assert_eq!(ends[1].transmit(), [0; 0], "31 are few enough");
     busy(&mut ends[0], ONE, 32);
     let sent = take(&mut ends[0], usize::MAX);
     give(&mut ends[1], TWO, &sent).unwrap();
-    ends[1].acknowledge_if_due(TWO);
+    acknowledge_if_due(&mut ends[1], TWO);
     let sent = take(&mut ends[1], usize::MAX);
     assert_eq!(give(&mut ends[0], ONE, &sent), Ok(vec![]));
     assert_eq!(ends[0].backlog(), 0);
-    ends[0].acknowledge_if_due(ONE);
+    acknowledge_if_due(&mut ends[0], ONE);
     assert_eq!(ends[0].transmit(), [0; 0], "an acknowledgement is not acknowledged by itself");
 }
 
@@ -123,11 +142,11 @@ fn what_was_never_sent_cannot_be_acknowledged() {
     assert_eq!(ends[0].inbound, [9], "the link is as before");
     assert_eq!(ends[0].connect(1), Ok(()));
     let mut liar = Link::new(NodeId(1));
-    liar.incarnation = ONE.incarnation;
+    liar.process = process(ONE);
     liar.connect(0).unwrap();
     // It has received what was never sent.
     let mut other = Link::new(NodeId(2));
-    other.incarnation = TWO.incarnation;
+    other.process = process(TWO);
     other.connect(0).unwrap();
     (1..=2).for_each(|attempt| busy(&mut other, ONE, attempt));
     let sent = take(&mut other, usize::MAX);
@@ -139,14 +158,10 @@ fn what_was_never_sent_cannot_be_acknowledged() {
 }
 
 #[test]
-fn frames_of_another_life_view_or_node_are_refused() {
-    for (peer_life, me) in [
-        (ONE.incarnation + 1, TWO),
-        (ONE.incarnation, Sender { incarnation: 8, ..TWO }),
-        (ONE.incarnation, Sender { epoch: 8, ..TWO }),
-    ] {
+fn frames_of_another_incarnation_view_or_node_are_rejected() {
+    for (peer, me) in [(sender(1, 5), TWO), (ONE, sender(2, 8)), (ONE, Sender { epoch: 8, ..TWO })] {
         let mut ends = ends();
-        ends[1].incarnation = peer_life;
+        ends[1].process = process(peer);
         busy(&mut ends[0], ONE, 1);
         let sent = take(&mut ends[0], usize::MAX);
         assert_eq!(give(&mut ends[1], me, &sent), Err(LinkError::Stranger));
@@ -186,10 +201,10 @@ fn acknowledged_bytes_are_moved_out_of_the_way_and_the_rest_stays() {
         busy(&mut ends[0], ONE, 2 * round + 2);
         let sent = take(&mut ends[0], usize::MAX);
         assert_eq!(give(&mut ends[1], TWO, &sent), Ok(vec![2 * round + 1, 2 * round + 2]));
-        ends[1].acknowledge_if_due(TWO);
+        acknowledge_if_due(&mut ends[1], TWO);
         let sent = take(&mut ends[1], usize::MAX);
         give(&mut ends[0], ONE, &sent).unwrap();
-        ends[0].acknowledge_if_due(ONE);
+        acknowledge_if_due(&mut ends[0], ONE);
         assert!(ends[0].backlog() < 2000);
     }
     reconnect(&mut ends);
