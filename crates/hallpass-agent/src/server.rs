@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hallpass::{AcquireError, Builder, Guard, Lock, Node, StartError};
+use hallpass::{AcquireError, Builder, DataDirectory, Guard, Lock, Node, StartError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -92,7 +92,9 @@ impl Agent {
         look_for_another(socket)?;
         let data = data.map_or_else(|| socket.with_extension("data"), Path::to_owned);
         let mark = data.join("running");
-        let node = builder.data(&data).start_after(wait_for_old_sessions(socket, &mark, ttl)).await?;
+        let directory = DataDirectory::open(&data)?;
+        wait_for_old_sessions(socket, &mark, ttl).await;
+        let node = builder.data_directory(directory).start().await?;
         if look_for_another(socket)? {
             std::fs::remove_file(socket).map_err(fail)?;
         }
@@ -354,7 +356,7 @@ impl Session {
         let status = self.state.node.status();
         let gone = status.members.iter().find(|member| !member.connected)?;
         let name = gone.name.as_ref().unwrap_or(&gone.address).escape_debug();
-        let state = if gone.incarnation == 0 { "has not been met yet" } else { "is not connected" };
+        let state = if gone.incarnation.is_none() { "has not been met yet" } else { "is not connected" };
         Some(format!("member '{name}' {state}; 'hallpass members' says more"))
     }
 
@@ -362,7 +364,7 @@ impl Session {
         let line = |lock: hallpass::LockInfo| LockLine {
             name: lock.name,
             protocol: lock.protocol,
-            held: lock.held.map(str::to_owned),
+            held: lock.held.map(|mode| mode.to_string()),
             holders: lock.holders,
             waiters: lock.waiters,
             fence: lock.fence.to_string(),
@@ -375,7 +377,7 @@ impl Session {
             id: member.id,
             name: member.name,
             address: member.address,
-            incarnation: member.incarnation,
+            incarnation: member.incarnation.unwrap_or(0),
             connected: member.connected,
             this: member.is_this,
             trouble: member.trouble,

@@ -78,6 +78,9 @@ mod tests {
         assert_eq!((slab.len(), slab.get(1), slab.get(2)), (2, None, Some(&'c')));
         assert_eq!(slab.vacant_key(), 1);
         assert_eq!((slab.insert('d'), slab.insert('e')), (1, 3));
-        assert_eq!(slab.iter().map(|(key, value)| (key, *value)).collect::<Vec<_>>(), [(0, 'a'), (1, 'd'), (2, 'c'), (3, 'e')]);
+        assert_eq!(
+            slab.iter().map(|(key, value)| (key, *value)).collect::<Vec<_>>(),
+            [(0, 'a'), (1, 'd'), (2, 'c'), (3, 'e')]
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hallpass_sim::group::{self, Fault, GroupReport, Bug};
+use hallpass_sim::group::{self, Bug, Fault, GroupReport};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
