@@ -17,7 +17,10 @@
 use std::fmt;
 
 use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use super::{
+    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
+    TrapSet,
+};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -67,7 +70,7 @@ struct Server {
 #[derive(Clone, Debug)]
 pub struct CentralRules {
     queue: Policy,
-    forgets_holder: bool,
+    printed: TrapSet,
 }
 
 /// Which of the waiting requests is granted next.
@@ -114,9 +117,9 @@ impl Protocol for Central {
         let mut parsed = options.read("central");
         let policies = [("fifo", Policy::Fifo), ("round-robin", Policy::RoundRobin), ("lowest-id", Policy::LowestId)];
         let queue = parsed.choice("queue", &policies)?;
-        let forgets_holder = !parsed.as_printed(&["T22"])?.is_empty();
+        let printed = parsed.as_printed(&[Trap::ForgottenHolder])?;
         parsed.finish()?;
-        Ok(CentralRules { queue, forgets_holder })
+        Ok(CentralRules { queue, printed })
     }
 
     fn needs(_: &CentralRules) -> Needs {
@@ -181,7 +184,7 @@ impl Protocol for Central {
             (Role::Server(server), CentralMessage::Release { number }) => {
                 let about = |(node, known): &(NodeId, u64)| *node == from && known <= number;
                 let known = server.holders.iter().chain(&server.queue).any(about);
-                !server.rules.forgets_holder && server.has_heard(from, *number) && !known
+                !server.forgets_holder() && server.has_heard(from, *number) && !known
             }
             _ => true,
         }
@@ -238,7 +241,7 @@ impl Server {
     fn on_request(&mut self, from: NodeId, number: u64, out: &mut Out) {
         let Some(at) = self.position(from).filter(|at| number > self.latest[*at]) else { return };
         self.latest[at] = number;
-        if self.rules.forgets_holder {
+        if self.forgets_holder() {
             // As printed: 'if empty(Q): Send (Grant) to i'.
             let free = self.queue.is_empty();
             self.queue.push((from, number));
@@ -275,7 +278,7 @@ impl Server {
         }
         self.fence += 1;
         let (node, number) = self.queue.remove(next);
-        if !self.rules.forgets_holder {
+        if !self.forgets_holder() {
             self.holders.push((node, number));
         }
         if self.rules.queue == Policy::RoundRobin {
@@ -292,6 +295,11 @@ impl Server {
             Policy::RoundRobin => ids.min_by_key(|(node, _)| (*node <= self.turn, *node)).map(|(_, at)| at),
             Policy::LowestId => ids.min().map(|(_, at)| at),
         }
+    }
+
+    /// As printed (T22): who holds the lock is not recorded.
+    fn forgets_holder(&self) -> bool {
+        self.rules.printed.contains(Trap::ForgottenHolder)
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {

@@ -33,7 +33,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use super::{
+    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
+    TrapSet,
+};
 use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
@@ -65,10 +68,7 @@ pub struct Lamport {
 /// The options of [`Lamport`].
 #[derive(Clone, Debug)]
 pub struct LamportRules {
-    /// T23.
-    pops_top: bool,
-    /// T24.
-    careless: bool,
+    printed: TrapSet,
 }
 
 /// What nodes tell each other in [`Lamport`].
@@ -111,9 +111,9 @@ impl Protocol for Lamport {
 
     fn parse(options: &Options) -> Result<LamportRules, OptionError> {
         let mut parsed = options.read("lamport");
-        let printed = parsed.as_printed(&["T23", "T24"])?;
+        let printed = parsed.as_printed(&[Trap::PopTop, Trap::UncheckedWaiting])?;
         parsed.finish()?;
-        Ok(LamportRules { pops_top: printed.contains(&"T23"), careless: printed.contains(&"T24") })
+        Ok(LamportRules { printed })
     }
 
     fn needs(_: &LamportRules) -> Needs {
@@ -162,7 +162,7 @@ impl Protocol for Lamport {
     /// What is about a request that is over and says nothing new otherwise. Clocks and fences only rise, so it stays so.
     fn is_moot(&self, from: NodeId, message: &LamportMessage) -> bool {
         let Ok(at) = self.peers.binary_search(&from) else { return true };
-        if self.rules.pops_top || self.rules.careless {
+        if !self.rules.printed.is_empty() {
             return false;
         }
         match *message {
@@ -202,7 +202,7 @@ impl Lamport {
         if !self.peers.is_empty() {
             out.push(Effect::Broadcast { message: LamportMessage::Request { time: self.time, fence: self.fence } });
         }
-        if !self.rules.careless {
+        if !self.printed(Trap::UncheckedWaiting) {
             self.check(out);
         }
     }
@@ -212,7 +212,7 @@ impl Lamport {
         if std::mem::replace(&mut self.caller, Caller::Nobody) == Caller::Nobody {
             return;
         }
-        if self.rules.pops_top {
+        if self.printed(Trap::PopTop) {
             self.pop_top();
         } else {
             self.queue.retain(|(_, node)| *node != self.me);
@@ -256,7 +256,7 @@ impl Lamport {
         }
         self.latest[from] = time;
         let node = self.peers[from];
-        let printed = self.rules.pops_top || self.rules.careless;
+        let printed = !self.rules.printed.is_empty();
         if !printed {
             self.queue.retain(|(_, other)| *other != node);
         }
@@ -287,11 +287,12 @@ impl Lamport {
     /// 'else if m == (Release)'.
     fn on_peer_release(&mut self, from: usize, time: u64, out: &mut Out) {
         let node = self.peers[from];
-        if self.rules.pops_top {
+        if self.printed(Trap::PopTop) {
             self.pop_top();
         } else {
             // One that is overtaken by a later one is over as well; as printed its own RELEASE is waited for.
-            let stays = |known: u64| known > time || (self.rules.careless && known != time);
+            let printed = self.printed(Trap::UncheckedWaiting);
+            let stays = |known: u64| known > time || (printed && known != time);
             self.queue.retain(|(known, other)| *other != node || stays(*known));
         }
         if time >= self.latest[from] {
@@ -304,7 +305,7 @@ impl Lamport {
     /// 'Check to see if i is now enabled.'
     fn check(&mut self, out: &mut Out) {
         let first = self.queue.first() == Some(&(self.time, self.me));
-        let wants = self.waits() || (self.rules.careless && self.caller == Caller::Inside);
+        let wants = self.waits() || (self.printed(Trap::UncheckedWaiting) && self.caller == Caller::Inside);
         if !wants || !first || self.replied.len() < self.peers.len() {
             return;
         }
@@ -328,7 +329,7 @@ impl Lamport {
 
     /// What REPLY and RELEASE are stamped with; as printed (T24), nothing.
     fn stamp(&self) -> u64 {
-        if self.rules.careless { 0 } else { self.clock }
+        if self.printed(Trap::UncheckedWaiting) { 0 } else { self.clock }
     }
 
     fn enqueue(&mut self, time: u64, node: NodeId) {
@@ -341,6 +342,10 @@ impl Lamport {
         if !self.queue.is_empty() {
             self.queue.remove(0);
         }
+    }
+
+    fn printed(&self, trap: Trap) -> bool {
+        self.rules.printed.contains(trap)
     }
 
     fn waits(&self) -> bool {

@@ -20,8 +20,11 @@ pub mod raymond;
 pub mod ricart_agrawala;
 mod roster;
 pub mod suzuki_kasami;
+#[cfg(test)]
+mod testing;
 pub mod token;
 pub mod token_ring;
+mod trap;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -33,6 +36,7 @@ pub use capabilities::{Capabilities, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{Kind, Visitor};
+pub use trap::{Trap, TrapSet};
 
 /// A span of time in the driver's unit: nanoseconds in production and in the simulator, slots in the checker.
 pub type Ticks = u64;

@@ -30,7 +30,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use super::{
+    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
+    TrapSet,
+};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
@@ -63,10 +66,7 @@ pub struct TokenAlgorithm {
 #[derive(Clone, Debug, Default)]
 pub struct TokenRules {
     by_pass: bool,
-    /// As printed (T20): whatever calls itself TOKEN is one.
-    takes_copies: bool,
-    /// As printed (T21): a node that starts again counts from 0.
-    forgets_numbers: bool,
+    printed: TrapSet,
 }
 
 /// The token while it is here.
@@ -130,10 +130,9 @@ impl Protocol for TokenAlgorithm {
     fn parse(options: &Options) -> Result<TokenRules, OptionError> {
         let mut parsed = options.read("token");
         let by_pass = parsed.choice("start", &[("node-1", false), ("ricart-agrawala", true)])?;
-        let printed = parsed.as_printed(&["T20", "T21"])?;
+        let printed = parsed.as_printed(&[Trap::RepeatedToken, Trap::RestartedNumbers])?;
         parsed.finish()?;
-        let has = |trap| printed.contains(&trap);
-        Ok(TokenRules { by_pass, takes_copies: has("T20"), forgets_numbers: has("T21") })
+        Ok(TokenRules { by_pass, printed })
     }
 
     fn needs(_: &TokenRules) -> Needs {
@@ -152,7 +151,11 @@ impl Protocol for TokenAlgorithm {
             rules: Constant::new(setup.options.clone()),
             request_data: vec![0; members.len()],
             // T21: a life has two thousand million numbers, and peers remember none as high as the next life's first.
-            number: if setup.options.forgets_numbers { 0 } else { u64::from(setup.incarnation) << 31 },
+            number: if setup.options.printed.contains(Trap::RestartedNumbers) {
+                0
+            } else {
+                u64::from(setup.incarnation) << 31
+            },
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             token: (holder.or(first) == Some(setup.me)).then_some(token),
             hop: 0,
@@ -192,7 +195,7 @@ impl Protocol for TokenAlgorithm {
             TokenMessage::Reply { answers } => {
                 self.pass.is_none() || (*answers <= self.number && self.request_number() != Some(*answers))
             }
-            TokenMessage::Token { hop, .. } => !self.rules.takes_copies && *hop <= self.hop,
+            TokenMessage::Token { hop, .. } => *hop <= self.hop && !self.takes_copies(),
         }
     }
 
@@ -250,12 +253,17 @@ impl TokenAlgorithm {
             TokenMessage::Token { epoch, hop, fence, data } => {
                 let sound = data.len() == self.members.len() && fence <= Fence::COUNT_MAX && hop <= NUMBER_MAX;
                 let fresh = (epoch, hop) > (self.epoch, self.hop) && epoch == self.epoch;
-                if sound && (fresh || self.rules.takes_copies) {
+                if sound && (fresh || self.takes_copies()) {
                     self.on_token(hop, Token { data, fence }, out);
                 }
             }
             TokenMessage::Request { .. } => {}
         }
+    }
+
+    /// As printed (T20): whatever calls itself TOKEN is one.
+    fn takes_copies(&self) -> bool {
+        self.rules.printed.contains(Trap::RepeatedToken)
     }
 
     /// `treat_request_message`.

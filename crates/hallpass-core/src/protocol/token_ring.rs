@@ -31,7 +31,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
+use super::{
+    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
+    TrapSet,
+};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, NodeId, Setup};
 
@@ -79,8 +82,7 @@ struct Token {
 pub struct TokenRingRules {
     /// The token never parks.
     spins: bool,
-    /// T25: `waiting` is never cleared.
-    keeps_waiting: bool,
+    printed: TrapSet,
 }
 
 /// What nodes tell each other in [`TokenRing`].
@@ -114,9 +116,9 @@ impl Protocol for TokenRing {
     fn parse(options: &Options) -> Result<TokenRingRules, OptionError> {
         let mut parsed = options.read("token-ring");
         let spins = parsed.choice("idle", &[("park", false), ("spin", true)])?;
-        let keeps_waiting = !parsed.as_printed(&["T25"])?.is_empty();
+        let printed = parsed.as_printed(&[Trap::KeptWaiting])?;
         parsed.finish()?;
-        Ok(TokenRingRules { spins, keeps_waiting })
+        Ok(TokenRingRules { spins, printed })
     }
 
     fn needs(rules: &TokenRingRules) -> Needs {
@@ -193,10 +195,7 @@ impl Capabilities for TokenRing {}
 impl TokenRing {
     /// 'Request()'.
     fn on_acquire(&mut self, out: &mut Out) {
-        debug_assert!(
-            self.caller == Caller::Nobody || self.ring.rules.keeps_waiting,
-            "the driver serialises local callers"
-        );
+        debug_assert!(self.caller == Caller::Nobody || self.keeps_waiting(), "the driver serialises local callers");
         self.caller = Caller::Waiting;
         if self.token.is_some() {
             return self.use_token(out);
@@ -213,7 +212,7 @@ impl TokenRing {
     /// 'Release()', or a caller gives up.
     fn on_release(&mut self, out: &mut Out) {
         let was = std::mem::replace(&mut self.caller, Caller::Nobody);
-        if was != Caller::Nobody && self.ring.rules.keeps_waiting {
+        if was != Caller::Nobody && self.keeps_waiting() {
             self.caller = Caller::Waiting;
             return self.pass_on(true, out);
         }
@@ -273,6 +272,11 @@ impl TokenRing {
             return;
         }
         self.send(TokenRingMessage::Ok { hop: self.hop + 1, left: left.saturating_sub(1), fence }, out);
+    }
+
+    /// As printed (T25): a caller that has left still counts as waiting.
+    fn keeps_waiting(&self) -> bool {
+        self.ring.rules.printed.contains(Trap::KeptWaiting)
     }
 
     fn send(&self, message: TokenRingMessage, out: &mut Out) {

@@ -3,6 +3,7 @@
 mod cancel;
 mod fences;
 mod plain;
+mod printed;
 mod readers;
 mod short_cuts;
 mod walk;

@@ -146,7 +146,7 @@ impl Protocol for Raymond {
         else {
             return false;
         };
-        *life < self.life() && !self.fixed.rules.t27
+        *life < self.life() && !self.takes_former_incarnations()
     }
 }
 
@@ -175,7 +175,7 @@ impl Raymond {
     /// 'The node receives a PRIVILEGE message.' It comes from where HOLDER points, or it is not one of ours. A REQUEST
     /// that rides along counts as one that overtook it (3.5), so that what is passed on can carry one too.
     fn on_privilege(&mut self, from: NodeId, count: u64, asks: bool, out: &mut Out) {
-        let expected = self.holder == Some(from) || self.is_recovering() || self.fixed.rules.t27;
+        let expected = self.holder == Some(from) || self.is_recovering() || self.takes_former_incarnations();
         if !expected || self.holder == Some(self.fixed.me) {
             return;
         }

@@ -20,7 +20,7 @@
 //! - 8.4: the core has no clock, so the queue is rebuilt by the count of PRIVILEGEs received, the second way.
 
 use super::{Out, Raymond, RaymondMessage, RaymondTimer, Standing};
-use crate::protocol::{Effect, Span};
+use crate::protocol::{Effect, Span, Trap};
 use crate::{Fence, NodeId};
 
 /// What only a protocol with recovery needs to know. Lists are by position in the neighbours.
@@ -136,7 +136,8 @@ impl Raymond {
             return self.note_base();
         };
         self.holder = Some(self.fixed.neighbours[at]);
-        let asked = if self.fixed.rules.t26 { Standing::NotQueued } else { Standing::Queued };
+        let asked =
+            if self.fixed.rules.printed.contains(Trap::SwappedAsked) { Standing::NotQueued } else { Standing::Queued };
         self.asked = advice[at].standing == asked;
     }
 
@@ -226,7 +227,12 @@ impl Raymond {
 
     /// T27: what was sent to a former life is dropped.
     pub(super) fn is_for_this(&self, life: u32) -> bool {
-        life == self.life() || self.fixed.rules.t27
+        life == self.life() || self.takes_former_incarnations()
+    }
+
+    /// As printed (T27): a message counts whichever incarnation it was meant for.
+    pub(super) fn takes_former_incarnations(&self) -> bool {
+        self.fixed.rules.printed.contains(Trap::UntaggedIncarnation)
     }
 
     /// The privilege is here, with this count, which somebody else knows too.

@@ -12,11 +12,12 @@
 
 use std::sync::Arc;
 
-use super::rules::{FenceRule, Printed, refuse};
+use super::rules::{FenceRule, refuse};
 use super::{RaMessage, RicartAgrawala, Rules};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks,
+    Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
+    TrapSet,
 };
 use crate::{NodeId, Setup, View};
 
@@ -58,7 +59,7 @@ pub struct ClassicRules {
     probes: u8,
     transit_max: Option<Ticks>,
     section_max: Option<Ticks>,
-    printed: Printed,
+    printed: TrapSet,
 }
 
 /// How a newcomer learns that its highest number is high enough (7.2.3); 'until then REQUESTs are answered and none is made'.
@@ -199,7 +200,7 @@ impl Protocol for Classic {
         };
         let transit_max = parsed.duration("transit-max")?;
         let section_max = parsed.duration("section-max")?;
-        let printed = Printed::read(&mut parsed, &["T5", "T8", "T9"])?;
+        let printed = parsed.as_printed(&[Trap::AreYouThere, Trap::UnacknowledgedJoin, Trap::UnorderedLeave])?;
         let mut below = options.emptied();
         for key in ["increment", "priorities", "reply-number"] {
             if let Some(value) = parsed.text(key) {
@@ -321,7 +322,7 @@ impl Classic {
         if self.must_restart {
             return out.push(Effect::Restart);
         }
-        if self.rules.0.printed.has(9) && self.errands.first() == Some(&Errand::Leave) {
+        if self.printed(Trap::UnorderedLeave) && self.errands.first() == Some(&Errand::Leave) {
             self.errands.remove(0); // As printed: leave without mutual exclusion, at the same time as somebody joins.
             return self.begin(Goal::Leave, Body::Leave, out);
         }
@@ -416,7 +417,7 @@ impl Classic {
             Body::Add { node, incarnation } => {
                 self.add(node, incarnation, out);
                 let added = Body::Added { node, incarnation, highest: self.base.highest };
-                if !self.rules.0.printed.has(8) {
+                if !self.printed(Trap::UnacknowledgedJoin) {
                     self.send(from, added, out);
                 }
             }
@@ -472,21 +473,30 @@ impl Classic {
         self.set(ClassicTimer::Unanswered, self.round_trip(), out);
     }
 
-    /// T5: the probe is the same REQUEST again. As printed, a REQUEST that was lost is answered by a REPLY even by a node
-    /// that is inside.
+    /// The probe is the same REQUEST again, and is decided like it (T5).
     fn on_are_you_there(&mut self, from: NodeId, number: u64, mode: Mode, out: &mut Out) {
-        let printed = self.rules.0.printed.has(5);
-        let noted = self.base.deferred.iter().any(|(node, _)| *node == from);
-        if if printed { noted } else { self.base.defers(from, number, mode) } {
-            self.base.hear_request(number);
-            self.base.note_deferral(from, number);
-            return self.send(from, Body::YesIAmHere { answers: number }, out);
+        if self.printed(Trap::AreYouThere) {
+            return self.on_are_you_there_as_printed(from, number, out);
         }
-        if printed {
-            let reply = RaMessage::Reply { answers: number, highest: self.base.highest, fence: 0 };
-            return self.send(from, Body::Base(reply), out);
+        if self.base.defers(from, number, mode) {
+            return self.confirm_deferral(from, number, out);
         }
         self.below(Input::Deliver { from, message: RaMessage::Request { number, mode } }, out);
+    }
+
+    /// As printed (T5): a REQUEST that was lost is answered by a REPLY, even by a node that is inside.
+    fn on_are_you_there_as_printed(&mut self, from: NodeId, number: u64, out: &mut Out) {
+        if self.base.deferred.iter().any(|(node, _)| *node == from) {
+            return self.confirm_deferral(from, number, out);
+        }
+        let reply = RaMessage::Reply { answers: number, highest: self.base.highest, fence: 0 };
+        self.send(from, Body::Base(reply), out);
+    }
+
+    fn confirm_deferral(&mut self, from: NodeId, number: u64, out: &mut Out) {
+        self.base.hear_request(number);
+        self.base.note_deferral(from, number);
+        self.send(from, Body::YesIAmHere { answers: number }, out);
     }
 
     /// 'If no answer is received during a second timeout period, the suspect node has failed.' One lost probe is not yet
@@ -609,7 +619,7 @@ impl Classic {
     /// This node is inside on the group's behalf.
     fn run_errand(&mut self, out: &mut Out) {
         match self.errands.remove(0) {
-            Errand::Sponsor { node, incarnation } if self.rules.0.printed.has(8) => {
+            Errand::Sponsor { node, incarnation } if self.printed(Trap::UnacknowledgedJoin) => {
                 // As printed: tell the newcomer, tell the others, wait for nobody.
                 let welcome = Body::Welcome { names: self.list(), highest: self.base.highest };
                 out.push(Effect::Send { to: node, message: self.message(incarnation, welcome) });
@@ -840,6 +850,10 @@ impl Classic {
 
     fn set(&self, timer: ClassicTimer, after: Ticks, out: &mut Out) {
         out.push(Effect::SetTimer { timer, after: Span::exactly(after) });
+    }
+
+    fn printed(&self, trap: Trap) -> bool {
+        self.rules.0.printed.contains(trap)
     }
 
     fn bounds(&self) -> Bounds {

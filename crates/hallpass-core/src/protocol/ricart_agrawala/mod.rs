@@ -23,7 +23,9 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span};
+use super::{
+    Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
+};
 use crate::{Fence, NodeId, NodeSet, Setup};
 
 pub use classic::{Classic, ClassicRules, ClassicTimer};
@@ -138,7 +140,7 @@ impl Protocol for RicartAgrawala {
     /// A REPLY to a request that is over, with nothing new in it. Numbers and fences only rise, so that stays so.
     fn is_moot(&self, _: NodeId, message: &RaMessage) -> bool {
         let plain =
-            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_none();
+            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_empty();
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
         plain && over && *highest <= self.highest && *fence <= self.fence
@@ -207,7 +209,7 @@ impl RicartAgrawala {
         if self.rules().implicit && !request.inside {
             out.push(Effect::CancelTimer(RaTimer::RoundTrip));
         }
-        if self.rules().printed.has(10) {
+        if self.rules().printed.contains(Trap::NoReplyAfterDeferred) {
             self.deferred.clear(); // 'No REPLY message', say the slides: who was deferred waits for ever.
         }
         if self.rules().release != Release::Unicast && !self.deferred.is_empty() {
@@ -263,7 +265,7 @@ impl RicartAgrawala {
 
     /// 'Process which receives REQUEST(k, j) messages', in one atomic step (T2, T3).
     fn on_request(&mut self, from: NodeId, number: u64, mode: Mode, out: &mut Out) {
-        if self.rules().printed.has(3) {
+        if self.rules().printed.contains(Trap::AtomicNumber) {
             out.push(Effect::SetTimer { timer: RaTimer::NoteNumber(number), after: Span { min: 0, max: u64::MAX } });
         } else {
             self.hear_request(number);
@@ -271,7 +273,7 @@ impl RicartAgrawala {
         if !self.defers(from, number, mode) {
             return self.send_reply(from, number, out);
         }
-        if self.rules().printed.has(2) {
+        if self.rules().printed.contains(Trap::AtomicDeferral) {
             out.push(Effect::SetTimer {
                 timer: RaTimer::NoteDeferral(from, number),
                 after: Span { min: 0, max: u64::MAX },
@@ -298,7 +300,7 @@ impl RicartAgrawala {
     /// 'Process which receives REPLY messages'.
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
         self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
-        if self.rules().printed.has(6) {
+        if self.rules().printed.contains(Trap::CountedReplies) {
             // As printed: count, whoever sent it and whatever it answers.
             let any = self.awaiting.iter().next();
             any.map(|position| self.awaiting.remove(position));
@@ -459,7 +461,7 @@ impl RicartAgrawala {
         };
         let number = self.highest + step;
         let number = self.rules().modulus.map_or(number, |modulus| number % modulus);
-        if !self.rules().printed.has(1) {
+        if !self.rules().printed.contains(Trap::OwnNumber) {
             self.highest = number;
         }
         number

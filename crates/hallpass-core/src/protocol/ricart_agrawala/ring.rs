@@ -7,11 +7,10 @@ use std::fmt;
 
 use super::NUMBER_MAX;
 use super::message::{put_mode, read_mode};
-use super::rules::Printed;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
 use crate::{Fence, NodeId, Setup};
 
@@ -37,7 +36,7 @@ pub struct Ring {
 #[derive(Clone, Debug)]
 pub struct RingRules {
     annotate: bool,
-    printed: Printed,
+    printed: TrapSet,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -87,8 +86,8 @@ impl Protocol for Ring {
         let mut parsed = options.read("ricart-agrawala-ring");
         let annotate = parsed.choice("ring", &[("echo", false), ("annotate", true)])?;
         parsed.choice("membership", &[("static", ())])?;
-        let printed = Printed::read(&mut parsed, &["T11"])?;
-        if printed.has(11) && !annotate {
+        let printed = parsed.as_printed(&[Trap::EarlyReply])?;
+        if printed.contains(Trap::EarlyReply) && !annotate {
             return super::rules::refuse("as-printed=T11 is about REPLYs, which only ring=annotate sends");
         }
         parsed.finish()?;
@@ -146,7 +145,7 @@ impl Protocol for Ring {
             RingMessage::Reply { answers, fence } => (*answers, *fence),
         };
         let waits = self.request.as_ref().is_some_and(|request| request.number == answers && !request.inside);
-        !waits && answers <= self.highest && fence <= self.fence && !self.rules.printed.has(11)
+        !waits && answers <= self.highest && fence <= self.fence && !self.rules.printed.contains(Trap::EarlyReply)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -199,7 +198,7 @@ impl Ring {
     /// One's own REQUEST is back: every node has let it pass or has written its name on it.
     fn on_return(&mut self, travelling: Travelling, out: &mut Out) {
         self.fence = self.fence.max(travelling.fence.min(Fence::COUNT_MAX));
-        let keeps_early = !self.rules.printed.has(11);
+        let keeps_early = !self.rules.printed.contains(Trap::EarlyReply);
         let Some(request) = self.waiting_for(travelling.number).filter(|request| request.awaiting.is_none()) else {
             return;
         };

@@ -118,41 +118,6 @@ fn both_sides_want_in_again_and_again_and_take_turns() {
     assert_eq!(order, [1, 2, 1, 2, 1, 2]);
 }
 
-/// T15: without the test on `Using` a node inside answers as if it wanted nothing.
-#[test]
-fn as_printed_without_using_a_node_inside_gives() {
-    let mut net = Net::with(2, "as-printed=T15", InitialHolders::NOBODY);
-    net.write(1);
-    net.settle();
-    assert_eq!(net.inside(), [1]);
-    net.write(2);
-    assert_eq!(net.deliver("REQUEST", 2, 1), ["REPLY(2) to 2"]);
-}
-
-/// T16: between 'all permissions are here' and `Using` one may be given away.
-#[test]
-fn as_printed_with_a_gap_a_node_enters_without_the_permission() {
-    let mut net = Net::with(2, "as-printed=T16", InitialHolders::NOBODY);
-    net.pass_through_late(2);
-    net.write(1);
-    assert_eq!(net.write(2), [format!("set Using {}", u64::MAX)]);
-    net.nodes.get_mut(&1).unwrap().request.as_mut().unwrap().number = 1;
-    let early = CrMessage::Request(Asked { number: 1, mode: Exclusive });
-    assert_eq!(net.receive(1, 2, early), ["REPLY(1) to 1", "REQUEST(2) to 1"]);
-    assert_eq!(net.has(2, 1), "");
-    assert_eq!(net.act(2, Input::Timeout(CrTimer::Using), Exclusive), ["enter"]);
-}
-
-impl Net {
-    /// As [`pass_through`](Net::pass_through), where entering takes a step of its own.
-    fn pass_through_late(&mut self, node: u32) {
-        self.write(node);
-        self.settle();
-        self.act(node, Input::Timeout(CrTimer::Using), Exclusive);
-        self.release(node);
-    }
-}
-
 /// T17: why permissions die with the view. Node 2 is removed while it sleeps; node 1 goes on in a view of its own.
 #[test]
 fn a_removed_node_that_keeps_its_permissions_enters_and_nobody_can_object() {
@@ -264,7 +229,7 @@ fn options_are_known_or_refused_in_one_line() {
     assert_eq!(parse("cache-idle=2T").unwrap().cache_idle, Some(2000));
     for (words, reason) in [
         ("cache-idle=soon", "not a duration"),
-        ("as-printed=T1", "offered: T15, T16"),
+        ("as-printed=T15", "offered: none here"),
         ("reply=implicit", "carvalho-roucairol has no option 'reply' here"),
     ] {
         let error = parse(words).expect_err(words).to_string();
