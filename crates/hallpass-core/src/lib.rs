@@ -34,7 +34,7 @@ mod node_id;
 pub mod protocol;
 mod view;
 
-pub use fence::Fence;
+pub use fence::{Fence, FenceCounter};
 pub use node_id::{NodeId, NodeSet};
 pub use protocol::{Bounds, Effect, Effects, Input, Message, Mode, Protocol, Span, Ticks};
 pub use view::{InitialHolders, Setup, View};

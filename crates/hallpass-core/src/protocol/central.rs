@@ -22,12 +22,11 @@ use super::{
     TrapSet,
 };
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 /// A member or the server: the same type, since a driver runs one protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Central {
-    epoch: u64,
     role: Role,
 }
 
@@ -45,8 +44,8 @@ struct Member {
     /// The number of the last request made; 0 before the first one.
     number: u64,
     caller: Caller,
-    /// Alone: the count of the largest fence given.
-    fence: u64,
+    /// Only a member that is alone counts: otherwise the server does.
+    fences: FenceCounter,
 }
 
 /// 'Operation at server'.
@@ -62,8 +61,7 @@ struct Server {
     latest: Box<[u64]>,
     /// Round robin: who was granted last.
     turn: NodeId,
-    /// The count of the largest fence given.
-    fence: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Central`].
@@ -127,7 +125,7 @@ impl Protocol for Central {
     }
 
     fn new(setup: &Setup<'_, CentralRules>) -> Self {
-        let fence = setup.initial.fence.count();
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
         let members = setup.view.members();
         let role = if setup.me == NodeId::SERVER {
             // Whoever sits inside at the start holds by request 0, which every member counts as made.
@@ -139,24 +137,24 @@ impl Protocol for Central {
                 queue: Vec::new(),
                 latest: vec![0; members.len()].into(),
                 turn: NodeId::SERVER,
-                fence,
+                fences,
             })
         } else {
             let seated = setup.initial.held_by(setup.me).is_some();
             let caller = if seated { Caller::Inside } else { Caller::Nobody };
-            Role::Member(Member { alone: members.len() < 2, number: 0, caller, fence })
+            Role::Member(Member { alone: members.len() < 2, number: 0, caller, fences })
         };
-        Self { epoch: setup.view.epoch(), role }
+        Self { role }
     }
 
     fn handle(&mut self, input: Input<CentralMessage, NoTimer>, out: &mut Out) {
         match (&mut self.role, input) {
-            (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(self.epoch, out),
+            (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(out),
             (Role::Member(member), Input::Cancel | Input::Release) => member.on_release(out),
             (
                 Role::Member(member),
                 Input::Deliver { from: NodeId::SERVER, message: CentralMessage::Grant { number, fence } },
-            ) => member.on_grant(number, Fence::compose(self.epoch, fence), out),
+            ) => member.on_grant(number, fence, out),
             (Role::Server(server), Input::Deliver { from, message }) => match message {
                 CentralMessage::Request { number } => server.on_request(from, number, out),
                 CentralMessage::Release { number } => server.on_release(from, number, out),
@@ -202,25 +200,30 @@ impl Capabilities for Central {}
 
 impl Member {
     /// 'Send (Request, i) to manager'.
-    fn on_acquire(&mut self, epoch: u64, out: &mut Out) {
+    fn on_acquire(&mut self, out: &mut Out) {
         debug_assert!(self.caller == Caller::Nobody, "the driver serialises local callers");
         self.number += 1;
         self.caller = Caller::Waiting;
         if !self.alone {
             return send(NodeId::SERVER, CentralMessage::Request { number: self.number }, out);
         }
-        if let Some(fence) = Fence::compose(epoch, self.fence + 1) {
-            self.fence += 1;
-            self.on_grant(self.number, Some(fence), out);
+        if let Some(fence) = self.fences.next(Mode::Exclusive) {
+            self.enter(fence, out);
         }
     }
 
-    /// 'Wait for reply'. A fence past its end refuses the entry.
-    fn on_grant(&mut self, number: u64, fence: Option<Fence>, out: &mut Out) {
-        if let (true, Some(fence)) = (self.waits_for(number), fence) {
-            self.caller = Caller::Inside;
-            out.push(Effect::Enter { fence });
+    /// 'Wait for reply'. A fence past the last one lets nobody in.
+    fn on_grant(&mut self, number: u64, count: u64, out: &mut Out) {
+        if let Some(fence) = Fence::compose(self.fences.epoch(), count)
+            && self.waits_for(number)
+        {
+            self.enter(fence, out);
         }
+    }
+
+    fn enter(&mut self, fence: Fence, out: &mut Out) {
+        self.caller = Caller::Inside;
+        out.push(Effect::Enter { fence });
     }
 
     /// 'Send (Release) to manager', whether this member was inside or only waited.
@@ -272,11 +275,11 @@ impl Server {
 
     /// 'Remove ID j from Q; Send (Grant) to j', if nobody holds the lock.
     fn grant_next(&mut self, out: &mut Out) {
-        let Some(next) = self.next().filter(|_| self.holders.is_empty()) else { return };
-        if self.fence >= Fence::COUNT_MAX {
-            return; // At its very end a fence refuses; it never wraps.
+        if !self.holders.is_empty() {
+            return;
         }
-        self.fence += 1;
+        let Some(next) = self.next_in_queue() else { return };
+        let Some(fence) = self.fences.next(Mode::Exclusive) else { return };
         let (node, number) = self.queue.remove(next);
         if !self.forgets_holder() {
             self.holders.push((node, number));
@@ -284,11 +287,11 @@ impl Server {
         if self.rules.queue == Policy::RoundRobin {
             self.turn = node;
         }
-        send(node, CentralMessage::Grant { number, fence: self.fence }, out);
+        send(node, CentralMessage::Grant { number, fence: fence.count() }, out);
     }
 
     /// The position in the queue of who comes next.
-    fn next(&self) -> Option<usize> {
+    fn next_in_queue(&self) -> Option<usize> {
         let ids = self.queue.iter().enumerate().map(|(at, (node, _))| (*node, at));
         match self.rules.queue {
             Policy::Fifo => ids.map(|(_, at)| at).next(),

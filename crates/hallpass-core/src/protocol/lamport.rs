@@ -38,7 +38,7 @@ use super::{
     TrapSet,
 };
 use crate::codec::{DecodeError, Reader, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -60,9 +60,7 @@ pub struct Lamport {
     deferred: NodeSet,
     /// The time of the latest request heard of from each peer, by REQUEST or by RELEASE. What is older is over.
     latest: Vec<u64>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Lamport`].
@@ -136,8 +134,7 @@ impl Protocol for Lamport {
             deferred: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -166,7 +163,7 @@ impl Protocol for Lamport {
             return false;
         }
         match *message {
-            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fence,
+            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fences.count(),
             LamportMessage::Reply { answers, clock } => {
                 let over =
                     answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
@@ -175,7 +172,7 @@ impl Protocol for Lamport {
             LamportMessage::Release { time, clock, fence } => {
                 let newer = (self.latest[at], self.peers[at]);
                 let over = time < newer.0 || (time == newer.0 && !self.queue.contains(&newer));
-                over && clock <= self.clock && fence <= self.fence
+                over && clock <= self.clock && fence <= self.fences.count()
             }
         }
     }
@@ -200,7 +197,9 @@ impl Lamport {
         self.caller = Caller::Waiting;
         self.enqueue(self.time, self.me);
         if !self.peers.is_empty() {
-            out.push(Effect::Broadcast { message: LamportMessage::Request { time: self.time, fence: self.fence } });
+            out.push(Effect::Broadcast {
+                message: LamportMessage::Request { time: self.time, fence: self.fences.count() },
+            });
         }
         if !self.printed(Trap::UncheckedWaiting) {
             self.check(out);
@@ -218,7 +217,7 @@ impl Lamport {
             self.queue.retain(|(_, node)| *node != self.me);
         }
         if !self.peers.is_empty() {
-            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fence };
+            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fences.count() };
             out.push(Effect::Broadcast { message });
         }
         self.replied = NodeSet::new();
@@ -309,9 +308,7 @@ impl Lamport {
         if !wants || !first || self.replied.len() < self.peers.len() {
             return;
         }
-        // At its very end a fence refuses; it never wraps.
-        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
-        self.fence += 1;
+        let Some(fence) = self.fences.next(Mode::Exclusive) else { return };
         self.caller = Caller::Inside;
         out.push(Effect::Enter { fence });
     }
@@ -324,7 +321,7 @@ impl Lamport {
 
     fn hear(&mut self, clock: u64, fence: u64) {
         self.clock = self.clock.max(clock);
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
     }
 
     /// What REPLY and RELEASE are stamped with; as printed (T24), nothing.

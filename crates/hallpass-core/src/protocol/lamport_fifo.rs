@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use super::{Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -36,9 +36,7 @@ pub struct LamportFifo {
     heard: NodeSet,
     /// The time of the latest REQUEST from each peer: one that comes twice is not put on the queue again.
     latest: Vec<u64>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`LamportFifo`].
@@ -115,8 +113,7 @@ impl Protocol for LamportFifo {
             heard: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -125,7 +122,9 @@ impl Protocol for LamportFifo {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),
             Input::Deliver { from, message } => {
-                if let (Ok(from), true) = (self.peers.binary_search(&from), message.stamp() <= TIME_MAX) {
+                if let Ok(from) = self.peers.binary_search(&from)
+                    && message.stamp() <= TIME_MAX
+                {
                     self.on_message(from, message, out);
                     self.enter_if_first(out);
                 }
@@ -176,7 +175,7 @@ impl LamportFifo {
         self.heard = NodeSet::new();
         self.dequeue(time, self.me);
         if !self.peers.is_empty() {
-            let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fence };
+            let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fences.count() };
             out.push(Effect::Broadcast { message });
         }
     }
@@ -205,7 +204,7 @@ impl LamportFifo {
             // Rule 4.
             LamportFifoMessage::Release { time, fence, .. } => {
                 self.dequeue(time, node);
-                self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+                self.fences.observe(fence);
             }
         }
     }
@@ -215,10 +214,10 @@ impl LamportFifo {
         let Some((time, false)) = self.request else { return };
         let first = self.queue.first() == Some(&(time, self.me));
         let heard_all = self.heard.len() == self.peers.len();
-        // At its very end a fence refuses; it never wraps.
-        let fence = Fence::compose(self.epoch, self.fence + 1).filter(|_| first && heard_all);
-        if let Some(fence) = fence {
-            self.fence += 1;
+        if first
+            && heard_all
+            && let Some(fence) = self.fences.next(Mode::Exclusive)
+        {
             self.heard = NodeSet::new();
             self.request = Some((time, true));
             out.push(Effect::Enter { fence });

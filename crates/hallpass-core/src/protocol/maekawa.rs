@@ -28,7 +28,7 @@ use std::sync::Arc;
 use super::constant::Constant;
 use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::codec::{DecodeError, Reader, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, Mode, NodeId, Setup};
 
 /// One node: a requester and an arbiter. Nodes are positions in its quorum, which are in the order of their ids.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,9 +39,7 @@ pub struct Maekawa {
     quorum: Arc<[NodeId]>,
     /// The highest number heard of.
     highest: u64,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 
     caller: Caller,
     /// The number of the last request.
@@ -190,8 +188,7 @@ impl Protocol for Maekawa {
             at: quorum.partition_point(|node| *node < setup.me),
             rules: Constant::new(setup.options.clone()),
             highest: 0,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             number: 0,
             votes: Vec::new(),
@@ -240,7 +237,7 @@ impl Protocol for Maekawa {
                 let queued = self.queue.iter().any(|waiter| waiter.client == from && waiter.number <= number);
                 let locked =
                     self.locked.as_ref().is_some_and(|locked| locked.client == from && locked.number <= number);
-                number <= self.known[from] && !queued && !locked && fence <= self.fence
+                number <= self.known[from] && !queued && !locked && fence <= self.fences.count()
             }
         }
     }
@@ -264,7 +261,7 @@ impl Maekawa {
         self.number = self.highest;
         self.caller = Caller::Waiting;
         self.votes = vec![Vote::default(); self.quorum.len()];
-        self.tell_quorum(&MaekawaMessage::Request { number: self.number, fence: self.fence }, post);
+        self.tell_quorum(&MaekawaMessage::Request { number: self.number, fence: self.fences.count() }, post);
     }
 
     /// A caller leaves, or gives up: either way every arbiter forgets the request.
@@ -272,7 +269,7 @@ impl Maekawa {
         if self.caller != Caller::Nobody {
             self.caller = Caller::Nobody;
             self.votes.clear();
-            self.tell_quorum(&MaekawaMessage::Release { number: self.number, fence: self.fence }, post);
+            self.tell_quorum(&MaekawaMessage::Release { number: self.number, fence: self.fences.count() }, post);
         }
     }
 
@@ -320,9 +317,7 @@ impl Maekawa {
     }
 
     fn enter(&mut self, post: &mut Post<'_>) {
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, self.fence + 1) {
-            self.fence += 1;
+        if let Some(fence) = self.fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             self.votes.clear();
             post.out.push(Effect::Enter { fence });
@@ -380,7 +375,7 @@ impl Maekawa {
             let Waiter { number, client, .. } = self.queue.remove(0);
             self.grants += 1;
             self.locked = Some(Locked { number, client, inquired: false });
-            let (grant, highest, fence) = (self.grants, self.highest, self.fence);
+            let (grant, highest, fence) = (self.grants, self.highest, self.fences.count());
             self.send(client, MaekawaMessage::Locked { number, grant, highest, fence }, post);
         }
         let Some(locked) = &mut self.locked else { return };
@@ -429,7 +424,7 @@ impl Maekawa {
 
     fn hear(&mut self, number: u64, fence: u64) {
         self.highest = self.highest.max(number.min(NUMBER_MAX - 1));
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
     }
 
     fn tell_quorum(&self, message: &MaekawaMessage, post: &mut Post<'_>) {

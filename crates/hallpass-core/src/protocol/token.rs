@@ -35,7 +35,7 @@ use super::{
     TrapSet,
 };
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::{Fence, FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 /// One node's part of the algorithm: the appendix's 'shared database'.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -74,8 +74,8 @@ pub struct TokenRules {
 struct Token {
     /// The number of each node's last request that was served.
     data: Box<[u64]>,
-    /// Entries so far: the count of the last fence.
-    fence: u64,
+    /// It counts the entries.
+    fences: FenceCounter,
 }
 
 /// Section 2 of the paper of 1981, as far as one pass needs it. Sets of positions in `members`.
@@ -144,7 +144,8 @@ impl Protocol for TokenAlgorithm {
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.initial.holders.first().copied();
         let first = if setup.options.by_pass { None } else { members.first().copied() };
-        let token = Token { data: vec![0; members.len()].into(), fence: setup.initial.fence.count() };
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let token = Token { data: vec![0; members.len()].into(), fences };
         let made = holder.is_some() || !setup.options.by_pass;
         Self {
             at: members.partition_point(|node| *node < setup.me),
@@ -252,9 +253,9 @@ impl TokenAlgorithm {
             TokenMessage::Reply { answers } => self.on_reply(from, answers, out),
             TokenMessage::Token { epoch, hop, fence, data } => {
                 let sound = data.len() == self.members.len() && fence <= Fence::COUNT_MAX && hop <= NUMBER_MAX;
-                let fresh = (epoch, hop) > (self.epoch, self.hop) && epoch == self.epoch;
+                let fresh = epoch == self.epoch && hop > self.hop;
                 if sound && (fresh || self.takes_copies()) {
-                    self.on_token(hop, Token { data, fence }, out);
+                    self.on_token(hop, Token { data, fences: FenceCounter::new(self.epoch, fence) }, out);
                 }
             }
             TokenMessage::Request { .. } => {}
@@ -298,7 +299,8 @@ impl TokenAlgorithm {
     /// The end of the pass of 1981: all have replied, and from now on this node never does.
     fn make_if_granted(&mut self, out: &mut Out) {
         if let Some(Pass { fence, .. }) = self.pass.take_if(|pass| pass.awaiting.is_empty()) {
-            self.token = Some(Token { data: vec![0; self.members.len()].into(), fence });
+            let fences = FenceCounter::new(self.epoch, fence);
+            self.token = Some(Token { data: vec![0; self.members.len()].into(), fences });
             self.enter(out);
         }
     }
@@ -317,9 +319,7 @@ impl TokenAlgorithm {
 
     fn enter(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, token.fence + 1) {
-            token.fence += 1;
+        if let Some(fence) = token.fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             out.push(Effect::Enter { fence });
         }
@@ -335,8 +335,8 @@ impl TokenAlgorithm {
         let around = (self.at + 1..self.members.len()).chain(0..self.at);
         let Some(next) = around.into_iter().find(|j| self.request_data[*j] > token.data[*j]) else { return };
         self.hop += 1;
-        let Some(Token { data, fence }) = self.token.take() else { return };
-        let message = TokenMessage::Token { epoch: self.epoch, hop: self.hop, fence, data };
+        let Some(Token { data, fences }) = self.token.take() else { return };
+        let message = TokenMessage::Token { epoch: self.epoch, hop: self.hop, fence: fences.count(), data };
         out.push(Effect::Send { to: self.members[next], message });
     }
 }

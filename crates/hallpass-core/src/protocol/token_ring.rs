@@ -36,7 +36,7 @@ use super::{
     TrapSet,
 };
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, Mode, NodeId, Setup};
 
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -64,17 +64,16 @@ struct Circle {
     start: u64,
     /// Nobody enters before the token has this hop: it has then been at everyone who sat inside at the start.
     opens: u64,
-    /// The count of the largest fence at the start.
-    fence: u64,
-    epoch: u64,
+    /// The token's counter at the start.
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Token {
     /// How many steps it has to go on from here, at the least.
     left: u64,
-    /// The count of the largest fence given.
-    fence: u64,
+    /// It counts the entries.
+    fences: FenceCounter,
 }
 
 /// The options of [`TokenRing`].
@@ -134,11 +133,11 @@ impl Protocol for TokenRing {
         // Several may sit inside if they are readers by a protocol that knows them: the token first goes round to them.
         let farthest = setup.initial.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
         let place = place_of(setup.me);
-        let fence = setup.initial.fence.count();
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
         let seated = setup.initial.held_by(setup.me).is_some();
         Self {
             place,
-            token: (place == start).then_some(Token { left: farthest, fence }),
+            token: (place == start).then_some(Token { left: farthest, fences }),
             caller: if seated { Caller::Inside } else { Caller::Nobody },
             hop: count - steps(place, start),
             summoned: false,
@@ -148,8 +147,7 @@ impl Protocol for TokenRing {
                 members,
                 start,
                 opens: count + farthest,
-                fence,
-                epoch: setup.view.epoch(),
+                fences,
             }),
         }
     }
@@ -170,7 +168,7 @@ impl Protocol for TokenRing {
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.place == ring.start);
-        let unused = self.token.as_ref().is_none_or(|token| token.fence == ring.fence);
+        let unused = self.token.as_ref().is_none_or(|token| token.fences == ring.fences);
         self.caller == Caller::Nobody && !self.summoned && self.overtook == 0 && first && unused
     }
 
@@ -227,7 +225,7 @@ impl TokenRing {
         self.hop = hop;
         self.summoned = false;
         let left = left.min(self.ring.len()).max(std::mem::take(&mut self.overtook));
-        self.token = Some(Token { left, fence: fence.min(Fence::COUNT_MAX) });
+        self.token = Some(Token { left, fences: FenceCounter::new(self.ring.fences.epoch(), fence) });
         self.use_token(out);
     }
 
@@ -252,9 +250,7 @@ impl TokenRing {
     fn use_token(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
         if self.caller == Caller::Waiting && self.hop >= self.ring.opens {
-            // At its very end a fence refuses; it never wraps.
-            if let Some(fence) = Fence::compose(self.ring.epoch, token.fence + 1) {
-                token.fence += 1;
+            if let Some(fence) = token.fences.next(Mode::Exclusive) {
                 self.caller = Caller::Inside;
                 return out.push(Effect::Enter { fence });
             }
@@ -266,12 +262,14 @@ impl TokenRing {
 
     /// Sends the token to the next node if it is here, not in use, and has to go on.
     fn pass_on(&mut self, always: bool, out: &mut Out) {
-        let Some(Token { left, fence }) = self.token.take() else { return };
-        if self.caller == Caller::Inside || self.ring.len() == 1 || (left == 0 && !always) {
-            self.token = Some(Token { left, fence });
+        let goes_on = |token: &mut Token| always || token.left > 0;
+        if self.caller == Caller::Inside || self.ring.len() == 1 {
             return;
         }
-        self.send(TokenRingMessage::Ok { hop: self.hop + 1, left: left.saturating_sub(1), fence }, out);
+        if let Some(Token { left, fences }) = self.token.take_if(goes_on) {
+            let (hop, left, fence) = (self.hop + 1, left.saturating_sub(1), fences.count());
+            self.send(TokenRingMessage::Ok { hop, left, fence }, out);
+        }
     }
 
     /// As printed (T25): a caller that has left still counts as waiting.

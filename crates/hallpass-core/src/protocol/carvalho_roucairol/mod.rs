@@ -49,7 +49,7 @@ use super::{
     Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
     TrapSet,
 };
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
 pub use message::{Asked, CrMessage};
 pub use printed::AsPrinted;
@@ -80,9 +80,7 @@ pub struct CarvalhoRoucairol {
     awaiting: NodeSet,
     /// `Reply_Deferred`, in rising order, at most one request a peer: its newest.
     deferred: Vec<(NodeId, Asked)>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -152,8 +150,7 @@ impl Protocol for CarvalhoRoucairol {
             shared,
             awaiting: NodeSet::new(),
             deferred: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -185,13 +182,13 @@ impl Protocol for CarvalhoRoucairol {
 
 impl Capabilities for CarvalhoRoucairol {
     fn floor(&self) -> Option<Floor> {
-        Some(Floor { number: self.highest, fence: self.fence })
+        Some(Floor { number: self.highest, fence: self.fences.count() })
     }
 
     /// Without it a late REPLY to a request of an earlier instance could answer a new one of the same number.
     fn raise_floor(&mut self, floor: Floor) {
         self.highest = self.highest.max(floor.number);
-        self.fence = self.fence.max(floor.fence);
+        self.fences.observe(floor.fence);
     }
 
     fn has_waiters(&self) -> bool {
@@ -201,17 +198,14 @@ impl Capabilities for CarvalhoRoucairol {
     /// All permissions are here and nobody is told of a local change of hands; only the fence moves on.
     fn reenter(&mut self) -> Option<Fence> {
         let request = self.request.as_ref().filter(|request| request.inside)?;
-        let fence = Fence::compose(self.epoch, self.fence + 1)?;
-        self.fence += u64::from(request.mode == Mode::Exclusive);
-        Some(fence)
+        self.fences.next(request.mode)
     }
 
     fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
         if self.rules.cache_idle.is_some() || self.request.is_some() || !self.is_granted(mode) {
             return None;
         }
-        let fence = Fence::compose(self.epoch, self.fence + 1)?;
-        self.fence += u64::from(mode == Mode::Exclusive);
+        let fence = self.fences.next(mode)?;
         self.highest += 1;
         self.request = Some(Request { number: self.highest, mode, inside: true });
         Some(fence)
@@ -228,8 +222,9 @@ impl Capabilities for CarvalhoRoucairol {
 
     /// As if the REQUEST had been lost and its sender had then given up.
     fn forget_deferred(&mut self, from: NodeId) -> bool {
-        let found = self.deferred.binary_search_by_key(&from, |(node, _)| *node);
-        found.is_ok_and(|at| self.deferred.remove(at).0 == from)
+        let before = self.deferred.len();
+        self.deferred.retain(|(node, _)| *node != from);
+        self.deferred.len() < before
     }
 
     fn supports_try(&self) -> bool {
@@ -342,12 +337,12 @@ impl CarvalhoRoucairol {
     fn give(&mut self, to: NodeId, asked: Asked, out: &mut Out) {
         let Some(position) = self.position(to) else { return };
         let had_exclusive = self.exclusive.remove(position);
-        match asked.mode {
-            Mode::Exclusive => drop(self.shared.remove(position)),
-            Mode::Shared if had_exclusive => self.shared.insert(position),
-            Mode::Shared => {}
+        if asked.mode == Mode::Exclusive {
+            self.shared.remove(position);
+        } else if had_exclusive {
+            self.shared.insert(position);
         }
-        out.push(Effect::Send { to, message: CrMessage::Reply { answers: asked, fence: self.fence } });
+        out.push(Effect::Send { to, message: CrMessage::Reply { answers: asked, fence: self.fences.count() } });
     }
 
     /// `if Waiting and A[j] and (not Our_Priority)`: the permission that was just given away is still needed.
@@ -368,7 +363,7 @@ impl CarvalhoRoucairol {
         if answers != (Asked { number, mode }) || !self.awaiting.remove(position) {
             return;
         }
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
         match mode {
             Mode::Exclusive => {
                 self.shared.remove(position);
@@ -388,13 +383,8 @@ impl CarvalhoRoucairol {
     /// `Waiting := false; Using := true`.
     fn enter(&mut self, out: &mut Out) {
         let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
-        // At its very end a fence refuses; it never wraps.
-        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        let Some(fence) = self.fences.next(request.mode) else { return };
         request.inside = true;
-        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
-        if request.mode == Mode::Exclusive {
-            self.fence += 1;
-        }
         out.push(Effect::Enter { fence });
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{InitialHolders, Mode, View};
+use crate::{Fence, InitialHolders, View};
 
 type Net = Hands<Maekawa>;
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{InitialHolders, Mode, View};
+use crate::{InitialHolders, View};
 
 type Net = Hands<NaimiTrehel>;
 

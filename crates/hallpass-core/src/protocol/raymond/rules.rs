@@ -1,5 +1,4 @@
 use super::tree::Tree;
-use crate::Fence;
 use crate::protocol::{Needs, OptionError, Options, Trap, TrapSet};
 
 /// The options of [`Raymond`](super::Raymond).
@@ -56,11 +55,6 @@ impl RaymondRules {
             start: self.initialize,
             ..Needs::default()
         }
-    }
-
-    /// What a count may have grown to behind one's back, by entries of a node that was alone with the privilege.
-    pub(super) fn at_most(&self, count: u64) -> u64 {
-        count.saturating_add(self.reserve).min(Fence::COUNT_MAX)
     }
 }
 

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::{DecodeError, Reader};
-use crate::protocol::{Message, Mode};
-use crate::{InitialHolders, View};
+use crate::protocol::Message;
+use crate::{Fence, InitialHolders, View};
 
 const BOUNDS: Bounds = Bounds { transit_max: 10, section_max: 0 };
 const NOTHING: [&str; 0] = [];
@@ -302,7 +302,7 @@ fn what_no_neighbour_may_say_changes_nothing() {
     assert_eq!(deliver(&mut net, 2, 1, RaymondMessage::Request { life: 9 }), NOTHING, "another life");
     assert_eq!(net.nodes, before);
     assert_eq!(deliver(&mut net, 1, 2, privilege), ["PRIVILEGE to 1"], "an absurd count is cut to the largest");
-    assert_eq!(net.nodes[&2].count, Fence::COUNT_MAX);
+    assert_eq!(net.nodes[&2].fences.count(), Fence::COUNT_MAX);
 }
 
 mod recovering {

@@ -245,7 +245,7 @@ impl Protocol for Classic {
         };
         let founder = incarnation == 0 && view.members().contains(&me);
         let alone = View::new([me]);
-        let mut base = RicartAgrawala::new(&Setup {
+        let base = RicartAgrawala::new(&Setup {
             me,
             view: if founder { view } else { &alone },
             initial: setup.initial,
@@ -253,7 +253,6 @@ impl Protocol for Classic {
             bounds,
             options: &options.base,
         });
-        base.epoch = 0;
         let acquaintances = view.others(me);
         let founding = acquaintances.iter().map(|node| Name { node: *node, incarnation: 0, gone: false });
         let names = if founder { founding.collect() } else { Vec::new() };

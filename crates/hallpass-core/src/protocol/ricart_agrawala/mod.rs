@@ -26,7 +26,7 @@ use super::constant::Constant;
 use super::{
     Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
 };
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
 pub use classic::{Classic, ClassicRules, ClassicTimer};
 pub use classic_message::{Body, ClassicMessage};
@@ -58,9 +58,7 @@ pub struct RicartAgrawala {
     deferred: Vec<(NodeId, u64)>,
     /// REQUESTs of lower priority whose handling is put off (section 6.5), at most one a peer.
     held_back: Vec<(NodeId, RaMessage)>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -115,8 +113,7 @@ impl Protocol for RicartAgrawala {
             deferring: NodeSet::new(),
             deferred: Vec::new(),
             held_back: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -143,7 +140,7 @@ impl Protocol for RicartAgrawala {
             self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_empty();
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
-        plain && over && *highest <= self.highest && *fence <= self.fence
+        plain && over && *highest <= self.highest && *fence <= self.fences.count()
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -158,12 +155,12 @@ impl Protocol for RicartAgrawala {
 impl Capabilities for RicartAgrawala {
     fn floor(&self) -> Option<Floor> {
         // Numbers that wrap have no highest one.
-        self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fence })
+        self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fences.count() })
     }
 
     fn raise_floor(&mut self, floor: Floor) {
         self.highest = self.highest.max(floor.number);
-        self.fence = self.fence.max(floor.fence);
+        self.fences.observe(floor.fence);
     }
 
     fn has_waiters(&self) -> bool {
@@ -171,8 +168,9 @@ impl Capabilities for RicartAgrawala {
     }
 
     fn forget_deferred(&mut self, from: NodeId) -> bool {
-        let found = self.deferred.iter().position(|(node, _)| *node == from);
-        found.is_some_and(|at| self.deferred.remove(at).0 == from)
+        let before = self.deferred.len();
+        self.deferred.retain(|(node, _)| *node != from);
+        self.deferred.len() < before
     }
 
     fn supports_try(&self) -> bool {
@@ -216,7 +214,7 @@ impl RicartAgrawala {
             let listed = self.rules().release == Release::Broadcast;
             let list = if listed { self.deferred.as_slice().into() } else { Box::default() };
             self.deferred.clear();
-            let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fence };
+            let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fences.count() };
             return out.push(Effect::Broadcast { message });
         }
         for at in 0..self.deferred.len() {
@@ -246,7 +244,7 @@ impl RicartAgrawala {
             }
             RaMessage::Deferred { answers, highest } => {
                 self.hear(highest);
-                if let (Some(position), true) = (self.position(from), self.is_waiting_for(answers)) {
+                if let Some(position) = self.position(from).filter(|_| self.is_waiting_for(answers)) {
                     self.deferring.insert(position);
                 }
             }
@@ -290,20 +288,19 @@ impl RicartAgrawala {
     /// The decision table: rules 3 and 5 defer, rules 1, 2 and 4 do not. Section 6.6: readers never defer readers.
     fn defers(&self, from: NodeId, number: u64, mode: Mode) -> bool {
         let Some(request) = &self.request else { return false };
-        let we_come_first = match (self.before(request.number, number), request.number == number) {
-            (_, true) => self.me < from,
-            (before, false) => before,
-        };
+        let we_come_first = if request.number == number { self.me < from } else { self.before(request.number, number) };
         we_come_first && mode.conflicts(request.mode)
     }
 
     /// 'Process which receives REPLY messages'.
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
         if self.rules().printed.contains(Trap::CountedReplies) {
             // As printed: count, whoever sent it and whatever it answers.
             let any = self.awaiting.iter().next();
-            any.map(|position| self.awaiting.remove(position));
+            if let Some(any) = any {
+                self.awaiting.remove(any);
+            }
             return self.enter_if_granted(out);
         }
         let Some(position) = self.position(from) else { return };
@@ -333,23 +330,17 @@ impl RicartAgrawala {
             return;
         }
         let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
-        let count = self.fence + 1;
         let fence = match self.rules.0.fence {
-            FenceRule::Replies => Fence::compose(self.epoch, count),
+            FenceRule::Replies => self.fences.next(request.mode),
             FenceRule::Ticket => {
                 let rank = self.peers.partition_point(|peer| *peer < self.me) as u64;
-                Fence::compose(self.epoch, request.number * (self.peers.len() as u64 + 1) + rank + 1)
+                Fence::compose(self.fences.epoch(), request.number * (self.peers.len() as u64 + 1) + rank + 1)
             }
             FenceRule::Name => ticket(request.number, self.me),
             FenceRule::Off => Some(Fence::new(1)),
         };
-        // At its very end a fence refuses; it never wraps.
         let Some(fence) = fence else { return };
         request.inside = true;
-        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
-        if request.mode == Mode::Exclusive && self.rules.0.fence == FenceRule::Replies {
-            self.fence = count;
-        }
         if self.rules().clock == Clock::Lamport {
             self.highest += 1;
         }
@@ -363,7 +354,7 @@ impl RicartAgrawala {
         if self.rules().implicit && !self.deferred.iter().any(|(node, number)| (*node, *number) == (to, answers)) {
             return; // Section 6.1: saying nothing says yes. Only who was told DEFERRED needs the REPLY.
         }
-        let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fence };
+        let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fences.count() };
         out.push(Effect::Send { to, message });
     }
 

@@ -12,7 +12,7 @@ use crate::protocol::constant::Constant;
 use crate::protocol::{
     Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, NodeId, Setup};
 
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,8 +28,7 @@ pub struct Ring {
     stopped: Vec<Travelling>,
     /// `ring=annotate`: whom this node owes a REPLY, with the number of the request.
     deferred: Vec<(NodeId, u64)>,
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Ring`].
@@ -110,8 +109,7 @@ impl Protocol for Ring {
             request: setup.initial.held_by(setup.me).map(seated),
             stopped: Vec::new(),
             deferred: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -145,7 +143,10 @@ impl Protocol for Ring {
             RingMessage::Reply { answers, fence } => (*answers, *fence),
         };
         let waits = self.request.as_ref().is_some_and(|request| request.number == answers && !request.inside);
-        !waits && answers <= self.highest && fence <= self.fence && !self.rules.printed.contains(Trap::EarlyReply)
+        !waits
+            && answers <= self.highest
+            && fence <= self.fences.count()
+            && !self.rules.printed.contains(Trap::EarlyReply)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -168,7 +169,8 @@ impl Ring {
         if self.next.is_none() {
             return self.enter(out);
         }
-        let travelling = Travelling { number, origin: self.me, mode, fence: self.fence, deferred_by: Box::default() };
+        let travelling =
+            Travelling { number, origin: self.me, mode, fence: self.fences.count(), deferred_by: Box::default() };
         self.pass_on(travelling, out);
     }
 
@@ -197,7 +199,7 @@ impl Ring {
 
     /// One's own REQUEST is back: every node has let it pass or has written its name on it.
     fn on_return(&mut self, travelling: Travelling, out: &mut Out) {
-        self.fence = self.fence.max(travelling.fence.min(Fence::COUNT_MAX));
+        self.fences.observe(travelling.fence);
         let keeps_early = !self.rules.printed.contains(Trap::EarlyReply);
         let Some(request) = self.waiting_for(travelling.number).filter(|request| request.awaiting.is_none()) else {
             return;
@@ -208,7 +210,7 @@ impl Ring {
     }
 
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
         let Some(request) = self.waiting_for(answers) else { return };
         match &mut request.awaiting {
             Some(awaiting) => awaiting.retain(|node| *node != from),
@@ -228,12 +230,12 @@ impl Ring {
             self.pass_on(travelling, out);
         }
         for (to, answers) in std::mem::take(&mut self.deferred) {
-            out.push(Effect::Send { to, message: RingMessage::Reply { answers, fence: self.fence } });
+            out.push(Effect::Send { to, message: RingMessage::Reply { answers, fence: self.fences.count() } });
         }
     }
 
     fn pass_on(&self, mut travelling: Travelling, out: &mut Out) {
-        travelling.fence = travelling.fence.max(self.fence);
+        travelling.fence = travelling.fence.max(self.fences.count());
         if let Some(to) = self.next {
             out.push(Effect::Send { to, message: RingMessage::Request(travelling) });
         }
@@ -251,13 +253,9 @@ impl Ring {
     }
 
     fn enter(&mut self, out: &mut Out) {
-        let (Some(request), Some(fence)) = (&mut self.request, Fence::compose(self.epoch, self.fence + 1)) else {
-            return;
-        };
+        let Some(request) = &mut self.request else { return };
+        let Some(fence) = self.fences.next(request.mode) else { return };
         request.inside = true;
-        if request.mode == Mode::Exclusive {
-            self.fence += 1;
-        }
         out.push(Effect::Enter { fence });
     }
 }

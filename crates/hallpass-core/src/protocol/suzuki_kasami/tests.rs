@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::hands::{Hands, NOTHING};
-use crate::{InitialHolders, Mode, View};
+use crate::{InitialHolders, View};
 
 type Net = Hands<SuzukiKasami>;
 
@@ -149,7 +149,9 @@ fn nonsense_from_peers_changes_nothing() {
     let token = |epoch, hop, fence, served: &[u64], queue: &[u32]| SuzukiKasamiMessage::Token {
         epoch,
         hop,
-        token: Token { served: served.into(), queue: queue.iter().map(|id| NodeId(*id)).collect(), fence },
+        served: served.into(),
+        queue: queue.iter().map(|id| NodeId(*id)).collect(),
+        fence,
     };
     for (from, message) in [
         (1, token(1, 1, 0, &[0, 0], &[])),
@@ -184,7 +186,7 @@ proptest! {
         let queue = queue.into_iter().map(NodeId).collect();
         let message = match ask {
             true => SuzukiKasamiMessage::Request { number: hop },
-            false => SuzukiKasamiMessage::Token { epoch, hop, token: Token { served: served.into(), queue, fence: epoch } },
+            false => SuzukiKasamiMessage::Token { epoch, hop, served: served.into(), queue, fence: epoch },
         };
         let mut bytes = Vec::new();
         message.encode(&mut bytes);
