@@ -1,20 +1,18 @@
 //! What a mutual exclusion algorithm is to its driver: one trait, its inputs and its effects.
 //!
-//! One instance is one lock on one node within one view. Each algorithm is one file, to be laid beside its paper.
+//! One instance is one lock on one node within one view. Each algorithm is a folder. Its `mod.rs` can be read beside the
+//! paper, and its opening says where the two differ. `message.rs` holds what nodes send each other and the bytes of it,
+//! `rules.rs` the options where there are many, and `tests` the tests, all of them on the one harness in `testing`.
 
 mod capabilities;
 pub mod carvalho_roucairol;
 pub mod central;
 mod constant;
-#[cfg(test)]
-mod hands;
 pub mod lamport;
 pub mod lamport_fifo;
 pub mod maekawa;
 mod mutant;
 pub mod naimi_trehel;
-#[cfg(test)]
-mod notes_tests;
 mod options;
 pub mod raymond;
 pub mod ricart_agrawala;

@@ -1,7 +1,6 @@
 //! The printed text, put back.
 
-use super::super::*;
-use crate::protocol::testing::{Net, parse};
+use super::*;
 
 type Printed = Net<AsPrinted>;
 
@@ -27,7 +26,7 @@ fn t16_with_a_gap_before_the_entry_a_node_enters_without_the_permission() {
     net.release(2);
     net.acquire(1);
     assert_eq!(net.acquire(2), ["set Using"], "its permission is here");
-    let early = CrMessage::Request(Asked { number: 1, mode: Mode::Exclusive });
+    let early = CrMessage::Request(Asked { number: 1, mode: Exclusive });
     assert_eq!(net.receive(1, 2, early), ["REPLY(1) to 1", "REQUEST(2) to 1"]);
     assert_eq!(net.fire(2, CrTimer::Using), ["enter"]);
 }
@@ -47,7 +46,7 @@ fn a_trap_that_was_not_put_back_stays_closed() {
     net.deliver_all();
     net.fire(1, CrTimer::Using);
     net.acquire(2);
-    assert_eq!(net.deliver_first("REQUEST", 2, 1), [""; 0], "T15: the test on Using is there");
+    assert_eq!(net.deliver_first("REQUEST", 2, 1), NOTHING, "T15: the test on Using is there");
     let mut net = Printed::new([1, 2], "as-printed=T15");
     net.acquire(1);
     net.deliver_first("REQUEST", 1, 2);

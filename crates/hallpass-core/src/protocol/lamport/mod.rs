@@ -29,16 +29,19 @@
 //! That is heard in time, since a node enters only once it has heard the RELEASE, or a later REQUEST, of everyone who
 //! entered before: both carry it.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use super::constant::Constant;
-use super::{
-    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
-    TrapSet,
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
-use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
+
+pub use message::LamportMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -67,34 +70,6 @@ pub struct Lamport {
 #[derive(Clone, Debug)]
 pub struct LamportRules {
     printed: TrapSet,
-}
-
-/// What nodes tell each other in [`Lamport`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LamportMessage {
-    /// I want in.
-    Request {
-        /// When, by its sender's clock: with the sender's id the place in every queue.
-        time: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
-    /// You know of every request of mine that comes before yours.
-    Reply {
-        /// The time of the request it answers.
-        answers: u64,
-        /// Its sender's clock.
-        clock: u64,
-    },
-    /// I have left, or I no longer want in.
-    Release {
-        /// The time of the request that is over.
-        time: u64,
-        /// Its sender's clock.
-        clock: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
 }
 
 type Out = Effects<LamportMessage, NoTimer>;
@@ -347,58 +322,5 @@ impl Lamport {
 
     fn waits(&self) -> bool {
         self.caller == Caller::Waiting
-    }
-}
-
-impl Message for LamportMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Reply { .. } => "REPLY",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { time, fence } => {
-                out.push(1);
-                put_numbers(out, [*time, *fence]);
-            }
-            Self::Reply { answers, clock } => {
-                out.push(2);
-                put_numbers(out, [*answers, *clock]);
-            }
-            Self::Release { time, clock, fence } => {
-                out.push(3);
-                put_numbers(out, [*time, *clock, *fence]);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { time: bytes.number()?, fence: bytes.number()? },
-            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
-            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-
-    fn grant(&self) -> Option<Self> {
-        match self {
-            Self::Request { time, .. } => Some(Self::Reply { answers: *time, clock: *time }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for LamportMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { time, .. } => write!(f, "REQUEST({time})"),
-            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
-            Self::Release { time, .. } => write!(f, "RELEASE({time})"),
-        }
     }
 }

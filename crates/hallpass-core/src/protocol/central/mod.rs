@@ -14,15 +14,17 @@
 //!
 //! The notes know no readers: shared requests are treated as exclusive ones. A member that is alone enters without a message.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
 
-use super::constant::Constant;
-use super::{
-    Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol, Trap,
-    TrapSet,
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
+
+pub use message::CentralMessage;
 
 /// A member or the server: the same type, since a driver runs one protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -80,28 +82,6 @@ enum Policy {
     RoundRobin,
     /// The lowest member: 'processes 1 & 2 could keep making requests & thereby exclude process 3'.
     LowestId,
-}
-
-/// What members and the server tell each other in [`Central`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum CentralMessage {
-    /// To the server: I want in.
-    Request {
-        /// Which of its sender's requests it is.
-        number: u64,
-    },
-    /// From the server: you are in.
-    Grant {
-        /// The request that is granted; no other is.
-        number: u64,
-        /// The count of the entry's fence.
-        fence: u64,
-    },
-    /// To the server: I have left, or I no longer want in.
-    Release {
-        /// The request that is over.
-        number: u64,
-    },
 }
 
 type Out = Effects<CentralMessage, NoTimer>;
@@ -316,57 +296,4 @@ impl Server {
 
 fn send(to: NodeId, message: CentralMessage, out: &mut Out) {
     out.push(Effect::Send { to, message });
-}
-
-impl Message for CentralMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Grant { .. } => "GRANT",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { number } => {
-                out.push(1);
-                put_number(out, *number);
-            }
-            Self::Grant { number, fence } => {
-                out.push(2);
-                put_numbers(out, [*number, *fence]);
-            }
-            Self::Release { number } => {
-                out.push(3);
-                put_number(out, *number);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()? },
-            2 => Self::Grant { number: bytes.number()?, fence: bytes.number()? },
-            3 => Self::Release { number: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-
-    fn grant(&self) -> Option<Self> {
-        match self {
-            Self::Request { number } => Some(Self::Grant { number: *number, fence: 0 }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CentralMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { number } => write!(f, "REQUEST({number})"),
-            Self::Grant { number, .. } => write!(f, "GRANT({number})"),
-            Self::Release { number } => write!(f, "RELEASE({number})"),
-        }
-    }
 }

@@ -10,15 +10,16 @@
 //! Beyond the published text: the TOKEN counts its hops and the entries (its fence), and a caller may give up. Its node has
 //! a place in the queue then, and keeps it: the token comes and goes on, or serves whoever asks there meanwhile.
 
+mod message;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
+
+pub use message::NaimiTrehelMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,25 +40,6 @@ pub struct NaimiTrehel {
     epoch: u64,
     /// Something has happened here that a fresh instance would not know.
     touched: bool,
-}
-
-/// What nodes tell each other in [`NaimiTrehel`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum NaimiTrehelMessage {
-    /// Somebody wants in; passed from guess to guess.
-    Request {
-        /// Who.
-        origin: NodeId,
-    },
-    /// The right to enter.
-    Token {
-        /// The view in which it was made.
-        epoch: u64,
-        /// How often it has been sent, this time included.
-        hop: u64,
-        /// Entries so far.
-        fence: u64,
-    },
 }
 
 type Out = Effects<NaimiTrehelMessage, NoTimer>;
@@ -205,44 +187,5 @@ impl NaimiTrehel {
         self.hop += 1;
         let message = NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence: fences.count() };
         out.push(Effect::Send { to, message });
-    }
-}
-
-impl Message for NaimiTrehelMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Token { .. } => "TOKEN",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { origin } => {
-                out.push(1);
-                put_number(out, origin.0.into());
-            }
-            Self::Token { epoch, hop, fence } => {
-                out.push(2);
-                put_numbers(out, [*epoch, *hop, *fence]);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { origin: bytes.node()? },
-            2 => Self::Token { epoch: bytes.number()?, hop: bytes.number()?, fence: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-}
-
-impl fmt::Display for NaimiTrehelMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { origin } => write!(f, "REQUEST(of {origin})"),
-            Self::Token { hop, .. } => write!(f, "TOKEN(hop {hop})"),
-        }
     }
 }
