@@ -12,7 +12,6 @@
 //! | [`Classic`] | joining, leaving, failing, coming back | 7 |
 
 mod classic;
-mod classic_message;
 mod message;
 mod ring;
 mod rules;
@@ -28,8 +27,7 @@ use super::{
 };
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
-pub use classic::{Classic, ClassicRules, ClassicTimer};
-pub use classic_message::{Body, ClassicMessage};
+pub use classic::{Body, Classic, ClassicMessage, ClassicRules, ClassicTimer};
 pub use message::RaMessage;
 pub use ring::{Ring, RingMessage, RingRules, Travelling};
 pub use rules::Rules;
@@ -124,7 +122,7 @@ impl Protocol for RicartAgrawala {
             Input::Deliver { from, message } => self.on_message(from, message, out),
             Input::Timeout(RaTimer::RoundTrip) => self.on_round_trip_timeout(out),
             Input::Timeout(RaTimer::HoldBack) => self.on_hold_back_timeout(out),
-            Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.note_deferral(node, number),
+            Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.record_deferral(node, number),
             Input::Timeout(RaTimer::NoteNumber(number)) => self.highest = self.later(self.highest, number),
             Input::Join { .. } | Input::Leave => {}
         }
@@ -239,17 +237,17 @@ impl RicartAgrawala {
                 self.on_request(from, number, mode, out);
             }
             RaMessage::Reply { answers, highest, fence } => {
-                self.hear(highest);
+                self.observe(highest);
                 self.on_reply(from, answers, fence, out);
             }
             RaMessage::Deferred { answers, highest } => {
-                self.hear(highest);
+                self.observe(highest);
                 if let Some(position) = self.position(from).filter(|_| self.is_waiting_for(answers)) {
                     self.deferring.insert(position);
                 }
             }
             RaMessage::ReplyAll { list, highest, fence } => {
-                self.hear(highest);
+                self.observe(highest);
                 let unlisted = self.rules().release == Release::Unlisted;
                 let mine = list.iter().find(|(node, _)| *node == self.me).map(|(_, number)| *number);
                 // Footnote 2: without the list, whoever waits takes the REPLY to be its own.
@@ -266,7 +264,7 @@ impl RicartAgrawala {
         if self.rules().printed.contains(Trap::AtomicNumber) {
             out.push(Effect::SetTimer { timer: RaTimer::NoteNumber(number), after: Span { min: 0, max: u64::MAX } });
         } else {
-            self.hear_request(number);
+            self.observe_request(number);
         }
         if !self.defers(from, number, mode) {
             return self.send_reply(from, number, out);
@@ -277,7 +275,7 @@ impl RicartAgrawala {
                 after: Span { min: 0, max: u64::MAX },
             });
         } else {
-            self.note_deferral(from, number);
+            self.record_deferral(from, number);
         }
         if self.rules().implicit {
             let message = RaMessage::Deferred { answers: number, highest: self.stamp() };
@@ -358,7 +356,7 @@ impl RicartAgrawala {
         out.push(Effect::Send { to, message });
     }
 
-    fn note_deferral(&mut self, from: NodeId, number: u64) {
+    fn record_deferral(&mut self, from: NodeId, number: u64) {
         match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
             // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
             Ok(at) => self.deferred[at].1 = self.later(self.deferred[at].1, number),
@@ -471,15 +469,15 @@ impl RicartAgrawala {
     }
 
     /// Takes note of the number of a received REQUEST.
-    fn hear_request(&mut self, number: u64) {
+    fn observe_request(&mut self, number: u64) {
         match self.rules().clock {
             Clock::Sequence => self.highest = self.later(self.highest, number),
-            Clock::Lamport => self.hear(number),
+            Clock::Lamport => self.observe(number),
         }
     }
 
     /// Takes note of the number that another message carries, if it does.
-    fn hear(&mut self, stamp: u64) {
+    fn observe(&mut self, stamp: u64) {
         match self.rules().clock {
             Clock::Sequence => {
                 self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest }

@@ -270,7 +270,7 @@ fn a_node_that_restarts_gets_back_in() {
     net.acquire(3);
     net.act(3, Input::Join { sponsor: NodeId(1) });
     net.deliver_all();
-    net.fire(3, ClassicTimer::Forgotten);
+    net.fire(3, ClassicTimer::RestartInterval);
     net.deliver_all();
     assert_eq!(net.inside(), [3]);
     net.release(3);

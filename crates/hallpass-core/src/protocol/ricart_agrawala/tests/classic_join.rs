@@ -1,6 +1,6 @@
 //! Sections 7.2.1 and 7.2.2: joining and coming back.
 
-use super::ClassicTimer::{Forgotten, NoWelcome, Task};
+use super::ClassicTimer::{NoWelcome, RestartInterval, Task};
 use super::*;
 
 type Group = Net<Classic>;
@@ -166,7 +166,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     net.deliver(1, 2);
     net.deliver(2, 1);
     net.start(3, 1, InitialHolders::NOBODY);
-    assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set Forgotten 21"]);
+    assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set RestartInterval 21"]);
     let failed = Body::Failed { node: NodeId(3), incarnation: 0 };
     assert!(
         net.in_flight.iter().all(|(_, _, message)| message.body == failed && message.from == 1),
@@ -180,7 +180,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     net.release(1);
 
     assert_eq!(net.acquire(3), NOTHING, "its caller waits with it");
-    assert_eq!(net.fire(3, Forgotten), ["JOIN to 2", "set NoWelcome 142"]);
+    assert_eq!(net.fire(3, RestartInterval), ["JOIN to 2", "set NoWelcome 142"]);
     net.deliver_all();
     assert_eq!(net.inside(), [3]);
     assert_eq!(net.nodes[&3].request_number(), Some(5), "above the sponsor's 4");
@@ -194,7 +194,7 @@ fn returned() -> Group {
     net.start(3, 1, InitialHolders::NOBODY);
     join(&mut net, 3, 1);
     net.deliver_all();
-    net.fire(3, Forgotten);
+    net.fire(3, RestartInterval);
     net.deliver_all();
     net.pass_through(3);
     net
