@@ -35,7 +35,7 @@ pub mod protocol;
 mod slab;
 mod view;
 
-pub use fence::Fence;
+pub use fence::{Fence, FenceCounter};
 pub use node_id::{NodeId, NodeSet};
 pub use protocol::{Bounds, Effect, Effects, Input, Message, Mode, Protocol, Span, Ticks};
 pub use slab::Slab;

@@ -29,13 +29,19 @@
 //! That is heard in time, since a node enters only once it has heard the RELEASE, or a later REQUEST, of everyone who
 //! entered before: both carry it.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+};
+use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
+
+pub use message::LamportMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -57,46 +63,13 @@ pub struct Lamport {
     deferred: NodeSet,
     /// The time of the latest request heard of from each peer, by REQUEST or by RELEASE. What is older is over.
     latest: Vec<u64>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Lamport`].
 #[derive(Clone, Debug)]
 pub struct LamportRules {
-    /// T23.
-    pops_top: bool,
-    /// T24.
-    careless: bool,
-}
-
-/// What nodes tell each other in [`Lamport`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LamportMessage {
-    /// I want in.
-    Request {
-        /// When, by its sender's clock: with the sender's id the place in every queue.
-        time: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
-    /// You know of every request of mine that comes before yours.
-    Reply {
-        /// The time of the request it answers.
-        answers: u64,
-        /// Its sender's clock.
-        clock: u64,
-    },
-    /// I have left, or I no longer want in.
-    Release {
-        /// The time of the request that is over.
-        time: u64,
-        /// Its sender's clock.
-        clock: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
+    printed: TrapSet,
 }
 
 type Out = Effects<LamportMessage, NoTimer>;
@@ -111,9 +84,9 @@ impl Protocol for Lamport {
 
     fn parse(options: &Options) -> Result<LamportRules, OptionError> {
         let mut parsed = options.read("lamport");
-        let printed = parsed.as_printed(&["T23", "T24"])?;
+        let printed = parsed.as_printed(&[Trap::PopTop, Trap::UncheckedWaiting])?;
         parsed.finish()?;
-        Ok(LamportRules { pops_top: printed.contains(&"T23"), careless: printed.contains(&"T24") })
+        Ok(LamportRules { printed })
     }
 
     fn needs(_: &LamportRules) -> Needs {
@@ -136,8 +109,7 @@ impl Protocol for Lamport {
             deferred: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -162,11 +134,11 @@ impl Protocol for Lamport {
     /// What is about a request that is over and says nothing new otherwise. Clocks and fences only rise, so it stays so.
     fn is_moot(&self, from: NodeId, message: &LamportMessage) -> bool {
         let Ok(at) = self.peers.binary_search(&from) else { return true };
-        if self.rules.pops_top || self.rules.careless {
+        if !self.rules.printed.is_empty() {
             return false;
         }
         match *message {
-            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fence,
+            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fences.count(),
             LamportMessage::Reply { answers, clock } => {
                 let over =
                     answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
@@ -175,7 +147,7 @@ impl Protocol for Lamport {
             LamportMessage::Release { time, clock, fence } => {
                 let newer = (self.latest[at], self.peers[at]);
                 let over = time < newer.0 || (time == newer.0 && !self.queue.contains(&newer));
-                over && clock <= self.clock && fence <= self.fence
+                over && clock <= self.clock && fence <= self.fences.count()
             }
         }
     }
@@ -200,9 +172,11 @@ impl Lamport {
         self.caller = Caller::Waiting;
         self.enqueue(self.time, self.me);
         if !self.peers.is_empty() {
-            out.push(Effect::Broadcast { message: LamportMessage::Request { time: self.time, fence: self.fence } });
+            out.push(Effect::Broadcast {
+                message: LamportMessage::Request { time: self.time, fence: self.fences.count() },
+            });
         }
-        if !self.rules.careless {
+        if !self.printed(Trap::UncheckedWaiting) {
             self.check(out);
         }
     }
@@ -212,13 +186,13 @@ impl Lamport {
         if std::mem::replace(&mut self.caller, Caller::Nobody) == Caller::Nobody {
             return;
         }
-        if self.rules.pops_top {
+        if self.printed(Trap::PopTop) {
             self.pop_top();
         } else {
             self.queue.retain(|(_, node)| *node != self.me);
         }
         if !self.peers.is_empty() {
-            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fence };
+            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fences.count() };
             out.push(Effect::Broadcast { message });
         }
         self.replied = NodeSet::new();
@@ -256,7 +230,7 @@ impl Lamport {
         }
         self.latest[from] = time;
         let node = self.peers[from];
-        let printed = self.rules.pops_top || self.rules.careless;
+        let printed = !self.rules.printed.is_empty();
         if !printed {
             self.queue.retain(|(_, other)| *other != node);
         }
@@ -287,11 +261,12 @@ impl Lamport {
     /// 'else if m == (Release)'.
     fn on_peer_release(&mut self, from: usize, time: u64, out: &mut Out) {
         let node = self.peers[from];
-        if self.rules.pops_top {
+        if self.printed(Trap::PopTop) {
             self.pop_top();
         } else {
             // One that is overtaken by a later one is over as well; as printed its own RELEASE is waited for.
-            let stays = |known: u64| known > time || (self.rules.careless && known != time);
+            let printed = self.printed(Trap::UncheckedWaiting);
+            let stays = |known: u64| known > time || (printed && known != time);
             self.queue.retain(|(known, other)| *other != node || stays(*known));
         }
         if time >= self.latest[from] {
@@ -304,13 +279,11 @@ impl Lamport {
     /// 'Check to see if i is now enabled.'
     fn check(&mut self, out: &mut Out) {
         let first = self.queue.first() == Some(&(self.time, self.me));
-        let wants = self.waits() || (self.rules.careless && self.caller == Caller::Inside);
+        let wants = self.waits() || (self.printed(Trap::UncheckedWaiting) && self.caller == Caller::Inside);
         if !wants || !first || self.replied.len() < self.peers.len() {
             return;
         }
-        // At its very end a fence refuses; it never wraps.
-        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
-        self.fence += 1;
+        let Some(fence) = self.fences.next(Mode::Exclusive) else { return };
         self.caller = Caller::Inside;
         out.push(Effect::Enter { fence });
     }
@@ -323,12 +296,12 @@ impl Lamport {
 
     fn hear(&mut self, clock: u64, fence: u64) {
         self.clock = self.clock.max(clock);
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
     }
 
     /// What REPLY and RELEASE are stamped with; as printed (T24), nothing.
     fn stamp(&self) -> u64 {
-        if self.rules.careless { 0 } else { self.clock }
+        if self.printed(Trap::UncheckedWaiting) { 0 } else { self.clock }
     }
 
     fn enqueue(&mut self, time: u64, node: NodeId) {
@@ -343,60 +316,11 @@ impl Lamport {
         }
     }
 
+    fn printed(&self, trap: Trap) -> bool {
+        self.rules.printed.contains(trap)
+    }
+
     fn waits(&self) -> bool {
         self.caller == Caller::Waiting
-    }
-}
-
-impl Message for LamportMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Reply { .. } => "REPLY",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { time, fence } => {
-                out.push(1);
-                put_numbers(out, [*time, *fence]);
-            }
-            Self::Reply { answers, clock } => {
-                out.push(2);
-                put_numbers(out, [*answers, *clock]);
-            }
-            Self::Release { time, clock, fence } => {
-                out.push(3);
-                put_numbers(out, [*time, *clock, *fence]);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { time: bytes.number()?, fence: bytes.number()? },
-            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
-            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-
-    fn grant(&self) -> Option<Self> {
-        match self {
-            Self::Request { time, .. } => Some(Self::Reply { answers: *time, clock: *time }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for LamportMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { time, .. } => write!(f, "REQUEST({time})"),
-            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
-            Self::Release { time, .. } => write!(f, "RELEASE({time})"),
-        }
     }
 }

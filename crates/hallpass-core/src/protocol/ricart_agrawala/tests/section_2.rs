@@ -9,7 +9,7 @@ fn two_and_three_want_in() -> Plain {
     let mut net = Plain::new([1, 2, 3], "");
     assert_eq!(net.acquire(1), ["REQUEST(1) to all"]);
     net.deliver(1, 2);
-    net.lose(1, 3);
+    net.take(1, 3);
     net.cancel(1);
     assert_eq!(net.acquire(2), ["REQUEST(2) to all"]);
     assert_eq!(net.acquire(3), ["REQUEST(1) to all"]);
@@ -80,7 +80,7 @@ fn figure_1_from_a_to_j() {
     assert_eq!(net.deliver(2, 3), ["REPLY(1) to 2"]);
     assert_eq!(net.deliver(3, 2), NOTHING);
     assert_eq!(net.acquire(1), ["REQUEST(2) to all"]); // (d)
-    assert_eq!(net.deliver_kind("REQUEST", 1, 2), NOTHING);
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), NOTHING);
     assert_eq!(net.deliver(1, 2), NOTHING); // (e)
     assert_eq!(net.deliver(3, 2), ["enter"]);
     assert_eq!(net.deliver(1, 3), NOTHING);
@@ -92,7 +92,7 @@ fn figure_1_from_a_to_j() {
     assert_eq!(net.release(3), ["REPLY(2) to 1"]); // (i)
     assert_eq!(net.deliver(3, 1), ["enter"]); // (j)
     assert_eq!(net.release(1), NOTHING);
-    assert!(net.flying.is_empty());
+    assert!(net.in_flight.is_empty());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn t6_a_repeated_reply_does_not_count_twice() {
         let mut net = Plain::new([1, 2, 3], words);
         net.acquire(1);
         net.deliver(1, 2);
-        let reply = net.lose(2, 1);
+        let reply = net.take(2, 1);
         assert_eq!(net.receive(2, 1, reply.clone()), NOTHING);
         net.receive(2, 1, reply);
         assert_eq!(net.inside(), inside, "{words}");
@@ -138,7 +138,7 @@ fn a_reply_from_a_stranger_does_not_count() {
     let mut net = Plain::new([1, 2], "");
     net.acquire(1);
     net.deliver(1, 2);
-    let reply = net.lose(2, 1);
+    let reply = net.take(2, 1);
     assert_eq!(net.receive(9, 1, reply.clone()), NOTHING);
     assert_eq!(net.receive(2, 1, reply), ["enter"]);
 }
@@ -161,12 +161,12 @@ fn giving_up_answers_everyone_who_was_deferred() {
     net.deliver(2, 1);
     net.deliver(3, 1);
     assert_eq!(net.inside(), [0; 0]);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [2]);
     net.release(2);
-    net.settle();
+    net.deliver_all();
     net.release(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
@@ -177,7 +177,7 @@ fn a_deferred_request_that_its_successor_overtook_is_answered_by_the_successors_
     net.acquire(2);
     net.cancel(2);
     net.acquire(2);
-    let first = net.lose(2, 1);
+    let first = net.take(2, 1);
     assert_eq!(net.deliver(2, 1), NOTHING);
     assert_eq!(net.receive(2, 1, first.clone()), NOTHING);
     assert_eq!(net.receive(2, 1, first), NOTHING);

@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 
-use super::super::token_ring::{TokenRing, TokenRingMessage};
 use super::*;
+use crate::View;
+use crate::protocol::testing::{
+    NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
+    assert_round_trip, initial, parse,
+};
 
 fn net(words: &str) -> Net<TokenRing> {
     Net::new([1, 2, 3, 4], words)
@@ -11,9 +15,10 @@ fn net(words: &str) -> Net<TokenRing> {
 fn the_token_is_at_the_lowest_node_and_costs_nothing_there() {
     let mut net = net("");
     assert!(net.nodes.values().all(TokenRing::is_idle));
-    assert_eq!(net.acquire(1), ["enter 1"]);
+    assert_eq!(net.acquire(1), ["enter"]);
     assert_eq!(net.release(1), NOTHING, "it parks");
-    assert_eq!(net.acquire(1), ["enter 2"]);
+    assert_eq!(net.acquire(1), ["enter"]);
+    assert_eq!(net.fences, [1, 2]);
     net.release(1);
     assert!(!net.nodes[&1].is_idle(), "the token's count must not be lost");
 }
@@ -25,7 +30,7 @@ fn a_request_goes_around_to_the_token_and_the_token_on_to_the_one_who_asked() {
     assert_eq!(net.deliver(3, 4), ["REQUEST(3) to 1"]);
     assert_eq!(net.deliver(4, 1), ["OK(1 to go) to 2"]);
     assert_eq!(net.deliver(1, 2), ["OK to 3"]);
-    assert_eq!(net.deliver(2, 3), ["enter 1"]);
+    assert_eq!(net.deliver(2, 3), ["enter"]);
     assert_eq!(net.release(3), NOTHING, "N messages in all; it parks here");
     assert!(!net.nodes[&1].is_idle() && net.nodes[&4].is_idle());
 }
@@ -38,13 +43,14 @@ fn the_token_serves_whoever_waits_on_its_way() {
     assert_eq!(net.acquire(4), ["REQUEST(4) to 1"]);
     assert_eq!(net.deliver(4, 1), NOTHING, "1 is inside");
     assert_eq!(net.release(1), ["OK(2 to go) to 2"]);
-    assert_eq!(net.deliver(1, 2), ["enter 2"]);
+    assert_eq!(net.deliver(1, 2), ["enter"]);
     assert_eq!(net.deliver(2, 3), ["REQUEST(2) to 4"]);
     assert_eq!(net.deliver(3, 4), NOTHING, "4 has asked, and the token passes 2 before it comes to 4");
     assert_eq!(net.release(2), ["OK(1 to go) to 3"]);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [4]);
     assert_eq!(net.release(4), NOTHING);
+    assert_eq!(net.fences, [1, 2, 3]);
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn where_everybody_asks_an_entry_costs_one_ok_and_one_request() {
     messages -= 1; // Node 1 has entered.
     let mut order = Vec::new();
     for _ in 0..40 {
-        while let Some((from, to, message)) = (!net.flying.is_empty()).then(|| net.flying.remove(0)) {
+        while let Some((from, to, message)) = (!net.in_flight.is_empty()).then(|| net.in_flight.remove(0)) {
             let effects = net.receive(from, to, message);
             messages += effects.iter().filter(|text| !text.starts_with("enter")).count();
         }
@@ -78,10 +84,10 @@ fn a_request_that_overtakes_the_token_waits_for_it() {
     net.deliver(3, 4);
     assert_eq!(net.deliver(4, 1), ["OK to 2"]);
     assert_eq!(net.acquire(1), ["REQUEST(1) to 2"], "the token has just left");
-    assert_eq!(net.deliver_text("REQUEST(1)", 1, 2), NOTHING, "kept: the token is right behind it");
-    assert_eq!(net.deliver(1, 2), ["enter 1"]);
+    assert_eq!(net.deliver_first("REQUEST(1)", 1, 2), NOTHING, "kept: the token is right behind it");
+    assert_eq!(net.deliver(1, 2), ["enter"]);
     assert_eq!(net.release(2), ["OK(2 to go) to 3"]);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
@@ -89,8 +95,8 @@ fn a_request_that_overtakes_the_token_waits_for_it() {
 fn a_request_that_is_done_goes_no_further() {
     let mut net = net("");
     net.acquire(3);
-    let late = net.flying[0].2.clone();
-    net.settle();
+    let late = net.in_flight[0].2.clone();
+    net.deliver_all();
     net.release(3);
     net.pass_through(4);
     assert_eq!(net.receive(3, 4, late), NOTHING, "the token has been at 3 since");
@@ -106,14 +112,14 @@ fn a_caller_that_gives_up_lets_the_token_come_and_go() {
     assert_eq!(net.acquire(2), NOTHING, "the REQUEST under way will do");
     net.cancel(2);
     net.acquire(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
     net.release(3);
     net.acquire(1);
     net.cancel(1);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [0; 0]);
-    assert_eq!(net.acquire(1), ["enter 2"], "nobody wanted it: it parks at 1");
+    assert_eq!(net.acquire(1), ["enter"], "nobody wanted it: it parks at 1");
 }
 
 #[test]
@@ -123,13 +129,13 @@ fn a_token_that_comes_twice_or_from_elsewhere_is_none() {
     net.deliver(2, 3);
     net.deliver(3, 4);
     net.deliver(4, 1);
-    let token = net.flying[0].2.clone();
+    let token = net.in_flight[0].2.clone();
     assert_eq!(net.receive(4, 2, token.clone()), NOTHING, "not the neighbour");
-    assert_eq!(net.deliver(1, 2), ["enter 1"]);
+    assert_eq!(net.deliver(1, 2), ["enter"]);
     assert_eq!(net.receive(1, 2, token.clone()), NOTHING);
     net.acquire(3);
     net.release(2);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
     assert_eq!(net.receive(1, 2, token), NOTHING, "it has been here before");
     let absurd = TokenRingMessage::Ok { hop: u64::MAX, left: u64::MAX, fence: u64::MAX };
@@ -147,52 +153,52 @@ fn t25_as_printed_the_next_token_lets_in_a_caller_that_is_gone() {
     net.acquire(1);
     assert_eq!(net.release(1), ["OK to 2"]);
     net.acquire(2);
-    net.settle();
+    net.deliver_all();
     net.release(2);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1], "1 asked once and is inside twice");
 }
 
 #[test]
 fn a_token_that_spins_costs_n_messages_if_the_same_node_asks_again() {
     let mut net = net("idle=spin");
-    assert_eq!(net.acquire(1), ["enter 1"]);
+    assert_eq!(net.acquire(1), ["enter"]);
     assert_eq!(net.release(1), ["OK to 2"]);
     assert_eq!(net.acquire(1), ["REQUEST(1) to 2"], "it cannot know yet that the token spins");
-    net.flying.pop();
+    net.in_flight.pop();
     for (from, to) in [(1, 2), (2, 3), (3, 4)] {
         assert_eq!(net.deliver(from, to).len(), 1);
     }
-    assert_eq!(net.deliver(4, 1), ["enter 2"]);
+    assert_eq!(net.deliver(4, 1), ["enter"]);
     net.release(1);
     assert_eq!(net.acquire(1), NOTHING);
 }
 
 #[test]
 fn who_sits_inside_at_the_start_is_waited_for() {
-    let mut one = Net::<TokenRing>::seated([1, 2, 3, 4], "", initial(&[NodeId(3)], 41));
+    let mut one = Net::<TokenRing>::with_initial(View::new([1, 2, 3, 4].map(NodeId)), "", initial(&[NodeId(3)], 41));
     one.acquire(1);
-    one.settle();
+    one.deliver_all();
     assert_eq!(one.release(3), ["OK(1 to go) to 4"]);
-    one.settle();
+    one.deliver_all();
     assert_eq!((one.inside(), one.fences), (vec![1], vec![42]));
 
     let readers = [NodeId(1), NodeId(3), NodeId(4)];
-    let mut net = Net::<TokenRing>::seated([1, 2, 3, 4], "", initial(&readers, 41));
+    let mut net = Net::<TokenRing>::with_initial(View::new([1, 2, 3, 4].map(NodeId)), "", initial(&readers, 41));
     net.acquire(2);
     net.release(4);
     net.release(1);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [3], "the token has passed 2, which may not use it yet");
     net.release(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!((net.inside(), net.fences), (vec![2], vec![42]));
 }
 
 #[test]
 fn alone_and_at_the_end_of_fences() {
-    alone::<TokenRing>();
-    refuses_at_the_end::<TokenRing>();
+    assert_enters_alone::<TokenRing>("");
+    assert_refuses_past_the_last_fence::<TokenRing>("");
 }
 
 #[test]
@@ -204,8 +210,9 @@ fn options_are_checked() {
 proptest! {
     #[test]
     fn messages_go_round(a: u64, b: u64, c: u64, id: u32, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-        goes_round(&TokenRingMessage::Ok { hop: a, left: b, fence: c }, 2);
-        goes_round(&TokenRingMessage::Request { origin: NodeId(id), hop: a }, 2);
-        is_canonical::<TokenRingMessage>(&bytes);
+        assert_round_trip(&TokenRingMessage::Ok { hop: a, left: b, fence: c });
+        assert_round_trip(&TokenRingMessage::Request { origin: NodeId(id), hop: a });
+        assert_kinds::<TokenRingMessage>(1..=2);
+        assert_canonical::<TokenRingMessage>(&bytes);
     }
 }

@@ -14,17 +14,21 @@
 //!
 //! The notes know no readers: shared requests are treated as exclusive ones. A member that is alone enters without a message.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
 
-use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+};
+use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
+
+pub use message::CentralMessage;
 
 /// A member or the server: the same type, since a driver runs one protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Central {
-    epoch: u64,
     role: Role,
 }
 
@@ -42,8 +46,8 @@ struct Member {
     /// The number of the last request made; 0 before the first one.
     number: u64,
     caller: Caller,
-    /// Alone: the count of the largest fence given.
-    fence: u64,
+    /// Only a member that is alone counts: otherwise the server does.
+    fences: FenceCounter,
 }
 
 /// 'Operation at server'.
@@ -59,15 +63,14 @@ struct Server {
     latest: Box<[u64]>,
     /// Round robin: who was granted last.
     turn: NodeId,
-    /// The count of the largest fence given.
-    fence: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Central`].
 #[derive(Clone, Debug)]
 pub struct CentralRules {
     queue: Policy,
-    forgets_holder: bool,
+    printed: TrapSet,
 }
 
 /// Which of the waiting requests is granted next.
@@ -81,28 +84,6 @@ enum Policy {
     LowestId,
 }
 
-/// What members and the server tell each other in [`Central`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum CentralMessage {
-    /// To the server: I want in.
-    Request {
-        /// Which of its sender's requests it is.
-        number: u64,
-    },
-    /// From the server: you are in.
-    Grant {
-        /// The request that is granted; no other is.
-        number: u64,
-        /// The count of the entry's fence.
-        fence: u64,
-    },
-    /// To the server: I have left, or I no longer want in.
-    Release {
-        /// The request that is over.
-        number: u64,
-    },
-}
-
 type Out = Effects<CentralMessage, NoTimer>;
 
 impl Protocol for Central {
@@ -114,9 +95,9 @@ impl Protocol for Central {
         let mut parsed = options.read("central");
         let policies = [("fifo", Policy::Fifo), ("round-robin", Policy::RoundRobin), ("lowest-id", Policy::LowestId)];
         let queue = parsed.choice("queue", &policies)?;
-        let forgets_holder = !parsed.as_printed(&["T22"])?.is_empty();
+        let printed = parsed.as_printed(&[Trap::ForgottenHolder])?;
         parsed.finish()?;
-        Ok(CentralRules { queue, forgets_holder })
+        Ok(CentralRules { queue, printed })
     }
 
     fn needs(_: &CentralRules) -> Needs {
@@ -124,7 +105,7 @@ impl Protocol for Central {
     }
 
     fn new(setup: &Setup<'_, CentralRules>) -> Self {
-        let fence = setup.initial.fence.count();
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
         let members = setup.view.members();
         let role = if setup.me == NodeId::SERVER {
             // Whoever sits inside at the start holds by request 0, which every member counts as made.
@@ -136,24 +117,24 @@ impl Protocol for Central {
                 queue: Vec::new(),
                 latest: vec![0; members.len()].into(),
                 turn: NodeId::SERVER,
-                fence,
+                fences,
             })
         } else {
             let seated = setup.initial.held_by(setup.me).is_some();
             let caller = if seated { Caller::Inside } else { Caller::Nobody };
-            Role::Member(Member { alone: members.len() < 2, number: 0, caller, fence })
+            Role::Member(Member { alone: members.len() < 2, number: 0, caller, fences })
         };
-        Self { epoch: setup.view.epoch(), role }
+        Self { role }
     }
 
     fn handle(&mut self, input: Input<CentralMessage, NoTimer>, out: &mut Out) {
         match (&mut self.role, input) {
-            (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(self.epoch, out),
+            (Role::Member(member), Input::Acquire { .. }) => member.on_acquire(out),
             (Role::Member(member), Input::Cancel | Input::Release) => member.on_release(out),
             (
                 Role::Member(member),
                 Input::Deliver { from: NodeId::SERVER, message: CentralMessage::Grant { number, fence } },
-            ) => member.on_grant(number, Fence::compose(self.epoch, fence), out),
+            ) => member.on_grant(number, fence, out),
             (Role::Server(server), Input::Deliver { from, message }) => match message {
                 CentralMessage::Request { number } => server.on_request(from, number, out),
                 CentralMessage::Release { number } => server.on_release(from, number, out),
@@ -181,7 +162,7 @@ impl Protocol for Central {
             (Role::Server(server), CentralMessage::Release { number }) => {
                 let about = |(node, known): &(NodeId, u64)| *node == from && known <= number;
                 let known = server.holders.iter().chain(&server.queue).any(about);
-                !server.rules.forgets_holder && server.has_heard(from, *number) && !known
+                !server.forgets_holder() && server.has_heard(from, *number) && !known
             }
             _ => true,
         }
@@ -199,25 +180,30 @@ impl Capabilities for Central {}
 
 impl Member {
     /// 'Send (Request, i) to manager'.
-    fn on_acquire(&mut self, epoch: u64, out: &mut Out) {
+    fn on_acquire(&mut self, out: &mut Out) {
         debug_assert!(self.caller == Caller::Nobody, "the driver serialises local callers");
         self.number += 1;
         self.caller = Caller::Waiting;
         if !self.alone {
             return send(NodeId::SERVER, CentralMessage::Request { number: self.number }, out);
         }
-        if let Some(fence) = Fence::compose(epoch, self.fence + 1) {
-            self.fence += 1;
-            self.on_grant(self.number, Some(fence), out);
+        if let Some(fence) = self.fences.next(Mode::Exclusive) {
+            self.enter(fence, out);
         }
     }
 
-    /// 'Wait for reply'. A fence past its end refuses the entry.
-    fn on_grant(&mut self, number: u64, fence: Option<Fence>, out: &mut Out) {
-        if let (true, Some(fence)) = (self.waits_for(number), fence) {
-            self.caller = Caller::Inside;
-            out.push(Effect::Enter { fence });
+    /// 'Wait for reply'. A fence past the last one lets nobody in.
+    fn on_grant(&mut self, number: u64, count: u64, out: &mut Out) {
+        if let Some(fence) = Fence::compose(self.fences.epoch(), count)
+            && self.waits_for(number)
+        {
+            self.enter(fence, out);
         }
+    }
+
+    fn enter(&mut self, fence: Fence, out: &mut Out) {
+        self.caller = Caller::Inside;
+        out.push(Effect::Enter { fence });
     }
 
     /// 'Send (Release) to manager', whether this member was inside or only waited.
@@ -238,7 +224,7 @@ impl Server {
     fn on_request(&mut self, from: NodeId, number: u64, out: &mut Out) {
         let Some(at) = self.position(from).filter(|at| number > self.latest[*at]) else { return };
         self.latest[at] = number;
-        if self.rules.forgets_holder {
+        if self.forgets_holder() {
             // As printed: 'if empty(Q): Send (Grant) to i'.
             let free = self.queue.is_empty();
             self.queue.push((from, number));
@@ -269,29 +255,34 @@ impl Server {
 
     /// 'Remove ID j from Q; Send (Grant) to j', if nobody holds the lock.
     fn grant_next(&mut self, out: &mut Out) {
-        let Some(next) = self.next().filter(|_| self.holders.is_empty()) else { return };
-        if self.fence >= Fence::COUNT_MAX {
-            return; // At its very end a fence refuses; it never wraps.
+        if !self.holders.is_empty() {
+            return;
         }
-        self.fence += 1;
+        let Some(next) = self.next_in_queue() else { return };
+        let Some(fence) = self.fences.next(Mode::Exclusive) else { return };
         let (node, number) = self.queue.remove(next);
-        if !self.rules.forgets_holder {
+        if !self.forgets_holder() {
             self.holders.push((node, number));
         }
         if self.rules.queue == Policy::RoundRobin {
             self.turn = node;
         }
-        send(node, CentralMessage::Grant { number, fence: self.fence }, out);
+        send(node, CentralMessage::Grant { number, fence: fence.count() }, out);
     }
 
     /// The position in the queue of who comes next.
-    fn next(&self) -> Option<usize> {
+    fn next_in_queue(&self) -> Option<usize> {
         let ids = self.queue.iter().enumerate().map(|(at, (node, _))| (*node, at));
         match self.rules.queue {
             Policy::Fifo => ids.map(|(_, at)| at).next(),
             Policy::RoundRobin => ids.min_by_key(|(node, _)| (*node <= self.turn, *node)).map(|(_, at)| at),
             Policy::LowestId => ids.min().map(|(_, at)| at),
         }
+    }
+
+    /// As printed (T22): who holds the lock is not recorded.
+    fn forgets_holder(&self) -> bool {
+        self.rules.printed.contains(Trap::ForgottenHolder)
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {
@@ -305,57 +296,4 @@ impl Server {
 
 fn send(to: NodeId, message: CentralMessage, out: &mut Out) {
     out.push(Effect::Send { to, message });
-}
-
-impl Message for CentralMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Grant { .. } => "GRANT",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { number } => {
-                out.push(1);
-                put_number(out, *number);
-            }
-            Self::Grant { number, fence } => {
-                out.push(2);
-                put_numbers(out, [*number, *fence]);
-            }
-            Self::Release { number } => {
-                out.push(3);
-                put_number(out, *number);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()? },
-            2 => Self::Grant { number: bytes.number()?, fence: bytes.number()? },
-            3 => Self::Release { number: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-
-    fn grant(&self) -> Option<Self> {
-        match self {
-            Self::Request { number } => Some(Self::Grant { number: *number, fence: 0 }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CentralMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { number } => write!(f, "REQUEST({number})"),
-            Self::Grant { number, .. } => write!(f, "GRANT({number})"),
-            Self::Release { number } => write!(f, "RELEASE({number})"),
-        }
-    }
 }

@@ -23,16 +23,19 @@
 //! which now means for ever. Nobody waits for those REPLYs: whoever was deferred is in `request_data`, so the token comes.
 //! A REQUEST says whether its sender knows of the token, so REPLYs die out: a node knows once the token has been there.
 
+mod message;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+};
+use crate::{Fence, FenceCounter, Mode, NodeId, NodeSet, Setup};
+
+pub use message::TokenMessage;
 
 /// One node's part of the algorithm: the appendix's 'shared database'.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -63,10 +66,7 @@ pub struct TokenAlgorithm {
 #[derive(Clone, Debug, Default)]
 pub struct TokenRules {
     by_pass: bool,
-    /// As printed (T20): whatever calls itself TOKEN is one.
-    takes_copies: bool,
-    /// As printed (T21): a node that starts again counts from 0.
-    forgets_numbers: bool,
+    printed: TrapSet,
 }
 
 /// The token while it is here.
@@ -74,8 +74,8 @@ pub struct TokenRules {
 struct Token {
     /// The number of each node's last request that was served.
     data: Box<[u64]>,
-    /// Entries so far: the count of the last fence.
-    fence: u64,
+    /// It counts the entries.
+    fences: FenceCounter,
 }
 
 /// Section 2 of the paper of 1981, as far as one pass needs it. Sets of positions in `members`.
@@ -87,34 +87,6 @@ struct Pass {
     deferred: NodeSet,
     /// Entries before this view, for the token to go on from.
     fence: u64,
-}
-
-/// What nodes tell each other in [`TokenAlgorithm`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum TokenMessage {
-    /// The sender wants in.
-    Request {
-        /// In the sender's own series.
-        number: u64,
-        /// The sender knows that there is a token, so it needs no REPLY.
-        made: bool,
-    },
-    /// `start=ricart-agrawala`: as far as the sender is concerned, the token may be made.
-    Reply {
-        /// The number of the request it answers.
-        answers: u64,
-    },
-    /// The right to enter.
-    Token {
-        /// The view in which it was made.
-        epoch: u64,
-        /// How often it has been sent, this time included.
-        hop: u64,
-        /// Entries so far.
-        fence: u64,
-        /// `token_data`.
-        data: Box<[u64]>,
-    },
 }
 
 type Out = Effects<TokenMessage, NoTimer>;
@@ -130,10 +102,9 @@ impl Protocol for TokenAlgorithm {
     fn parse(options: &Options) -> Result<TokenRules, OptionError> {
         let mut parsed = options.read("token");
         let by_pass = parsed.choice("start", &[("node-1", false), ("ricart-agrawala", true)])?;
-        let printed = parsed.as_printed(&["T20", "T21"])?;
+        let printed = parsed.as_printed(&[Trap::RepeatedToken, Trap::RestartedNumbers])?;
         parsed.finish()?;
-        let has = |trap| printed.contains(&trap);
-        Ok(TokenRules { by_pass, takes_copies: has("T20"), forgets_numbers: has("T21") })
+        Ok(TokenRules { by_pass, printed })
     }
 
     fn needs(_: &TokenRules) -> Needs {
@@ -145,14 +116,19 @@ impl Protocol for TokenAlgorithm {
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.initial.holders.first().copied();
         let first = if setup.options.by_pass { None } else { members.first().copied() };
-        let token = Token { data: vec![0; members.len()].into(), fence: setup.initial.fence.count() };
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let token = Token { data: vec![0; members.len()].into(), fences };
         let made = holder.is_some() || !setup.options.by_pass;
         Self {
             at: members.partition_point(|node| *node < setup.me),
             rules: Constant::new(setup.options.clone()),
             request_data: vec![0; members.len()],
             // T21: a life has two thousand million numbers, and peers remember none as high as the next life's first.
-            number: if setup.options.forgets_numbers { 0 } else { u64::from(setup.incarnation) << 31 },
+            number: if setup.options.printed.contains(Trap::RestartedNumbers) {
+                0
+            } else {
+                u64::from(setup.incarnation) << 31
+            },
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             token: (holder.or(first) == Some(setup.me)).then_some(token),
             hop: 0,
@@ -192,7 +168,7 @@ impl Protocol for TokenAlgorithm {
             TokenMessage::Reply { answers } => {
                 self.pass.is_none() || (*answers <= self.number && self.request_number() != Some(*answers))
             }
-            TokenMessage::Token { hop, .. } => !self.rules.takes_copies && *hop <= self.hop,
+            TokenMessage::Token { hop, .. } => *hop <= self.hop && !self.takes_copies(),
         }
     }
 
@@ -249,13 +225,18 @@ impl TokenAlgorithm {
             TokenMessage::Reply { answers } => self.on_reply(from, answers, out),
             TokenMessage::Token { epoch, hop, fence, data } => {
                 let sound = data.len() == self.members.len() && fence <= Fence::COUNT_MAX && hop <= NUMBER_MAX;
-                let fresh = (epoch, hop) > (self.epoch, self.hop) && epoch == self.epoch;
-                if sound && (fresh || self.rules.takes_copies) {
-                    self.on_token(hop, Token { data, fence }, out);
+                let fresh = epoch == self.epoch && hop > self.hop;
+                if sound && (fresh || self.takes_copies()) {
+                    self.on_token(hop, Token { data, fences: FenceCounter::new(self.epoch, fence) }, out);
                 }
             }
             TokenMessage::Request { .. } => {}
         }
+    }
+
+    /// As printed (T20): whatever calls itself TOKEN is one.
+    fn takes_copies(&self) -> bool {
+        self.rules.printed.contains(Trap::RepeatedToken)
     }
 
     /// `treat_request_message`.
@@ -290,7 +271,8 @@ impl TokenAlgorithm {
     /// The end of the pass of 1981: all have replied, and from now on this node never does.
     fn make_if_granted(&mut self, out: &mut Out) {
         if let Some(Pass { fence, .. }) = self.pass.take_if(|pass| pass.awaiting.is_empty()) {
-            self.token = Some(Token { data: vec![0; self.members.len()].into(), fence });
+            let fences = FenceCounter::new(self.epoch, fence);
+            self.token = Some(Token { data: vec![0; self.members.len()].into(), fences });
             self.enter(out);
         }
     }
@@ -309,9 +291,7 @@ impl TokenAlgorithm {
 
     fn enter(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, token.fence + 1) {
-            token.fence += 1;
+        if let Some(fence) = token.fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             out.push(Effect::Enter { fence });
         }
@@ -327,64 +307,8 @@ impl TokenAlgorithm {
         let around = (self.at + 1..self.members.len()).chain(0..self.at);
         let Some(next) = around.into_iter().find(|j| self.request_data[*j] > token.data[*j]) else { return };
         self.hop += 1;
-        let Some(Token { data, fence }) = self.token.take() else { return };
-        let message = TokenMessage::Token { epoch: self.epoch, hop: self.hop, fence, data };
+        let Some(Token { data, fences }) = self.token.take() else { return };
+        let message = TokenMessage::Token { epoch: self.epoch, hop: self.hop, fence: fences.count(), data };
         out.push(Effect::Send { to: self.members[next], message });
-    }
-}
-
-impl Message for TokenMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Reply { .. } => "REPLY",
-            Self::Token { .. } => "TOKEN",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { number, made } => {
-                out.push(if *made { 1 } else { 2 });
-                put_number(out, *number);
-            }
-            Self::Reply { answers } => {
-                out.push(3);
-                put_number(out, *answers);
-            }
-            Self::Token { epoch, hop, fence, data } => {
-                out.push(4);
-                put_numbers(out, [*epoch, *hop, *fence, data.len() as u64]);
-                data.iter().for_each(|number| put_number(out, *number));
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            kind @ (1 | 2) => Self::Request { number: bytes.number()?, made: kind == 1 },
-            3 => Self::Reply { answers: bytes.number()? },
-            4 => Self::Token {
-                epoch: bytes.number()?,
-                hop: bytes.number()?,
-                fence: bytes.number()?,
-                data: bytes.list(Reader::number)?,
-            },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-}
-
-impl fmt::Display for TokenMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { number, .. } => write!(f, "REQUEST({number})"),
-            Self::Reply { answers } => write!(f, "REPLY({answers})"),
-            Self::Token { hop, data, .. } => {
-                write!(f, "TOKEN(hop {hop}, served")?;
-                data.iter().try_for_each(|number| write!(f, " {number}"))?;
-                f.write_str(")")
-            }
-        }
     }
 }

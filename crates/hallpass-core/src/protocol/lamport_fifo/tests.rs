@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 
-use super::super::lamport_fifo::{LamportFifo, LamportFifoMessage};
 use super::*;
+use crate::View;
+use crate::protocol::testing::{
+    NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
+    assert_round_trip, initial, parse,
+};
 
 fn net() -> Net<LamportFifo> {
     Net::new([1, 2, 3], "")
@@ -15,9 +19,9 @@ fn rules_1_to_4_in_order() {
     assert_eq!(net.deliver(2, 1), ["REPLY(1, at 2) to 2"]);
     assert_eq!(net.deliver(2, 3), ["REPLY(1, at 2) to 2"]);
     assert_eq!(net.deliver(1, 2), NOTHING);
-    assert_eq!(net.deliver(3, 2), ["enter 1"]);
+    assert_eq!(net.deliver(3, 2), ["enter"]);
     assert_eq!(net.release(2), ["RELEASE(1) to all"]);
-    net.settle();
+    net.deliver_all();
     net.pass_through(1);
     assert_eq!(net.fences, [1, 2]);
 }
@@ -32,7 +36,7 @@ fn replies_are_never_held_back() {
     assert_eq!(net.deliver(3, 2), NOTHING);
     assert_eq!(net.deliver(1, 2), ["REPLY(1, at 2) to 1"], "the REQUEST was sent before the REPLY, so it comes first");
     assert_eq!(net.deliver(1, 2), NOTHING, "all are heard, and (1, 1) is in front");
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
@@ -42,8 +46,8 @@ fn rule_5_any_message_stamped_later_will_do() {
     net.acquire(1);
     net.deliver(1, 2);
     assert_eq!(net.acquire(2), ["REQUEST(3) to all"]);
-    net.flying.remove(0); // 2's REPLY.
-    assert_eq!(net.deliver(2, 1), ["REPLY(3, at 4) to 2", "enter 1"], "2's REQUEST says as much");
+    net.in_flight.remove(0); // 2's REPLY.
+    assert_eq!(net.deliver(2, 1), ["REPLY(3, at 4) to 2", "enter"], "2's REQUEST says as much");
 }
 
 #[test]
@@ -63,7 +67,7 @@ fn a_request_given_up_is_released() {
         NOTHING,
         "stamped 2 by node 2, and so later than (2, 1), but for the request before it"
     );
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
@@ -77,30 +81,30 @@ fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
     assert_eq!(net.receive(9, 2, request), NOTHING);
     assert_eq!(net.receive(2, 1, LamportFifoMessage::Reply { answers: 1, clock: u64::MAX }), NOTHING);
     assert_eq!(net.receive(3, 1, LamportFifoMessage::Request { time: u64::MAX }), NOTHING);
-    net.settle();
+    net.deliver_all();
     net.release(1);
-    net.settle();
+    net.deliver_all();
     net.pass_through(2);
 }
 
 #[test]
 fn who_sits_inside_at_the_start_is_waited_for() {
     let readers = [NodeId(3), NodeId(1)];
-    let mut net = Net::<LamportFifo>::seated([1, 2, 3], "", initial(&readers, 41));
+    let mut net = Net::<LamportFifo>::with_initial(View::new([1, 2, 3].map(NodeId)), "", initial(&readers, 41));
     net.acquire(2);
-    net.settle();
+    net.deliver_all();
     net.release(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
     net.release(1);
-    net.settle();
+    net.deliver_all();
     assert_eq!((net.inside(), net.fences), (vec![2], vec![42]));
 }
 
 #[test]
 fn alone_and_at_the_end_of_fences() {
-    alone::<LamportFifo>();
-    refuses_at_the_end::<LamportFifo>();
+    assert_enters_alone::<LamportFifo>("");
+    assert_refuses_past_the_last_fence::<LamportFifo>("");
 }
 
 #[test]
@@ -115,9 +119,10 @@ fn it_asks_for_links_that_keep_order() {
 proptest! {
     #[test]
     fn messages_go_round(a: u64, b: u64, c: u64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-        goes_round(&LamportFifoMessage::Request { time: a }, 3);
-        goes_round(&LamportFifoMessage::Reply { answers: a, clock: b }, 3);
-        goes_round(&LamportFifoMessage::Release { time: a, clock: b, fence: c }, 3);
-        is_canonical::<LamportFifoMessage>(&bytes);
+        assert_round_trip(&LamportFifoMessage::Request { time: a });
+        assert_round_trip(&LamportFifoMessage::Reply { answers: a, clock: b });
+        assert_round_trip(&LamportFifoMessage::Release { time: a, clock: b, fence: c });
+        assert_kinds::<LamportFifoMessage>(1..=3);
+        assert_canonical::<LamportFifoMessage>(&bytes);
     }
 }

@@ -8,15 +8,16 @@
 //! Departures from the published text: `RN = LN + 1` there is `RN > LN` here, since a caller may give up and ask again; the
 //! TOKEN counts its hops, so that a copy of it is none, and the entries (its fence). Shared requests are served as exclusive.
 
+mod message;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
+
+pub use message::SuzukiKasamiMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -35,34 +36,15 @@ pub struct SuzukiKasami {
     touched: bool,
 }
 
-/// What the token carries.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Token {
+/// The token while it is here.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Token {
     /// `LN`: the number each node was last served with.
     served: Box<[u64]>,
     /// `Q`: who gets it next, each node at most once.
     queue: Vec<NodeId>,
-    /// Entries so far: the count of the last fence.
-    fence: u64,
-}
-
-/// What nodes tell each other in [`SuzukiKasami`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum SuzukiKasamiMessage {
-    /// The sender wants in.
-    Request {
-        /// In the sender's own series.
-        number: u64,
-    },
-    /// The right to enter.
-    Token {
-        /// The view in which it was made.
-        epoch: u64,
-        /// How often it has been sent, this time included.
-        hop: u64,
-        /// What it carries.
-        token: Token,
-    },
+    /// It counts the entries.
+    fences: FenceCounter,
 }
 
 type Out = Effects<SuzukiKasamiMessage, NoTimer>;
@@ -89,8 +71,8 @@ impl Protocol for SuzukiKasami {
         let members = setup.view.shared_members();
         // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
         let holder = setup.initial.holders.first().copied();
-        let token =
-            Token { served: vec![0; members.len()].into(), queue: Vec::new(), fence: setup.initial.fence.count() };
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let token = Token { served: vec![0; members.len()].into(), queue: Vec::new(), fences };
         let at = members.partition_point(|node| *node < setup.me);
         let mut asked = vec![0; members.len()];
         // A node that starts again asks with numbers that no peer remembers of its earlier lives (T21).
@@ -165,20 +147,20 @@ impl SuzukiKasami {
                     self.pass_on(out);
                 }
             }
-            SuzukiKasamiMessage::Token { epoch, hop, token } => {
-                let fresh = (epoch, hop) > (self.epoch, self.hop) && epoch == self.epoch && hop <= NUMBER_MAX;
-                if fresh && self.is_sound(&token) {
-                    self.on_token(hop, token, out);
+            SuzukiKasamiMessage::Token { epoch, hop, served, queue, fence } => {
+                let fresh = epoch == self.epoch && hop > self.hop;
+                let sound = hop <= NUMBER_MAX && fence <= Fence::COUNT_MAX && self.fits(&served, &queue);
+                if fresh && sound {
+                    self.on_token(hop, Token { served, queue, fences: FenceCounter::new(epoch, fence) }, out);
                 }
             }
         }
     }
 
     /// A token from a broken peer is refused whole: half of it would be worse.
-    fn is_sound(&self, token: &Token) -> bool {
-        let knows = |node: &NodeId| self.members.binary_search(node).is_ok();
-        let fits = token.served.len() == self.members.len() && token.queue.len() <= self.members.len();
-        fits && token.fence <= Fence::COUNT_MAX && token.queue.iter().all(knows)
+    fn fits(&self, served: &[u64], queue: &[NodeId]) -> bool {
+        let is_member = |node: &NodeId| self.members.binary_search(node).is_ok();
+        served.len() == self.members.len() && queue.len() <= self.members.len() && queue.iter().all(is_member)
     }
 
     fn on_token(&mut self, hop: u64, token: Token, out: &mut Out) {
@@ -193,9 +175,7 @@ impl SuzukiKasami {
 
     fn enter(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, token.fence + 1) {
-            token.fence += 1;
+        if let Some(fence) = token.fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             out.push(Effect::Enter { fence });
         }
@@ -213,69 +193,12 @@ impl SuzukiKasami {
                 token.queue.push(*node);
             }
         }
-        if token.queue.is_empty() {
+        let Some(Token { served, mut queue, fences }) = self.token.take_if(|token| !token.queue.is_empty()) else {
             return;
-        }
-        let to = token.queue.remove(0);
+        };
+        let to = queue.remove(0);
         self.hop += 1;
-        if let Some(token) = self.token.take() {
-            let message = SuzukiKasamiMessage::Token { epoch: self.epoch, hop: self.hop, token };
-            out.push(Effect::Send { to, message });
-        }
-    }
-}
-
-impl Message for SuzukiKasamiMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Token { .. } => "TOKEN",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { number } => {
-                out.push(1);
-                put_number(out, *number);
-            }
-            Self::Token { epoch, hop, token } => {
-                out.push(2);
-                put_numbers(out, [*epoch, *hop, token.fence, token.served.len() as u64]);
-                token.served.iter().for_each(|number| put_number(out, *number));
-                put_number(out, token.queue.len() as u64);
-                token.queue.iter().for_each(|node| put_number(out, node.0.into()));
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()? },
-            2 => {
-                let (epoch, hop, fence) = (bytes.number()?, bytes.number()?, bytes.number()?);
-                let (served, queue) = (bytes.list(Reader::number)?, bytes.list(Reader::node)?.into_vec());
-                Self::Token { epoch, hop, token: Token { served, queue, fence } }
-            }
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-}
-
-impl fmt::Display for SuzukiKasamiMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { number } => write!(f, "REQUEST({number})"),
-            Self::Token { hop, token, .. } => {
-                write!(f, "TOKEN(hop {hop}, served")?;
-                token.served.iter().try_for_each(|number| write!(f, " {number}"))?;
-                f.write_str(", queue")?;
-                if token.queue.is_empty() {
-                    f.write_str(" empty")?;
-                }
-                token.queue.iter().try_for_each(|node| write!(f, " {node}"))?;
-                f.write_str(")")
-            }
-        }
+        let (epoch, hop, fence) = (self.epoch, self.hop, fences.count());
+        out.push(Effect::Send { to, message: SuzukiKasamiMessage::Token { epoch, hop, served, queue, fence } });
     }
 }

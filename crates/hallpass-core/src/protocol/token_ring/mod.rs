@@ -27,13 +27,19 @@
 //! gives up lets the token come and go. The notes know no readers: shared requests are treated as exclusive ones. The fence
 //! is a counter in the token, raised at every entry.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::protocol::constant::Constant;
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+};
+use crate::{FenceCounter, Mode, NodeId, Setup};
+
+pub use message::TokenRingMessage;
 
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -61,17 +67,16 @@ struct Circle {
     start: u64,
     /// Nobody enters before the token has this hop: it has then been at everyone who sat inside at the start.
     opens: u64,
-    /// The count of the largest fence at the start.
-    fence: u64,
-    epoch: u64,
+    /// The token's counter at the start.
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Token {
     /// How many steps it has to go on from here, at the least.
     left: u64,
-    /// The count of the largest fence given.
-    fence: u64,
+    /// It counts the entries.
+    fences: FenceCounter,
 }
 
 /// The options of [`TokenRing`].
@@ -79,29 +84,7 @@ struct Token {
 pub struct TokenRingRules {
     /// The token never parks.
     spins: bool,
-    /// T25: `waiting` is never cleared.
-    keeps_waiting: bool,
-}
-
-/// What nodes tell each other in [`TokenRing`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum TokenRingMessage {
-    /// The token.
-    Ok {
-        /// How often it has been sent, counted on from the start.
-        hop: u64,
-        /// How many steps it has to go on from its receiver, at the least.
-        left: u64,
-        /// The count of the largest fence given.
-        fence: u64,
-    },
-    /// Somebody wants the token.
-    Request {
-        /// Who.
-        origin: NodeId,
-        /// The hop at which the token was last there.
-        hop: u64,
-    },
+    printed: TrapSet,
 }
 
 type Out = Effects<TokenRingMessage, NoTimer>;
@@ -114,9 +97,9 @@ impl Protocol for TokenRing {
     fn parse(options: &Options) -> Result<TokenRingRules, OptionError> {
         let mut parsed = options.read("token-ring");
         let spins = parsed.choice("idle", &[("park", false), ("spin", true)])?;
-        let keeps_waiting = !parsed.as_printed(&["T25"])?.is_empty();
+        let printed = parsed.as_printed(&[Trap::KeptWaiting])?;
         parsed.finish()?;
-        Ok(TokenRingRules { spins, keeps_waiting })
+        Ok(TokenRingRules { spins, printed })
     }
 
     fn needs(rules: &TokenRingRules) -> Needs {
@@ -132,11 +115,11 @@ impl Protocol for TokenRing {
         // Several may sit inside if they are readers by a protocol that knows them: the token first goes round to them.
         let farthest = setup.initial.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
         let place = place_of(setup.me);
-        let fence = setup.initial.fence.count();
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
         let seated = setup.initial.held_by(setup.me).is_some();
         Self {
             place,
-            token: (place == start).then_some(Token { left: farthest, fence }),
+            token: (place == start).then_some(Token { left: farthest, fences }),
             caller: if seated { Caller::Inside } else { Caller::Nobody },
             hop: count - steps(place, start),
             summoned: false,
@@ -146,8 +129,7 @@ impl Protocol for TokenRing {
                 members,
                 start,
                 opens: count + farthest,
-                fence,
-                epoch: setup.view.epoch(),
+                fences,
             }),
         }
     }
@@ -168,7 +150,7 @@ impl Protocol for TokenRing {
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.place == ring.start);
-        let unused = self.token.as_ref().is_none_or(|token| token.fence == ring.fence);
+        let unused = self.token.as_ref().is_none_or(|token| token.fences == ring.fences);
         self.caller == Caller::Nobody && !self.summoned && self.overtook == 0 && first && unused
     }
 
@@ -193,10 +175,7 @@ impl Capabilities for TokenRing {}
 impl TokenRing {
     /// 'Request()'.
     fn on_acquire(&mut self, out: &mut Out) {
-        debug_assert!(
-            self.caller == Caller::Nobody || self.ring.rules.keeps_waiting,
-            "the driver serialises local callers"
-        );
+        debug_assert!(self.caller == Caller::Nobody || self.keeps_waiting(), "the driver serialises local callers");
         self.caller = Caller::Waiting;
         if self.token.is_some() {
             return self.use_token(out);
@@ -213,7 +192,7 @@ impl TokenRing {
     /// 'Release()', or a caller gives up.
     fn on_release(&mut self, out: &mut Out) {
         let was = std::mem::replace(&mut self.caller, Caller::Nobody);
-        if was != Caller::Nobody && self.ring.rules.keeps_waiting {
+        if was != Caller::Nobody && self.keeps_waiting() {
             self.caller = Caller::Waiting;
             return self.pass_on(true, out);
         }
@@ -228,7 +207,7 @@ impl TokenRing {
         self.hop = hop;
         self.summoned = false;
         let left = left.min(self.ring.len()).max(std::mem::take(&mut self.overtook));
-        self.token = Some(Token { left, fence: fence.min(Fence::COUNT_MAX) });
+        self.token = Some(Token { left, fences: FenceCounter::new(self.ring.fences.epoch(), fence) });
         self.use_token(out);
     }
 
@@ -253,9 +232,7 @@ impl TokenRing {
     fn use_token(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
         if self.caller == Caller::Waiting && self.hop >= self.ring.opens {
-            // At its very end a fence refuses; it never wraps.
-            if let Some(fence) = Fence::compose(self.ring.epoch, token.fence + 1) {
-                token.fence += 1;
+            if let Some(fence) = token.fences.next(Mode::Exclusive) {
                 self.caller = Caller::Inside;
                 return out.push(Effect::Enter { fence });
             }
@@ -267,12 +244,19 @@ impl TokenRing {
 
     /// Sends the token to the next node if it is here, not in use, and has to go on.
     fn pass_on(&mut self, always: bool, out: &mut Out) {
-        let Some(Token { left, fence }) = self.token.take() else { return };
-        if self.caller == Caller::Inside || self.ring.len() == 1 || (left == 0 && !always) {
-            self.token = Some(Token { left, fence });
+        let goes_on = |token: &mut Token| always || token.left > 0;
+        if self.caller == Caller::Inside || self.ring.len() == 1 {
             return;
         }
-        self.send(TokenRingMessage::Ok { hop: self.hop + 1, left: left.saturating_sub(1), fence }, out);
+        if let Some(Token { left, fences }) = self.token.take_if(goes_on) {
+            let (hop, left, fence) = (self.hop + 1, left.saturating_sub(1), fences.count());
+            self.send(TokenRingMessage::Ok { hop, left, fence }, out);
+        }
+    }
+
+    /// As printed (T25): a caller that has left still counts as waiting.
+    fn keeps_waiting(&self) -> bool {
+        self.ring.rules.printed.contains(Trap::KeptWaiting)
     }
 
     fn send(&self, message: TokenRingMessage, out: &mut Out) {
@@ -297,46 +281,5 @@ impl Circle {
     fn steps_from(&self, origin: NodeId, place: u64) -> Option<u64> {
         let from = self.members.binary_search(&origin).ok()? as u64;
         Some((place + self.len() - from) % self.len())
-    }
-}
-
-impl Message for TokenRingMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Ok { .. } => "OK",
-            Self::Request { .. } => "REQUEST",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Ok { hop, left, fence } => {
-                out.push(1);
-                put_numbers(out, [*hop, *left, *fence]);
-            }
-            Self::Request { origin, hop } => {
-                out.push(2);
-                put_number(out, origin.0.into());
-                put_number(out, *hop);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Ok { hop: bytes.number()?, left: bytes.number()?, fence: bytes.number()? },
-            2 => Self::Request { origin: bytes.node()?, hop: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-}
-
-impl fmt::Display for TokenRingMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ok { left: 0, .. } => f.write_str("OK"),
-            Self::Ok { left, .. } => write!(f, "OK({left} to go)"),
-            Self::Request { origin, .. } => write!(f, "REQUEST({origin})"),
-        }
     }
 }

@@ -1,13 +1,13 @@
 use std::fmt;
 
-use super::RaMessage;
-use super::message::{put_mode, read_mode};
+use super::super::RaMessage;
+use super::super::message::{put_mode, read_mode};
 use crate::NodeId;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{Message, Mode};
 
 /// In place of a receiver's incarnation that the sender does not know.
-pub(super) const ANY: u32 = u32::MAX;
+pub(super) const ANY_INCARNATION: u32 = u32::MAX;
 
 /// What nodes tell each other in [`Classic`](super::Classic), with the lives it is said from and to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -14,12 +14,16 @@
 //! REQUEST received, which is all that rule 5 compares. Shared requests are treated as exclusive ones. Fences: RELEASE
 //! carries the largest known, an entry takes it plus one.
 
-use std::fmt;
+mod message;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
-use super::{Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use crate::protocol::{Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
+
+pub use message::LamportFifoMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -36,41 +40,13 @@ pub struct LamportFifo {
     heard: NodeSet,
     /// The time of the latest REQUEST from each peer: one that comes twice is not put on the queue again.
     latest: Vec<u64>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`LamportFifo`].
 #[derive(Clone, Debug)]
 pub struct LamportFifoRules {
     any_order: bool,
-}
-
-/// What nodes tell each other in [`LamportFifo`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum LamportFifoMessage {
-    /// I want in, since this time.
-    Request {
-        /// The request's time, and the message's stamp.
-        time: u64,
-    },
-    /// I have heard you.
-    Reply {
-        /// The time of the request it acknowledges.
-        answers: u64,
-        /// The message's stamp, later than that.
-        clock: u64,
-    },
-    /// I have left, or I no longer want in.
-    Release {
-        /// The time of the request that is over.
-        time: u64,
-        /// The message's stamp.
-        clock: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
 }
 
 type Out = Effects<LamportFifoMessage, NoTimer>;
@@ -115,8 +91,7 @@ impl Protocol for LamportFifo {
             heard: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -125,7 +100,9 @@ impl Protocol for LamportFifo {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),
             Input::Deliver { from, message } => {
-                if let (Ok(from), true) = (self.peers.binary_search(&from), message.stamp() <= TIME_MAX) {
+                if let Ok(from) = self.peers.binary_search(&from)
+                    && message.stamp() <= TIME_MAX
+                {
                     self.on_message(from, message, out);
                     self.enter_if_first(out);
                 }
@@ -176,7 +153,7 @@ impl LamportFifo {
         self.heard = NodeSet::new();
         self.dequeue(time, self.me);
         if !self.peers.is_empty() {
-            let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fence };
+            let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fences.count() };
             out.push(Effect::Broadcast { message });
         }
     }
@@ -205,7 +182,7 @@ impl LamportFifo {
             // Rule 4.
             LamportFifoMessage::Release { time, fence, .. } => {
                 self.dequeue(time, node);
-                self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+                self.fences.observe(fence);
             }
         }
     }
@@ -215,10 +192,10 @@ impl LamportFifo {
         let Some((time, false)) = self.request else { return };
         let first = self.queue.first() == Some(&(time, self.me));
         let heard_all = self.heard.len() == self.peers.len();
-        // At its very end a fence refuses; it never wraps.
-        let fence = Fence::compose(self.epoch, self.fence + 1).filter(|_| first && heard_all);
-        if let Some(fence) = fence {
-            self.fence += 1;
+        if first
+            && heard_all
+            && let Some(fence) = self.fences.next(Mode::Exclusive)
+        {
             self.heard = NodeSet::new();
             self.request = Some((time, true));
             out.push(Effect::Enter { fence });
@@ -232,68 +209,5 @@ impl LamportFifo {
 
     fn dequeue(&mut self, time: u64, node: NodeId) {
         self.queue.retain(|entry| *entry != (time, node));
-    }
-}
-
-impl LamportFifoMessage {
-    /// When it was sent, by its sender's clock.
-    fn stamp(&self) -> u64 {
-        match self {
-            Self::Request { time } => *time,
-            Self::Reply { clock, .. } | Self::Release { clock, .. } => *clock,
-        }
-    }
-}
-
-impl Message for LamportFifoMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Reply { .. } => "REPLY",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { time } => {
-                out.push(1);
-                put_number(out, *time);
-            }
-            Self::Reply { answers, clock } => {
-                out.push(2);
-                put_numbers(out, [*answers, *clock]);
-            }
-            Self::Release { time, clock, fence } => {
-                out.push(3);
-                put_numbers(out, [*time, *clock, *fence]);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { time: bytes.number()? },
-            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
-            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-
-    fn grant(&self) -> Option<Self> {
-        match self {
-            Self::Request { time } => Some(Self::Reply { answers: *time, clock: time.saturating_add(1) }),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for LamportFifoMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { time } => write!(f, "REQUEST({time})"),
-            Self::Reply { answers, clock } => write!(f, "REPLY({answers}, at {clock})"),
-            Self::Release { time, .. } => write!(f, "RELEASE({time})"),
-        }
     }
 }

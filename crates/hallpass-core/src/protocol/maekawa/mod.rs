@@ -18,17 +18,18 @@
 //! Fences: REQUEST, LOCKED and RELEASE carry the largest fence their sender knows, and an entry takes the maximum plus one.
 //! The arbiter that two quorums share has heard of the first entry before it votes for the second.
 
+mod message;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
-use super::constant::Constant;
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::protocol::constant::Constant;
+use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::{FenceCounter, Mode, NodeId, Setup};
+
+pub use message::MaekawaMessage;
 
 /// One node: a requester and an arbiter. Nodes are positions in its quorum, which are in the order of their ids.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,9 +40,7 @@ pub struct Maekawa {
     quorum: Arc<[NodeId]>,
     /// The highest number heard of.
     highest: u64,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 
     caller: Caller,
     /// The number of the last request.
@@ -93,57 +92,6 @@ struct Waiter {
     failed: bool,
 }
 
-/// What nodes tell each other in [`Maekawa`]. `number` is always the requester's, `grant` the arbiter's.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum MaekawaMessage {
-    /// The sender wants in.
-    Request {
-        /// The request's number.
-        number: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
-    /// The sender votes for this request.
-    Locked {
-        /// The request's number.
-        number: u64,
-        /// The vote's number.
-        grant: u64,
-        /// The highest number its sender knows.
-        highest: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
-    /// Others come before this request.
-    Failed {
-        /// The request's number.
-        number: u64,
-        /// The arbiter's last vote.
-        grant: u64,
-    },
-    /// An earlier request has come: may I have the vote back?
-    Inquire {
-        /// The request's number.
-        number: u64,
-        /// The vote's number.
-        grant: u64,
-    },
-    /// Here it is.
-    Relinquish {
-        /// The request's number.
-        number: u64,
-        /// The vote's number.
-        grant: u64,
-    },
-    /// This request is over: its caller has left, or has given up.
-    Release {
-        /// The request's number.
-        number: u64,
-        /// The count of the largest fence its sender knows.
-        fence: u64,
-    },
-}
-
 /// Where messages go: to others, or to this very node, which handles them before anything else and counts none.
 struct Post<'a> {
     out: &'a mut Effects<MaekawaMessage, NoTimer>,
@@ -190,8 +138,7 @@ impl Protocol for Maekawa {
             at: quorum.partition_point(|node| *node < setup.me),
             rules: Constant::new(setup.options.clone()),
             highest: 0,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
             number: 0,
             votes: Vec::new(),
@@ -240,7 +187,7 @@ impl Protocol for Maekawa {
                 let queued = self.queue.iter().any(|waiter| waiter.client == from && waiter.number <= number);
                 let locked =
                     self.locked.as_ref().is_some_and(|locked| locked.client == from && locked.number <= number);
-                number <= self.known[from] && !queued && !locked && fence <= self.fence
+                number <= self.known[from] && !queued && !locked && fence <= self.fences.count()
             }
         }
     }
@@ -264,7 +211,7 @@ impl Maekawa {
         self.number = self.highest;
         self.caller = Caller::Waiting;
         self.votes = vec![Vote::default(); self.quorum.len()];
-        self.tell_quorum(&MaekawaMessage::Request { number: self.number, fence: self.fence }, post);
+        self.tell_quorum(&MaekawaMessage::Request { number: self.number, fence: self.fences.count() }, post);
     }
 
     /// A caller leaves, or gives up: either way every arbiter forgets the request.
@@ -272,7 +219,7 @@ impl Maekawa {
         if self.caller != Caller::Nobody {
             self.caller = Caller::Nobody;
             self.votes.clear();
-            self.tell_quorum(&MaekawaMessage::Release { number: self.number, fence: self.fence }, post);
+            self.tell_quorum(&MaekawaMessage::Release { number: self.number, fence: self.fences.count() }, post);
         }
     }
 
@@ -320,9 +267,7 @@ impl Maekawa {
     }
 
     fn enter(&mut self, post: &mut Post<'_>) {
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, self.fence + 1) {
-            self.fence += 1;
+        if let Some(fence) = self.fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             self.votes.clear();
             post.out.push(Effect::Enter { fence });
@@ -380,7 +325,7 @@ impl Maekawa {
             let Waiter { number, client, .. } = self.queue.remove(0);
             self.grants += 1;
             self.locked = Some(Locked { number, client, inquired: false });
-            let (grant, highest, fence) = (self.grants, self.highest, self.fence);
+            let (grant, highest, fence) = (self.grants, self.highest, self.fences.count());
             self.send(client, MaekawaMessage::Locked { number, grant, highest, fence }, post);
         }
         let Some(locked) = &mut self.locked else { return };
@@ -429,7 +374,7 @@ impl Maekawa {
 
     fn hear(&mut self, number: u64, fence: u64) {
         self.highest = self.highest.max(number.min(NUMBER_MAX - 1));
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
     }
 
     fn tell_quorum(&self, message: &MaekawaMessage, post: &mut Post<'_>) {
@@ -441,66 +386,6 @@ impl Maekawa {
             post.own.push_back(message);
         } else {
             post.out.push(Effect::Send { to: self.quorum[to], message });
-        }
-    }
-}
-
-impl Message for MaekawaMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Locked { .. } => "LOCKED",
-            Self::Failed { .. } => "FAILED",
-            Self::Inquire { .. } => "INQUIRE",
-            Self::Relinquish { .. } => "RELINQUISH",
-            Self::Release { .. } => "RELEASE",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, numbers) = match *self {
-            Self::Request { number, fence } => (1, [number, fence]),
-            Self::Locked { number, grant, .. } => (2, [number, grant]),
-            Self::Failed { number, grant } => (3, [number, grant]),
-            Self::Inquire { number, grant } => (4, [number, grant]),
-            Self::Relinquish { number, grant } => (5, [number, grant]),
-            Self::Release { number, fence } => (6, [number, fence]),
-        };
-        out.push(kind);
-        put_numbers(out, numbers);
-        if let Self::Locked { highest, fence, .. } = *self {
-            put_numbers(out, [highest, fence]);
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let kind = bytes.byte()?;
-        if !(1..=6).contains(&kind) {
-            return Err(DecodeError::Unknown);
-        }
-        let (number, second) = (bytes.number()?, bytes.number()?);
-        Ok(match kind {
-            1 => Self::Request { number, fence: second },
-            2 => Self::Locked { number, grant: second, highest: bytes.number()?, fence: bytes.number()? },
-            3 => Self::Failed { number, grant: second },
-            4 => Self::Inquire { number, grant: second },
-            5 => Self::Relinquish { number, grant: second },
-            _ => Self::Release { number, fence: second },
-        })
-    }
-}
-
-impl fmt::Display for MaekawaMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { number, .. } | Self::Release { number, .. } | Self::Failed { number, .. } => {
-                write!(f, "{}({number})", self.kind())
-            }
-            Self::Locked { number, grant, .. }
-            | Self::Inquire { number, grant }
-            | Self::Relinquish { number, grant } => {
-                write!(f, "{}({number}, vote {grant})", self.kind())
-            }
         }
     }
 }

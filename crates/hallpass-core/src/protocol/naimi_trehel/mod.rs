@@ -10,15 +10,16 @@
 //! Beyond the published text: the TOKEN counts its hops and the entries (its fence), and a caller may give up. Its node has
 //! a place in the queue then, and keeps it: the token comes and goes on, or serves whoever asks there meanwhile.
 
+mod message;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::{Caller, Capabilities, Effect, Effects, Input, Message, Needs, NoTimer, OptionError, Options, Protocol};
-use crate::codec::{DecodeError, Reader, put_number, put_numbers};
-use crate::{Fence, NodeId, Setup};
+use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
+
+pub use message::NaimiTrehelMessage;
 
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -32,32 +33,13 @@ pub struct NaimiTrehel {
     /// This node's REQUEST is out and the token has not come yet. Survives a caller that gives up.
     asked: bool,
     caller: Caller,
-    /// The token while it is here: entries so far, the count of the last fence.
-    token: Option<u64>,
+    /// The token while it is here: it counts the entries.
+    token: Option<FenceCounter>,
     /// The hop on which the token was here last: a TOKEN that is not beyond it is a copy.
     hop: u64,
     epoch: u64,
     /// Something has happened here that a fresh instance would not know.
     touched: bool,
-}
-
-/// What nodes tell each other in [`NaimiTrehel`].
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum NaimiTrehelMessage {
-    /// Somebody wants in; passed from guess to guess.
-    Request {
-        /// Who.
-        origin: NodeId,
-    },
-    /// The right to enter.
-    Token {
-        /// The view in which it was made.
-        epoch: u64,
-        /// How often it has been sent, this time included.
-        hop: u64,
-        /// Entries so far.
-        fence: u64,
-    },
 }
 
 type Out = Effects<NaimiTrehelMessage, NoTimer>;
@@ -98,7 +80,7 @@ impl Protocol for NaimiTrehel {
             next: None,
             asked: false,
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
-            token: root.is_none().then(|| setup.initial.fence.count()),
+            token: root.is_none().then(|| FenceCounter::new(setup.view.epoch(), setup.initial.fence.count())),
             hop: 0,
             epoch: setup.view.epoch(),
             touched: false,
@@ -156,7 +138,7 @@ impl NaimiTrehel {
                 }
             }
             NaimiTrehelMessage::Token { epoch, hop, fence } => {
-                let fresh = (epoch, hop) > (self.epoch, self.hop) && epoch == self.epoch;
+                let fresh = epoch == self.epoch && hop > self.hop;
                 if fresh && hop <= HOP_MAX && fence <= Fence::COUNT_MAX {
                     self.on_token(hop, fence, out);
                 }
@@ -178,7 +160,7 @@ impl NaimiTrehel {
     fn on_token(&mut self, hop: u64, fence: u64, out: &mut Out) {
         self.hop = hop;
         self.asked = false;
-        self.token = Some(fence);
+        self.token = Some(FenceCounter::new(self.epoch, fence));
         match self.caller {
             Caller::Waiting => self.enter(out),
             Caller::Nobody => self.pass_on(out),
@@ -187,10 +169,8 @@ impl NaimiTrehel {
     }
 
     fn enter(&mut self, out: &mut Out) {
-        let Some(count) = &mut self.token else { return };
-        // At its very end a fence refuses; it never wraps.
-        if let Some(fence) = Fence::compose(self.epoch, *count + 1) {
-            *count += 1;
+        let Some(fences) = &mut self.token else { return };
+        if let Some(fence) = fences.next(Mode::Exclusive) {
             self.caller = Caller::Inside;
             out.push(Effect::Enter { fence });
         }
@@ -198,55 +178,14 @@ impl NaimiTrehel {
 
     /// A token that nobody needs here goes to the next in the queue, or stays.
     fn pass_on(&mut self, out: &mut Out) {
-        if self.caller != Caller::Nobody || self.token.is_none() {
+        if self.caller != Caller::Nobody {
             return;
         }
-        if let (Some(to), Some(fence)) = (self.next.take(), self.token) {
-            self.token = None;
-            self.hop += 1;
-            out.push(Effect::Send {
-                to,
-                message: NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence },
-            });
-        }
-    }
-}
-
-impl Message for NaimiTrehelMessage {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Request { .. } => "REQUEST",
-            Self::Token { .. } => "TOKEN",
-        }
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Request { origin } => {
-                out.push(1);
-                put_number(out, origin.0.into());
-            }
-            Self::Token { epoch, hop, fence } => {
-                out.push(2);
-                put_numbers(out, [*epoch, *hop, *fence]);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(match bytes.byte()? {
-            1 => Self::Request { origin: bytes.node()? },
-            2 => Self::Token { epoch: bytes.number()?, hop: bytes.number()?, fence: bytes.number()? },
-            _ => return Err(DecodeError::Unknown),
-        })
-    }
-}
-
-impl fmt::Display for NaimiTrehelMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request { origin } => write!(f, "REQUEST(of {origin})"),
-            Self::Token { hop, .. } => write!(f, "TOKEN(hop {hop})"),
-        }
+        let Some(fences) = self.token else { return };
+        let Some(to) = self.next.take() else { return };
+        self.token = None;
+        self.hop += 1;
+        let message = NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence: fences.count() };
+        out.push(Effect::Send { to, message });
     }
 }
