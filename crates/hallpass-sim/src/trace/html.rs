@@ -21,7 +21,7 @@ pub fn render(trace: &Trace) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n{CONTROLS}\
-         <main>\n<div id=\"model\">\n{diagram}</div>\n\
+         <main>\n<div id=\"diagram\">\n{diagram}</div>\n\
          <aside>\n<ul id=\"nodes\">{nodes}</ul>\n<ol id=\"events\">\n{events}</ol>\n</aside>\n</main>\n\
          <div id=\"tip\" hidden></div>\n\
          <script type=\"application/json\" id=\"trace\">\n{data}</script>\n\
@@ -115,6 +115,16 @@ mod tests {
     fn the_page_needs_nothing_from_elsewhere() {
         let page = render(&sample::everything()).replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
+    }
+
+    #[test]
+    fn every_element_that_the_script_looks_up_exists() {
+        let page = render(&sample::two_nodes());
+        let ids: Vec<&str> = SCRIPT.split("find(\"#").skip(1).filter_map(|rest| rest.split(['"', ' ']).next()).collect();
+        assert!(ids.len() > 5, "{ids:?}");
+        for id in ids {
+            assert!(page.contains(&format!(" id=\"{id}\"")), "nothing has the id '{id}'");
+        }
     }
 
     #[test]
