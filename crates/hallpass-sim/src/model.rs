@@ -6,7 +6,7 @@ use hallpass_core::{
 };
 
 use crate::oracle::{Exclusion, FenceOrder, Violation};
-use crate::trace::{Event, What};
+use crate::trace::{Event, EventKind};
 use crate::{ConfigError, Order};
 
 /// What does not change while a [`Model`] is played on.
@@ -355,7 +355,7 @@ impl<P: Protocol> Model<P> {
         let note = &mut trace;
         match step {
             Step::Ask(at, mode, draw) => {
-                self.note(config, note, at, What::Request(mode));
+                self.note(config, note, at, EventKind::Request(mode));
                 let actor = &mut self.actors[usize::from(at)];
                 actor.phase = Phase::Waiting(mode);
                 if config.limits.entries.is_some() {
@@ -364,7 +364,7 @@ impl<P: Protocol> Model<P> {
                 self.handle(config, at, Input::Acquire { mode, draw: draw.into() }, scratch, note)
             }
             Step::Cancel(at) => {
-                self.note(config, note, at, What::Cancel);
+                self.note(config, note, at, EventKind::Cancel);
                 if config.limits.cancels.is_some() {
                     self.left.cancels -= 1;
                 }
@@ -372,7 +372,7 @@ impl<P: Protocol> Model<P> {
                 self.handle(config, at, Input::Cancel, scratch, note)
             }
             Step::Exit(at) => {
-                self.note(config, note, at, What::Exit);
+                self.note(config, note, at, EventKind::Exit);
                 self.exit(config, at);
                 self.handle(config, at, Input::Release, scratch, note)
             }
@@ -394,7 +394,7 @@ impl<P: Protocol> Model<P> {
             }
             Step::Timeout(at, position) => {
                 let (timer, _) = self.actors[usize::from(at)].timers.remove(position.into());
-                self.note(config, note, at, What::Timer(format!("{timer:?}")));
+                self.note(config, note, at, EventKind::Timer(format!("{timer:?}")));
                 self.handle(config, at, Input::Timeout(timer), scratch, note)
             }
             Step::Tick => {
@@ -405,7 +405,7 @@ impl<P: Protocol> Model<P> {
                 None
             }
             Step::Crash(at) => {
-                self.note(config, note, at, What::Crash);
+                self.note(config, note, at, EventKind::Crash);
                 self.left.crashes -= 1;
                 self.switch_off(config, at);
                 None
@@ -416,14 +416,14 @@ impl<P: Protocol> Model<P> {
             }
             Step::Join(at) => {
                 self.left.joins -= 1;
-                self.note(config, note, at, What::Join);
+                self.note(config, note, at, EventKind::Join);
                 self.actors[usize::from(at)].protocol = Some(config.protocol(at.into(), 0));
                 let sponsor = self.sponsor(config, at);
                 self.handle(config, at, Input::Join { sponsor }, scratch, note)
             }
             Step::Leave(at) => {
                 self.left.leaves -= 1;
-                self.note(config, note, at, What::Leave);
+                self.note(config, note, at, EventKind::Leave);
                 self.actors[usize::from(at)].leaving = true;
                 self.handle(config, at, Input::Leave, scratch, note)
             }
@@ -502,10 +502,10 @@ impl<P: Protocol> Model<P> {
                 Effect::CancelTimer(timer) => self.actors[usize::from(at)].timers.retain(|(other, _)| *other != timer),
                 Effect::Joined => {
                     self.actors[usize::from(at)].member = true;
-                    self.note(config, trace, at, What::Joined);
+                    self.note(config, trace, at, EventKind::Joined);
                 }
                 Effect::Left => {
-                    self.note(config, trace, at, What::Left);
+                    self.note(config, trace, at, EventKind::Left);
                     self.switch_off(config, at);
                 }
                 Effect::Restart => restart = true,
@@ -567,7 +567,7 @@ impl<P: Protocol> Model<P> {
     ) {
         if trace.is_some() && from != to {
             let (to, kind, text) = (config.ids[usize::from(to)], message.kind(), message.to_string());
-            self.note(config, trace, from, What::Send { to, id: 0, kind, text });
+            self.note(config, trace, from, EventKind::Send { to, id: 0, kind, text });
         }
         let receiver = self.actors[usize::from(to)].protocol.as_ref();
         if config.drops_moot && receiver.is_some_and(|receiver| is_moot(config, receiver, from, &message)) {
@@ -601,7 +601,7 @@ impl<P: Protocol> Model<P> {
             return Some(Violation { property: "protocol", text: format!("node {id} entered without having asked") });
         };
         self.actors[usize::from(at)].phase = Phase::Inside(mode);
-        self.note(config, trace, at, What::Enter { mode, fence: fence.get() });
+        self.note(config, trace, at, EventKind::Enter { mode, fence: fence.get() });
         let last = config.view.members().len() - 1;
         if usize::from(at) == last {
             self.overtaken = 0;
@@ -612,7 +612,7 @@ impl<P: Protocol> Model<P> {
         let fences = if config.needs.fences { self.fences.on_enter(id, mode, fence) } else { None };
         let violation = exclusion.or(fences);
         if let Some(violation) = &violation {
-            self.note(config, trace, at, What::Violation(violation.to_string()));
+            self.note(config, trace, at, EventKind::Violation(violation.to_string()));
         }
         violation
     }
@@ -640,7 +640,7 @@ impl<P: Protocol> Model<P> {
         scratch: &mut Scratch<P>,
         trace: &mut Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
-        self.note(config, trace, at, What::Restart);
+        self.note(config, trace, at, EventKind::Restart);
         let actor = &mut self.actors[usize::from(at)];
         actor.incarnation = actor.incarnation.checked_add(1).expect("a run has few restarts");
         actor.member = false;
@@ -661,9 +661,9 @@ impl<P: Protocol> Model<P> {
         config.ids[(0..self.actors.len()).find(up).unwrap_or(0)]
     }
 
-    fn note(&self, config: &ModelConfig<P>, trace: &mut Option<&mut Vec<Event>>, at: u8, what: What) {
+    fn note(&self, config: &ModelConfig<P>, trace: &mut Option<&mut Vec<Event>>, at: u8, kind: EventKind) {
         if let Some(trace) = trace {
-            trace.push(Event { at: 0, node: config.ids[usize::from(at)], what });
+            trace.push(Event { at: 0, node: config.ids[usize::from(at)], kind });
         }
     }
 
@@ -677,9 +677,12 @@ impl<P: Protocol> Model<P> {
         if trace.is_some() {
             let (from, kind, text) =
                 (config.ids[usize::from(packet.from)], packet.message.kind(), packet.message.to_string());
-            let what =
-                if lost { What::Lose { from, id: 0, kind, text } } else { What::Deliver { from, id: 0, kind, text } };
-            self.note(config, trace, packet.to, what);
+            let kind = if lost {
+                EventKind::Lose { from, id: 0, kind, text }
+            } else {
+                EventKind::Deliver { from, id: 0, kind, text }
+            };
+            self.note(config, trace, packet.to, kind);
         }
     }
 }

@@ -7,7 +7,7 @@ use hallpass_core::{
 
 use crate::oracle::{Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
 use crate::queue::Queue;
-use crate::trace::{Event, Scale, Trace, What};
+use crate::trace::{Event, EventKind, Scale, Trace};
 use crate::{Config, Delays, FaultEvent, Load, Order, Report, Response, Rng, Spread};
 
 /// A world in virtual time that runs one lock among its nodes.
@@ -258,8 +258,12 @@ impl<'a, P: Protocol> World<'a, P> {
         let lost = node.protocol.is_none() || (self.cut.is_some() && self.is_cut(from, self.nodes[to].id));
         if self.trace.is_some() {
             let (kind, text) = (message.kind(), message.to_string());
-            let what = if lost { What::Lose { from, id, kind, text } } else { What::Deliver { from, id, kind, text } };
-            self.note(to, what);
+            let kind = if lost {
+                EventKind::Lose { from, id, kind, text }
+            } else {
+                EventKind::Deliver { from, id, kind, text }
+            };
+            self.note(to, kind);
         }
         if !lost {
             self.handle(to, Input::Deliver { from, message });
@@ -274,7 +278,7 @@ impl<'a, P: Protocol> World<'a, P> {
         }
         node.timers.swap_remove(position);
         if self.trace.is_some() {
-            self.note(at, What::Timer(format!("{timer:?}")));
+            self.note(at, EventKind::Timer(format!("{timer:?}")));
         }
         self.handle(at, Input::Timeout(timer));
     }
@@ -297,10 +301,10 @@ impl<'a, P: Protocol> World<'a, P> {
                 Effect::CancelTimer(timer) => self.nodes[at].timers.retain(|(other, _)| *other != timer),
                 Effect::Joined => {
                     self.nodes[at].member = true;
-                    self.note(at, What::Joined);
+                    self.note(at, EventKind::Joined);
                 }
                 Effect::Left => {
-                    self.note(at, What::Left);
+                    self.note(at, EventKind::Left);
                     self.switch_off(at);
                 }
                 Effect::Restart => restart = true,
@@ -325,7 +329,7 @@ impl<'a, P: Protocol> World<'a, P> {
         match fault_event {
             FaultEvent::Crash(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_some()) {
-                    self.note(at, What::Crash);
+                    self.note(at, EventKind::Crash);
                     self.switch_off(at);
                 }
             }
@@ -337,13 +341,13 @@ impl<'a, P: Protocol> World<'a, P> {
             FaultEvent::Pause(id) => {
                 if let Some(at) = self.index(id) {
                     self.nodes[at].paused = true;
-                    self.note(at, What::Pause);
+                    self.note(at, EventKind::Pause);
                 }
             }
             FaultEvent::Resume(id) => {
                 if let Some(at) = self.index(id) {
                     self.nodes[at].paused = false;
-                    self.note(at, What::Resume);
+                    self.note(at, EventKind::Resume);
                     for happening in std::mem::take(&mut self.nodes[at].parked) {
                         self.happen(happening);
                     }
@@ -351,23 +355,23 @@ impl<'a, P: Protocol> World<'a, P> {
             }
             FaultEvent::Cut(side) => {
                 let names: Vec<String> = side.iter().map(NodeId::to_string).collect();
-                self.note(0, What::Network(format!("cut: {} on one side", names.join(", "))));
+                self.note(0, EventKind::Network(format!("cut: {} on one side", names.join(", "))));
                 self.cut = Some(side);
             }
             FaultEvent::Mend => {
-                self.note(0, What::Network("mended".to_owned()));
+                self.note(0, EventKind::Network("mended".to_owned()));
                 self.cut = None;
             }
             FaultEvent::Join(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_none()) {
                     self.nodes[at].protocol = Some(self.new_protocol(id, self.nodes[at].incarnation));
-                    self.note(at, What::Join);
+                    self.note(at, EventKind::Join);
                     self.join(at);
                 }
             }
             FaultEvent::Leave(id) => {
                 if let Some(at) = self.index(id).filter(|at| self.nodes[*at].protocol.is_some()) {
-                    self.note(at, What::Leave);
+                    self.note(at, EventKind::Leave);
                     self.nodes[at].member = false;
                     self.handle(at, Input::Leave);
                 }
@@ -409,7 +413,7 @@ impl<'a, P: Protocol> World<'a, P> {
         self.nodes[at].incarnation += 1;
         let (id, incarnation) = (self.nodes[at].id, self.nodes[at].incarnation);
         self.nodes[at].protocol = Some(self.new_protocol(id, incarnation));
-        self.note(at, What::Restart);
+        self.note(at, EventKind::Restart);
         if !self.needs.membership && !self.needs.recovery {
             self.nodes[at].member = true;
             return;
@@ -482,14 +486,14 @@ impl<'a, P: Protocol> World<'a, P> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 
-    fn note(&mut self, at: usize, what: What) {
+    fn note(&mut self, at: usize, kind: EventKind) {
         if let Some(trace) = &mut self.trace {
-            trace.push(Event { at: self.now, node: self.nodes[at].id, what });
+            trace.push(Event { at: self.now, node: self.nodes[at].id, kind });
         }
     }
 
     fn violate(&mut self, at: usize, violation: Violation) {
-        self.note(at, What::Violation(violation.to_string()));
+        self.note(at, EventKind::Violation(violation.to_string()));
         // The first few tell the story; a protocol that is broken breaks all the time.
         if self.violations.len() < 20 {
             self.violations.push(violation);
@@ -525,7 +529,7 @@ impl<P: Protocol> World<'_, P> {
         if self.rng.chance(faults.loss) || (self.cut.is_some() && self.is_cut(self.nodes[from].id, self.nodes[to].id)) {
             if self.trace.is_some() {
                 let (kind, text) = (message.kind(), message.to_string());
-                self.note(to, What::Lose { from: self.nodes[from].id, id, kind, text });
+                self.note(to, EventKind::Lose { from: self.nodes[from].id, id, kind, text });
             }
             return;
         }
@@ -560,7 +564,7 @@ impl<P: Protocol> World<'_, P> {
         self.sent += 1;
         if self.trace.is_some() && from != to {
             let (id, to, kind) = (self.sent, self.nodes[to].id, message.kind());
-            self.note(from, What::Send { to, id, kind, text: message.to_string() });
+            self.note(from, EventKind::Send { to, id, kind, text: message.to_string() });
         }
         self.sent
     }
@@ -684,7 +688,7 @@ impl<P: Protocol> World<'_, P> {
     fn begin(&mut self, at: usize, wish: Wish) {
         let mode = wish.mode;
         self.nodes[at].phase = Phase::Waiting(wish);
-        self.note(at, What::Request(mode));
+        self.note(at, EventKind::Request(mode));
         let draw = self.rng.next_u64() as u32;
         self.handle(at, Input::Acquire { mode, draw });
         if self.watch_numbers {
@@ -700,7 +704,7 @@ impl<P: Protocol> World<'_, P> {
             let text = format!("node {id} entered without having asked");
             return self.violate(at, Violation { property: "protocol", text });
         };
-        self.note(at, What::Enter { mode, fence: fence.get() });
+        self.note(at, EventKind::Enter { mode, fence: fence.get() });
         let found = [
             self.exclusion.on_enter(id, mode),
             if self.needs.fences { self.fences.on_enter(id, mode, fence) } else { None },
@@ -735,7 +739,7 @@ impl<P: Protocol> World<'_, P> {
         self.exclusion.on_exit(self.nodes[at].id, mode);
         let somebody_waits = self.nodes.iter().any(|node| matches!(node.phase, Phase::Waiting(_)));
         self.left_at = (self.exclusion.is_free() && somebody_waits).then_some(self.now);
-        self.note(at, What::Exit);
+        self.note(at, EventKind::Exit);
         self.handle(at, Input::Release);
         if let Some(wish) = self.nodes[at].backlog.pop_front() {
             return self.begin(at, wish);

@@ -1,6 +1,6 @@
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::trace::{Event, Scale, Trace, What};
+use hallpass_sim::trace::{Event, EventKind, Scale, Trace};
 use hallpass_sim::{Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
@@ -144,7 +144,7 @@ impl<P: Protocol> Table<'_, P> {
         let violation = self.model.take(&self.config, step, &mut self.scratch, Some(&mut self.events));
         self.events[before..].iter_mut().for_each(|event| event.at = self.time);
         let mut lines: Vec<String> = describe(&self.events[before..]);
-        let told = self.events[before..].iter().any(|event| matches!(event.what, What::Violation(_)));
+        let told = self.events[before..].iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
         lines.extend(violation.filter(|_| !told).map(|violation| format!("VIOLATION: {violation}")));
         if lines.is_empty() {
             lines.push("nothing".to_owned());
@@ -335,7 +335,7 @@ fn replace_option(options: &mut Vec<String>, key: &str, word: &str) {
 
 /// A violation at the end of all steps is in no event.
 fn ends(found: &crate::Found) -> Option<String> {
-    let told = found.trace.events.iter().any(|event| matches!(event.what, What::Violation(_)));
+    let told = found.trace.events.iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
     (!told).then(|| format!("  VIOLATION: {}", found.text))
 }
 

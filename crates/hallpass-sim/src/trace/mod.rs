@@ -52,15 +52,15 @@ pub enum Scale {
 pub struct Event {
     /// When, in the trace's scale.
     pub at: u64,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// What.
-    pub what: What,
+    /// What happened.
+    pub kind: EventKind,
 }
 
-/// What can happen at a node.
+/// What happened at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The local caller asks.
     Request(Mode),
     /// The local caller gives up waiting.
@@ -89,22 +89,22 @@ pub enum What {
     Deliver {
         /// The sender.
         from: NodeId,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         id: u64,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         kind: &'static str,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         text: String,
     },
     /// A message to this node is gone: dropped by the network, or this node is down.
     Lose {
         /// The sender.
         from: NodeId,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         id: u64,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         kind: &'static str,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         text: String,
     },
     /// A timer fires; its name.
