@@ -13,7 +13,7 @@ mod shiviz;
 mod svg;
 mod text;
 
-use hallpass_core::{Mode, NodeId};
+use hallpass_core::{Message, Mode, NodeId};
 
 pub use html::render as to_html;
 pub use json::render as to_json;
@@ -129,4 +129,12 @@ pub enum EventKind {
     Network(String),
     /// Something that must not happen; in words.
     Violation(String),
+}
+
+impl EventKind {
+    /// The arrival of a message, or its loss.
+    pub(crate) fn arrival(from: NodeId, message: &impl Message, id: u64, lost: bool) -> Self {
+        let (kind, text) = (message.kind(), message.to_string());
+        if lost { Self::Lose { from, id, kind, text } } else { Self::Deliver { from, id, kind, text } }
+    }
 }
