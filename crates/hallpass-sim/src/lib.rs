@@ -32,7 +32,7 @@ pub use config::{Config, ConfigError, Load, Order};
 pub use duration::{format_duration, parse_duration};
 pub use faults::{FaultEvent, Faults};
 pub use latency::Latency;
-pub use model::{Limits, Model, ModelConfig, Scratch, Step};
+pub use model::{InFlight, Limits, Model, ModelConfig, Scratch, Step};
 pub use report::{Delays, Report, Response, Spread};
 pub use rng::Rng;
 pub use world::World;

@@ -188,7 +188,7 @@ impl Walk {
                 break;
             }
             let before = model.clone();
-            model.take(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
+            model.apply(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
             walk.compare(&config, &before, &model);
         }
         walk.unserved = (0..nodes as u8).filter(|at| model.is_waiting(*at)).count();
@@ -219,7 +219,7 @@ fn node(model: &Model<Watched>, at: u8) -> Option<&Raymond> {
 
 /// Where the privilege is, or will be once its message has arrived.
 fn place(config: &ModelConfig<Watched>, model: &Model<Watched>) -> Option<u8> {
-    let flying = model.packets().find(|(_, _, _, message)| message.kind() == "PRIVILEGE").map(|(_, _, to, _)| to);
+    let flying = model.packets().find(|packet| packet.message.kind() == "PRIVILEGE").map(|packet| packet.to);
     let holds = |at: &u8| node(model, *at).is_some_and(|node| node.holder() == Some(config.ids()[usize::from(*at)]));
     flying.or_else(|| (0..config.ids().len() as u8).find(holds))
 }
