@@ -5,6 +5,7 @@ use hallpass_core::{Bounds, InitialHolders, NodeId, Protocol, Setup, View};
 
 use super::countdown::NEVER;
 use super::{Limits, Model, Scratch, Step};
+use crate::config::{Features, NO_ROOM};
 use crate::oracle::Violation;
 use crate::trace::Event;
 use crate::{ConfigError, Order};
@@ -98,32 +99,21 @@ fn check(view: &View, needs: &Needs, order: Order, limits: &Limits) -> Result<()
     if view.members().is_empty() || view.members().len() > 32 {
         return refuse("exploration takes 1 to 32 nodes");
     }
-    if let (Some(option), Order::Any) = (needs.fifo, order) {
-        return refuse(&format!("{option} needs links that keep order; add --order fifo"));
-    }
-    if let Some(why) = needs.no_shared.filter(|_| limits.readers) {
-        return refuse(why);
-    }
-    if let Some(why) = needs.no_cancel.filter(|_| limits.cancels != Some(0)) {
-        return refuse(why);
-    }
-    if let Some(why) = needs.no_loss.filter(|_| limits.losses + limits.duplicates > 0) {
-        return refuse(why);
-    }
-    if limits.restarts > 0 && !needs.membership && !needs.recovery {
-        return refuse("restart needs a protocol whose nodes come back, such as --option membership=classic");
-    }
-    if limits.joins + limits.leaves > 0 && !needs.membership {
-        return refuse("join and leave need a protocol whose members change; add --option membership=classic");
-    }
+    let features = Features {
+        nodes: view.members(),
+        order,
+        shared: limits.readers,
+        cancel: limits.cancels != Some(0),
+        lossy: limits.losses + limits.duplicates > 0,
+        membership: limits.joins + limits.leaves > 0,
+        restart: limits.restarts > 0,
+    };
+    features.check(needs)?;
     if let Some(why) = needs.unexplorable {
         return refuse(why);
     }
-    if needs.server && view.members().contains(&NodeId::SERVER) {
-        return refuse("0 is the server's number; name the nodes otherwise");
-    }
     if view.members().last().is_some_and(|newest| newest.0 > u32::MAX - 256) {
-        return refuse("node numbers leave no room above them for newcomers");
+        return refuse(NO_ROOM);
     }
     Ok(())
 }

@@ -7,8 +7,8 @@ use crate::FaultEvent;
 use crate::trace::EventKind;
 
 impl<P: Protocol> World<'_, P> {
-    pub(super) fn on_fault(&mut self, fault_event: FaultEvent) {
-        match fault_event {
+    pub(super) fn on_fault(&mut self, event: FaultEvent) {
+        match event {
             FaultEvent::Crash(id) => {
                 if let Some(index) = self.index_of_running(id) {
                     self.record(index, EventKind::Crash);
@@ -31,12 +31,12 @@ impl<P: Protocol> World<'_, P> {
                     self.resume(index);
                 }
             }
-            FaultEvent::Cut(side) => {
+            FaultEvent::Partition(side) => {
                 let names: Vec<String> = side.iter().map(NodeId::to_string).collect();
                 self.record(0, EventKind::Network(format!("cut: {} on one side", names.join(", "))));
                 self.network.partition = Some(side);
             }
-            FaultEvent::Mend => {
+            FaultEvent::Heal => {
                 self.record(0, EventKind::Network("mended".to_owned()));
                 self.network.partition = None;
             }

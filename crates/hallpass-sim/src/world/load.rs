@@ -75,7 +75,7 @@ impl<P: Protocol> World<'_, P> {
                 }
             }
             // No node can request, and none ever will.
-            None if self.fault_events.is_empty() && self.network.in_flight == 0 => return,
+            None if self.faults.is_empty() && self.network.in_flight == 0 => return,
             None => {}
         }
         self.schedule_arrival();

@@ -38,7 +38,7 @@ pub struct World<'a, P: Protocol> {
     nodes: Vec<Node<P>>,
     network: Network,
     /// The faults still to come, the next one first.
-    fault_events: VecDeque<(Ticks, FaultEvent)>,
+    faults: VecDeque<(Ticks, FaultEvent)>,
 
     /// Requests made so far, and those of them that neither have left the critical section nor were abandoned.
     issued: u64,
@@ -109,12 +109,12 @@ impl<'a, P: Protocol> World<'a, P> {
     /// A world before its first event. The caller has checked that the configuration gives the protocol what it needs.
     pub fn new(config: &'a Config, options: &'a P::Options) -> Self {
         let mut rng = Rng::new(config.seed);
-        let fault_events: VecDeque<_> = config.faults.schedule(&config.nodes, config.tick(), &mut rng).into();
+        let faults: VecDeque<_> = config.faults.schedule(&config.nodes, config.tick(), &mut rng).into();
         let view = View::new(config.nodes.iter().copied());
         let needs = P::needs(options);
         let mut ids: Vec<NodeId> = view.members().to_vec();
         ids.extend(needs.server.then_some(NodeId::SERVER));
-        ids.extend(fault_events.iter().filter_map(|(_, fault_event)| match fault_event {
+        ids.extend(faults.iter().filter_map(|(_, event)| match event {
             FaultEvent::Join(node) => Some(*node),
             _ => None,
         }));
@@ -133,7 +133,7 @@ impl<'a, P: Protocol> World<'a, P> {
             effects: Effects::with_capacity(2 * count + 8),
             nodes: Vec::new(),
             network: Network::new(count, config.order),
-            fault_events,
+            faults,
             issued: 0,
             outstanding: 0,
             last_entered: None,
@@ -162,7 +162,7 @@ impl<'a, P: Protocol> World<'a, P> {
 
     /// Simulates the run to its end.
     pub fn run(mut self) -> Report {
-        for (at, _) in &self.fault_events {
+        for (at, _) in &self.faults {
             self.queue.push(*at, Event::Fault);
         }
         if self.needs.start {
@@ -176,7 +176,7 @@ impl<'a, P: Protocol> World<'a, P> {
                 break;
             }
             self.now = at;
-            let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.fault_events.is_empty();
+            let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.faults.is_empty();
             if stuck || self.is_runaway() {
                 break;
             }
@@ -219,7 +219,7 @@ impl<'a, P: Protocol> World<'a, P> {
         self.issued >= self.config.entries
             && self.outstanding == 0
             && self.network.in_flight == 0
-            && self.fault_events.is_empty()
+            && self.faults.is_empty()
     }
 
     /// True if the run has taken so many events that it must be a loop, or has so many messages in flight that they would
@@ -236,9 +236,9 @@ impl<'a, P: Protocol> World<'a, P> {
             Event::Exit { node, entry } => self.on_exit(node as usize, entry),
             Event::Arrival => self.on_arrival(),
             Event::Fault => {
-                if let Some((_, fault_event)) = self.fault_events.pop_front() {
+                if let Some((_, event)) = self.faults.pop_front() {
                     self.progress.on_progress(self.now);
-                    self.on_fault(fault_event);
+                    self.on_fault(event);
                 }
             }
         }
