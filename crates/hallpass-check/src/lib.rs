@@ -170,7 +170,7 @@ impl<P: Protocol> Search<P> {
         }
         for step in steps {
             let mut next = model.clone();
-            let violation = next.take(config, *step, scratch, None);
+            let violation = next.apply(config, *step, scratch, None);
             self.generated += 1;
             if let Some(violation) = violation {
                 if !effort.looks_for(&violation) {

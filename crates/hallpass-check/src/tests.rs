@@ -128,8 +128,8 @@ fn walks<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
                 break;
             }
             way.push(steps[rng.below(steps.len() as u64) as usize]);
-            let violation = model.take(&config, way[way.len() - 1], &mut scratch, None);
-            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.play(&way).0);
+            let violation = model.apply(&config, way[way.len() - 1], &mut scratch, None);
+            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.replay(&way).0);
         }
         assert_eq!(model.check_end(&config), None, "{nodes} nodes {words}, seed {seed}");
     }
@@ -191,7 +191,7 @@ fn a_planted_bug_is_found_by_a_shortest_way() {
     let (violation, way) = found.violation.unwrap();
     assert_eq!(violation.property, "exclusion");
     assert_eq!(way.len(), 6, "two ask, two REQUESTs and two REPLYs arrive");
-    let (_, again) = config.play(&way);
+    let (_, again) = config.replay(&way);
     assert_eq!(again, Some(violation), "the way leads there again");
 }
 

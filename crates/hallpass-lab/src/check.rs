@@ -176,7 +176,7 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
             title,
             nodes: config.ids().to_vec(),
             scale: Scale::Steps,
-            events: config.play(steps).0,
+            events: config.replay(steps).0,
         };
         let violations = found.violation.iter().map(|(violation, steps)| {
             let trace = draw(steps, violation.to_string());

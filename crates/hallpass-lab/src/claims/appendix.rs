@@ -31,7 +31,7 @@ fn walk(config: &ModelConfig<Machine>, seed: u64, mut watch: impl FnMut(&Model<M
             return;
         }
         let step = steps[rng.below(steps.len() as u64) as usize];
-        model.take(config, step, &mut scratch, None);
+        model.apply(config, step, &mut scratch, None);
         watch(&model);
     }
 }
@@ -78,7 +78,7 @@ fn entries_after_processing(config: &ModelConfig<Machine>, nodes: usize, seed: u
 }
 
 fn processed(model: &Model<Machine>, node: u8) -> bool {
-    !model.packets().any(|(_, from, _, message)| from == node && message.kind() == "REQUEST")
+    !model.packets().any(|packet| packet.from == node && packet.message.kind() == "REQUEST")
 }
 
 /// Section 6.4: 'the numbers must fall within the range from x to x + N - 1'.
@@ -188,12 +188,12 @@ impl Director {
         let mut possible = Vec::new();
         self.model.steps(&self.config, &mut possible);
         possible.contains(&step).then(|| {
-            self.model.take(&self.config, step, &mut self.scratch, None);
+            self.model.apply(&self.config, step, &mut self.scratch, None);
         })
     }
 
     fn ask(&mut self, node: u8) -> Option<()> {
-        self.step(Step::Ask(node, Mode::Exclusive, 0))
+        self.step(Step::Request { node, mode: Mode::Exclusive, draw: 0 })
     }
 
     fn exit(&mut self, node: u8) -> Option<()> {
@@ -205,11 +205,11 @@ impl Director {
         loop {
             let mut possible = Vec::new();
             self.model.steps(&self.config, &mut possible);
-            let next = self.model.packets().find(|(at, from, to, message)| {
-                possible.contains(&Step::Deliver(*at)) && wanted(*from, *to, message.kind())
+            let next = self.model.packets().find(|packet| {
+                possible.contains(&Step::Deliver(packet.index)) && wanted(packet.from, packet.to, packet.message.kind())
             });
-            let Some((at, ..)) = next else { return };
-            self.model.take(&self.config, Step::Deliver(at), &mut self.scratch, None);
+            let Some(step) = next.map(|packet| Step::Deliver(packet.index)) else { return };
+            self.model.apply(&self.config, step, &mut self.scratch, None);
         }
     }
 }

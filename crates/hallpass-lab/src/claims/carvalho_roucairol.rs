@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hallpass_sim::trace::{Trace, What};
+use hallpass_sim::trace::{EventKind, Trace};
 use hallpass_sim::{Order, Report};
 
 use super::{Bench, Claim, Row, list};
@@ -36,10 +36,10 @@ fn cr_1(bench: &Bench) -> Vec<Row> {
 fn costs(trace: &Trace) -> Vec<u64> {
     let (mut asked, mut costs) = (BTreeMap::new(), Vec::new());
     for event in &trace.events {
-        match &event.what {
-            What::Request(_) => drop(asked.insert(event.node, 0)),
-            What::Send { kind: "REQUEST", .. } => *asked.entry(event.node).or_insert(0) += 2,
-            What::Enter { .. } => costs.extend(asked.remove(&event.node)),
+        match &event.kind {
+            EventKind::Request(_) => drop(asked.insert(event.node, 0)),
+            EventKind::Send { kind: "REQUEST", .. } => *asked.entry(event.node).or_insert(0) += 2,
+            EventKind::Enter { .. } => costs.extend(asked.remove(&event.node)),
             _ => {}
         }
     }
@@ -120,8 +120,8 @@ fn fences(bench: &Bench) -> Vec<Row> {
     let mut gaps = 0;
     for report in &reports {
         let events = report.trace.iter().flat_map(|trace| &trace.events);
-        let fences = events.filter_map(|event| match event.what {
-            What::Enter { fence, .. } => Some(fence),
+        let fences = events.filter_map(|event| match event.kind {
+            EventKind::Enter { fence, .. } => Some(fence),
             _ => None,
         });
         gaps += fences.zip(1..).filter(|(fence, count)| fence != count).count();

@@ -1,6 +1,6 @@
 //! The Carnegie Mellon notes.
 
-use hallpass_sim::trace::What;
+use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
 use super::{Bench, Claim, Row, list};
@@ -51,7 +51,7 @@ fn of_kind(report: &Report, kind: &str) -> f64 {
 /// Who entered, in a scenario.
 fn order_of_entries(bench: &Bench, scenario: &str) -> String {
     let Some(played) = bench.play(scenario) else { return "a step is impossible".to_owned() };
-    let entered = played.trace.events.iter().filter(|event| matches!(event.what, What::Enter { .. }));
+    let entered = played.trace.events.iter().filter(|event| matches!(event.kind, EventKind::Enter { .. }));
     entered.map(|event| event.node.to_string()).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,6 +1,6 @@
 //! Ricart and Agrawala 1981, section 7: joining, leaving, failing, coming back.
 
-use hallpass_sim::trace::What;
+use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
 use super::{Bench, Claim, Row};
@@ -34,12 +34,13 @@ fn seeds(bench: &Bench, spec: impl Fn() -> RunSpec) -> Vec<Report> {
 fn joined(reports: &[Report]) -> usize {
     let all_entered = |report: &&Report| {
         let Some(trace) = &report.trace else { return false };
-        let mut newcomers = trace.events.iter().enumerate().filter(|(_, event)| event.what == What::Joined).peekable();
+        let mut newcomers =
+            trace.events.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Joined).peekable();
         newcomers.peek().is_some()
             && newcomers.all(|(at, newcomer)| {
                 trace.events[at..]
                     .iter()
-                    .any(|event| event.node == newcomer.node && matches!(event.what, What::Enter { .. }))
+                    .any(|event| event.node == newcomer.node && matches!(event.kind, EventKind::Enter { .. }))
             })
     };
     reports.iter().filter(all_entered).count()

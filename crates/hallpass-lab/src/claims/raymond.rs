@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, NodeId, Protocol};
-use hallpass_sim::trace::{Event, What};
+use hallpass_sim::trace::{Event, EventKind};
 use hallpass_sim::{Limits, Model, ModelConfig, Order, Report, Rng, Scratch};
 
 use super::{Bench, Claim, Row, list};
@@ -63,9 +63,9 @@ fn events(report: &Report) -> &[Event] {
 fn costs(report: &Report) -> Vec<u32> {
     let mut costs = Vec::new();
     for event in events(report) {
-        match event.what {
-            What::Request(_) => costs.push(0),
-            What::Send { .. } => costs.iter_mut().last().into_iter().for_each(|cost| *cost += 1),
+        match event.kind {
+            EventKind::Request(_) => costs.push(0),
+            EventKind::Send { .. } => costs.iter_mut().last().into_iter().for_each(|cost| *cost += 1),
             _ => {}
         }
     }
@@ -126,7 +126,7 @@ fn pattern(events: &[Event]) -> (usize, usize) {
     let mut last = BTreeMap::new();
     let mut strays = 0;
     for event in events {
-        let What::Send { to, kind, .. } = &event.what else { continue };
+        let EventKind::Send { to, kind, .. } = &event.kind else { continue };
         let edge = (event.node.min(*to), event.node.max(*to));
         let fits = match last.insert(edge, (event.node, *kind)) {
             None => *kind == "REQUEST",
@@ -188,7 +188,7 @@ impl Walk {
                 break;
             }
             let before = model.clone();
-            model.take(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
+            model.apply(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
             walk.compare(&config, &before, &model);
         }
         walk.unserved = (0..nodes as u8).filter(|at| model.is_waiting(*at)).count();
@@ -219,7 +219,7 @@ fn node(model: &Model<Watched>, at: u8) -> Option<&Raymond> {
 
 /// Where the privilege is, or will be once its message has arrived.
 fn place(config: &ModelConfig<Watched>, model: &Model<Watched>) -> Option<u8> {
-    let flying = model.packets().find(|(_, _, _, message)| message.kind() == "PRIVILEGE").map(|(_, _, to, _)| to);
+    let flying = model.packets().find(|packet| packet.message.kind() == "PRIVILEGE").map(|packet| packet.to);
     let holds = |at: &u8| node(model, *at).is_some_and(|node| node.holder() == Some(config.ids()[usize::from(*at)]));
     flying.or_else(|| (0..config.ids().len() as u8).find(holds))
 }
@@ -479,9 +479,9 @@ fn ry_9(bench: &Bench) -> Vec<Row> {
 
 /// How many nodes became members again and then entered.
 fn came_back(events: &[Event]) -> usize {
-    let joined = events.iter().enumerate().filter(|(_, event)| matches!(event.what, What::Joined));
+    let joined = events.iter().enumerate().filter(|(_, event)| matches!(event.kind, EventKind::Joined));
     let entered = |at: usize, node: NodeId| {
-        events[at..].iter().any(|event| event.node == node && matches!(event.what, What::Enter { .. }))
+        events[at..].iter().any(|event| event.node == node && matches!(event.kind, EventKind::Enter { .. }))
     };
     joined.filter(|(at, event)| entered(*at, event.node)).count()
 }

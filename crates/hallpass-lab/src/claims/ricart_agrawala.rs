@@ -1,7 +1,7 @@
 //! Ricart and Agrawala 1981, sections 2 to 6.
 
 use hallpass_sim::Order;
-use hallpass_sim::trace::What;
+use hallpass_sim::trace::EventKind;
 
 use super::{Bench, Claim, Row, list};
 use crate::{CheckSpec, RunSpec};
@@ -71,10 +71,10 @@ fn ra_3(bench: &Bench) -> Vec<Row> {
         let events = &played.trace.events;
         let entries: Vec<String> = events
             .iter()
-            .filter(|event| matches!(event.what, What::Enter { .. }))
+            .filter(|event| matches!(event.kind, EventKind::Enter { .. }))
             .map(|event| event.node.to_string())
             .collect();
-        let messages = events.iter().filter(|event| matches!(event.what, What::Send { .. })).count();
+        let messages = events.iter().filter(|event| matches!(event.kind, EventKind::Send { .. })).count();
         format!("{}; {messages} messages", entries.join(", "))
     });
     vec![

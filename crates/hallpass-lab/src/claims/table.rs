@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hallpass_core::protocol::{Bounds, Effect, Input, Mode, Mutant, Mutation, Options, Protocol, Visitor};
 use hallpass_core::{InitialHolders, NodeId, Setup, View};
 use hallpass_sim::Report;
-use hallpass_sim::trace::What;
+use hallpass_sim::trace::EventKind;
 
 use super::{Bench, Claim, Row, list};
 use crate::{RunSpec, select};
@@ -86,9 +86,11 @@ fn response_times(report: &Report) -> Vec<f64> {
     let (mut since, mut waits) = (BTreeMap::new(), Vec::new());
     let Some(trace) = &report.trace else { return waits };
     for event in &trace.events {
-        match event.what {
-            What::Request(_) => drop(since.insert(event.node, event.at)),
-            What::Enter { .. } => waits.extend(since.remove(&event.node).map(|asked| (event.at - asked) as f64 / 1e6)),
+        match event.kind {
+            EventKind::Request(_) => drop(since.insert(event.node, event.at)),
+            EventKind::Enter { .. } => {
+                waits.extend(since.remove(&event.node).map(|asked| (event.at - asked) as f64 / 1e6))
+            }
             _ => {}
         }
     }

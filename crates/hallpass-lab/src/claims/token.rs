@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hallpass_sim::trace::What;
+use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
 use super::{Bench, Claim, Row, list};
@@ -26,9 +26,9 @@ fn count(report: &Report, kind: &str) -> u64 {
 pub(super) fn costs(report: &Report) -> BTreeSet<u64> {
     let (mut costs, mut cost) = (BTreeSet::new(), None);
     for event in report.trace.iter().flat_map(|trace| &trace.events) {
-        match event.what {
-            What::Request(_) => costs.extend(cost.replace(0)),
-            What::Send { .. } => cost = cost.map(|messages| messages + 1),
+        match event.kind {
+            EventKind::Request(_) => costs.extend(cost.replace(0)),
+            EventKind::Send { .. } => cost = cost.map(|messages| messages + 1),
             _ => {}
         }
     }

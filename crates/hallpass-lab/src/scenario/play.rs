@@ -1,7 +1,7 @@
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::trace::{Event, Scale, Trace, What};
-use hallpass_sim::{Limits, Model, ModelConfig, Order, Scratch, Step};
+use hallpass_sim::trace::{Event, EventKind, Scale, Trace};
+use hallpass_sim::{InFlight, Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
 use super::{Outcome, Played};
@@ -93,8 +93,8 @@ impl<P: Protocol> Table<'_, P> {
     fn run(&mut self, command: &Command) -> Result<Vec<String>, LabError> {
         let words: Vec<&str> = command.text.split_whitespace().collect();
         match words.as_slice() {
-            ["ask", node] => self.step(command, Step::Ask(self.node(command, node)?, Mode::Exclusive, 0)),
-            ["ask", node, "shared"] => self.step(command, Step::Ask(self.node(command, node)?, Mode::Shared, 0)),
+            ["ask", node] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Exclusive, draw: 0 }),
+            ["ask", node, "shared"] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Shared, draw: 0 }),
             ["cancel", node] => self.step(command, Step::Cancel(self.node(command, node)?)),
             ["exit", node] => self.step(command, Step::Exit(self.node(command, node)?)),
             ["crash", node] => self.step(command, Step::Crash(self.node(command, node)?)),
@@ -103,7 +103,7 @@ impl<P: Protocol> Table<'_, P> {
             ["leave", node] => self.step(command, Step::Leave(self.node(command, node)?)),
             ["deliver", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Deliver),
             ["lose", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Lose),
-            ["repeat", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Repeat),
+            ["repeat", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Duplicate),
             ["deliver", "all"] => self.deliver_all(),
             ["tick"] => self.step(command, Step::Tick),
             ["tick", count] => match count.parse::<u32>() {
@@ -141,10 +141,10 @@ impl<P: Protocol> Table<'_, P> {
     fn take(&mut self, step: Step) -> Vec<String> {
         self.time += 1;
         let before = self.events.len();
-        let violation = self.model.take(&self.config, step, &mut self.scratch, Some(&mut self.events));
+        let violation = self.model.apply(&self.config, step, &mut self.scratch, Some(&mut self.events));
         self.events[before..].iter_mut().for_each(|event| event.at = self.time);
         let mut lines: Vec<String> = describe(&self.events[before..]);
-        let told = self.events[before..].iter().any(|event| matches!(event.what, What::Violation(_)));
+        let told = self.events[before..].iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
         lines.extend(violation.filter(|_| !told).map(|violation| format!("VIOLATION: {violation}")));
         if lines.is_empty() {
             lines.push("nothing".to_owned());
@@ -163,13 +163,14 @@ impl<P: Protocol> Table<'_, P> {
         let (from, to) = (self.node(command, from)?, self.node(command, to)?);
         let mut possible = Vec::new();
         self.model.steps(&self.config, &mut possible);
-        let found = self.model.packets().find(|(at, sender, receiver, message)| {
-            (*sender, *receiver, message.kind()) == (from, to, kind) && possible.contains(&step(*at))
+        let found = self.model.packets().find(|packet| {
+            (packet.from, packet.to, packet.message.kind()) == (from, to, kind)
+                && possible.contains(&step(packet.index))
         });
-        let Some((at, ..)) = found else {
+        let Some(packet) = found else {
             return command.fail(format!("no such {kind} is under way; {}", self.network().join("; ")));
         };
-        Ok(self.take(step(at)))
+        Ok(self.take(step(packet.index)))
     }
 
     /// Delivers whatever is under way, and what comes of it, lowest receiver and sender first.
@@ -188,7 +189,7 @@ impl<P: Protocol> Table<'_, P> {
         let at = self.node(command, node)?;
         let position = self.model.timers(at).position(|timer| format!("{timer:?}").starts_with(name));
         match position {
-            Some(position) => self.step(command, Step::Timeout(at, position as u8)),
+            Some(position) => self.step(command, Step::Timeout { node: at, timer: position as u8 }),
             None => {
                 let set: Vec<String> = self.model.timers(at).map(|timer| format!("{timer:?}")).collect();
                 command.fail(format!(
@@ -204,7 +205,9 @@ impl<P: Protocol> Table<'_, P> {
         let mut lines: Vec<String> = self
             .model
             .packets()
-            .map(|(_, from, to, message)| format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)]))
+            .map(|InFlight { from, to, message, .. }| {
+                format!("{} -> {}: {message}", ids[usize::from(from)], ids[usize::from(to)])
+            })
             .collect();
         lines.sort();
         if lines.is_empty() {
@@ -335,7 +338,7 @@ fn replace_option(options: &mut Vec<String>, key: &str, word: &str) {
 
 /// A violation at the end of all steps is in no event.
 fn ends(found: &crate::Found) -> Option<String> {
-    let told = found.trace.events.iter().any(|event| matches!(event.what, What::Violation(_)));
+    let told = found.trace.events.iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
     (!told).then(|| format!("  VIOLATION: {}", found.text))
 }
 

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_long_trace_keeps_its_events_apart() {
-        let events = (0..1000).map(|k| sample::event(k * 700, 1, crate::trace::What::Exit)).collect();
+        let events = (0..1000).map(|k| sample::event(k * 700, 1, crate::trace::EventKind::Exit)).collect();
         let axis = Axis::new(&Trace { events, ..sample::two_nodes() }, 0.0);
         assert!(axis.x(1400) - axis.x(700) >= GAP_PX - 1e-6);
     }

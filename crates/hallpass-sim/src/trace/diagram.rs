@@ -11,7 +11,7 @@ use super::labels::{Board, Rect, text_width};
 use super::layout::{Arrow, Fate, Layout, Span, State};
 use super::svg::{colour, escape, px};
 use super::text::{describe, stamp};
-use super::{Trace, What};
+use super::{EventKind, Trace};
 
 const LABEL_FONT_PX: f64 = 11.0;
 /// How many lines that are not its own a label may cross. Over more, nobody sees whose label it is.
@@ -27,7 +27,8 @@ pub(super) const FOOT_PX: f64 = 56.0;
 
 /// How far the diagram reaches above its first lane.
 pub(super) fn head_px(trace: &Trace) -> f64 {
-    let has_notes = trace.events.iter().any(|event| matches!(event.what, What::Network(_) | What::Violation(_)));
+    let has_notes =
+        trace.events.iter().any(|event| matches!(event.kind, EventKind::Network(_) | EventKind::Violation(_)));
     if has_notes { 14.0 + NOTE_ROW_PX - NOTE_Y } else { 30.0 }
 }
 
@@ -137,8 +138,8 @@ impl Painter<'_> {
     }
 
     fn fence(&self, span: &Span) -> Option<u64> {
-        match self.trace.events[span.first?].what {
-            What::Enter { fence, .. } => Some(fence),
+        match self.trace.events[span.first?].kind {
+            EventKind::Enter { fence, .. } => Some(fence),
             _ => None,
         }
     }
@@ -157,7 +158,7 @@ impl Painter<'_> {
     }
 
     fn arrow(&mut self, arrow: &Arrow) {
-        let What::Send { to, kind, text, .. } = &self.trace.events[arrow.send].what else { return };
+        let EventKind::Send { to, kind, text, .. } = &self.trace.events[arrow.send].kind else { return };
         let time = |index: usize| stamp(self.trace.scale, self.trace.events[index].at);
         let end = match (arrow.fate, arrow.end) {
             (Fate::Arrived, Some(end)) => format!("arrives {}", time(end)),
@@ -190,27 +191,35 @@ impl Painter<'_> {
         let event = &self.trace.events[index];
         let (x, y) = self.layout.places[index];
         self.board.block(Rect::around((x, y), 8.0, 8.0));
-        let shape = match &event.what {
-            What::Request(_) => format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0)),
-            What::Crash => format!("<path class=\"crash\" d=\"{}\"/>", cross_path((x, y), 7.0)),
-            What::Cancel => format!("<path class=\"crash\" stroke-width=\"1.5\" d=\"{}\"/>", cross_path((x, y), 4.0)),
-            What::Restart | What::Join | What::Joined | What::Leave | What::Left | What::Pause | What::Resume => {
+        let shape = match &event.kind {
+            EventKind::Request(_) => format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0)),
+            EventKind::Crash => format!("<path class=\"crash\" d=\"{}\"/>", cross_path((x, y), 7.0)),
+            EventKind::Cancel => {
+                format!("<path class=\"crash\" stroke-width=\"1.5\" d=\"{}\"/>", cross_path((x, y), 4.0))
+            }
+            EventKind::Restart
+            | EventKind::Join
+            | EventKind::Joined
+            | EventKind::Leave
+            | EventKind::Left
+            | EventKind::Pause
+            | EventKind::Resume => {
                 format!("<circle class=\"sign\" cx=\"{}\" cy=\"{}\" r=\"4\"/>", px(x), px(y))
             }
-            What::Timer(_) => format!("<path class=\"sign\" d=\"M{} {}l4 4l-4 4l-4 -4z\"/>", px(x), px(y - 4.0)),
-            What::Network(_) => self.vertical("network", x),
-            What::Violation(_) => {
+            EventKind::Timer(_) => format!("<path class=\"sign\" d=\"M{} {}l4 4l-4 4l-4 -4z\"/>", px(x), px(y - 4.0)),
+            EventKind::Network(_) => self.vertical("network", x),
+            EventKind::Violation(_) => {
                 let ring = format!("<circle class=\"violation-ring\" cx=\"{}\" cy=\"{}\" r=\"10\"/>", px(x), px(y));
                 let bang = format!("<text class=\"bang\" x=\"{}\" y=\"{}\">!</text>", px(x), px(y + 4.5));
                 self.vertical("violation-line", x) + &ring + &bang
             }
-            What::Lose { .. } if y != self.layout.y(self.layout.row(event.node)) => {
+            EventKind::Lose { .. } if y != self.layout.y(self.layout.row(event.node)) => {
                 // The arrow's cross is the picture; this is only something to point at.
                 format!("<circle class=\"dot\" fill-opacity=\"0\" cx=\"{}\" cy=\"{}\" r=\"5\"/>", px(x), px(y))
             }
             _ => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"2.4\"/>", px(x), px(y)),
         };
-        let words = format!("{} node {} {}", stamp(self.trace.scale, event.at), event.node, describe(&event.what));
+        let words = format!("{} node {} {}", stamp(self.trace.scale, event.at), event.node, describe(&event.kind));
         self.put(format_args!("<g class=\"event\" data-i=\"{index}\"><title>{}</title>{shape}</g>", escape(&words)));
     }
 
@@ -230,19 +239,19 @@ impl Painter<'_> {
 
     fn event_label(&mut self, index: usize) {
         let (x, y) = self.layout.places[index];
-        let (class, text, top) = match &self.trace.events[index].what {
-            What::Violation(text) => ("note violation-note", text.as_str(), true),
-            What::Network(text) => ("note", text.as_str(), true),
-            What::Timer(name) => ("label", name.as_str(), false),
-            What::Crash => ("label", "crash", false),
-            What::Restart => ("label", "restart", false),
-            What::Cancel => ("label", "gives up", false),
-            What::Join => ("label", "join", false),
-            What::Joined => ("label", "joined", false),
-            What::Leave => ("label", "leave", false),
-            What::Left => ("label", "left", false),
-            What::Pause => ("label", "pause", false),
-            What::Resume => ("label", "resume", false),
+        let (class, text, top) = match &self.trace.events[index].kind {
+            EventKind::Violation(text) => ("note violation-note", text.as_str(), true),
+            EventKind::Network(text) => ("note", text.as_str(), true),
+            EventKind::Timer(name) => ("label", name.as_str(), false),
+            EventKind::Crash => ("label", "crash", false),
+            EventKind::Restart => ("label", "restart", false),
+            EventKind::Cancel => ("label", "gives up", false),
+            EventKind::Join => ("label", "join", false),
+            EventKind::Joined => ("label", "joined", false),
+            EventKind::Leave => ("label", "leave", false),
+            EventKind::Left => ("label", "left", false),
+            EventKind::Pause => ("label", "pause", false),
+            EventKind::Resume => ("label", "resume", false),
             _ => return,
         };
         let width = text_width(text, LABEL_FONT_PX) + 6.0;
@@ -261,7 +270,7 @@ impl Painter<'_> {
     }
 
     fn arrow_label(&mut self, arrow: &Arrow) {
-        let What::Send { kind, text, .. } = &self.trace.events[arrow.send].what else { return };
+        let EventKind::Send { kind, text, .. } = &self.trace.events[arrow.send].kind else { return };
         let (width, height) = (text_width(text, LABEL_FONT_PX) + 4.0, 13.0);
         let at = |part: f64| {
             let (dx, dy) = (arrow.to.0 - arrow.from.0, arrow.to.1 - arrow.from.1);

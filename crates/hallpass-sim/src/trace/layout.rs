@@ -9,7 +9,7 @@ use hallpass_core::{Mode, NodeId};
 
 use super::axis::Axis;
 use super::labels::text_width;
-use super::{Trace, What};
+use super::{EventKind, Trace};
 
 /// The diagram's geometry, in pixels.
 pub(super) struct Layout {
@@ -140,13 +140,13 @@ impl Layout {
         let mut ended: BTreeSet<usize> = BTreeSet::new();
         let mut arrows = vec![];
         for (index, event) in trace.events.iter().enumerate() {
-            let (id, fate) = match &event.what {
-                What::Send { to, id, .. } => {
+            let (id, fate) = match &event.kind {
+                EventKind::Send { to, id, .. } => {
                     sends.insert((*id, *to), index);
                     continue;
                 }
-                What::Deliver { id, .. } => (*id, Fate::Arrived),
-                What::Lose { id, .. } => (*id, Fate::Lost),
+                EventKind::Deliver { id, .. } => (*id, Fate::Arrived),
+                EventKind::Lose { id, .. } => (*id, Fate::Lost),
                 _ => continue,
             };
             let Some(&send) = sends.get(&(id, event.node)) else { continue };
@@ -161,7 +161,7 @@ impl Layout {
             arrows.push(Arrow { send, end: Some(index), fate, from, to });
         }
         for (send, event) in trace.events.iter().enumerate() {
-            if let What::Send { to, .. } = &event.what
+            if let EventKind::Send { to, .. } = &event.kind
                 && !ended.contains(&send)
             {
                 let from = self.places[send];
@@ -193,10 +193,10 @@ impl Layout {
         }
         for (index, event) in trace.events.iter().enumerate() {
             let row = self.row(event.node);
-            for state in ended_by(&event.what) {
+            for state in ended_by(&event.kind) {
                 spans.close(row, *state, Some(index));
             }
-            if let Some(state) = begun_by(&event.what) {
+            if let Some(state) = begun_by(&event.kind) {
                 spans.open.entry((row, state)).or_insert(Some(index));
             }
         }
@@ -229,38 +229,46 @@ const INSIDE: [State; 2] = [State::Inside(Mode::Exclusive), State::Inside(Mode::
 const ENTER: [State; 3] = [State::Waiting, INSIDE[0], INSIDE[1]];
 const CRASH: [State; 4] = [State::Waiting, INSIDE[0], INSIDE[1], State::Paused];
 
-fn ended_by(what: &What) -> &'static [State] {
-    match what {
-        What::Cancel => &[State::Waiting],
-        What::Enter { .. } => &ENTER,
-        What::Exit => &INSIDE,
-        What::Crash => &CRASH,
-        What::Restart => &[State::Down],
-        What::Resume => &[State::Paused],
-        What::Joined => &[State::Away],
+fn ended_by(kind: &EventKind) -> &'static [State] {
+    match kind {
+        EventKind::Cancel => &[State::Waiting],
+        EventKind::Enter { .. } => &ENTER,
+        EventKind::Exit => &INSIDE,
+        EventKind::Crash => &CRASH,
+        EventKind::Restart => &[State::Down],
+        EventKind::Resume => &[State::Paused],
+        EventKind::Joined => &[State::Away],
         _ => &[],
     }
 }
 
-fn begun_by(what: &What) -> Option<State> {
-    match what {
-        What::Request(_) => Some(State::Waiting),
-        What::Enter { mode, .. } => Some(State::Inside(*mode)),
-        What::Crash => Some(State::Down),
-        What::Pause => Some(State::Paused),
-        What::Left => Some(State::Away),
+fn begun_by(kind: &EventKind) -> Option<State> {
+    match kind {
+        EventKind::Request(_) => Some(State::Waiting),
+        EventKind::Enter { mode, .. } => Some(State::Inside(*mode)),
+        EventKind::Crash => Some(State::Down),
+        EventKind::Pause => Some(State::Paused),
+        EventKind::Left => Some(State::Away),
         _ => None,
     }
 }
 
 /// True if the first that is heard of the node's membership is that it becomes a member.
 fn joins_later(trace: &Trace, node: NodeId) -> bool {
-    let mut events = trace.events.iter().filter(|event| event.node == node).map(|event| &event.what);
+    let mut events = trace.events.iter().filter(|event| event.node == node).map(|event| &event.kind);
     // Who crashes or comes back was there before.
-    let first = events.find(|what| {
-        matches!(what, What::Join | What::Joined | What::Leave | What::Left | What::Crash | What::Restart)
+    let first = events.find(|kind| {
+        matches!(
+            kind,
+            EventKind::Join
+                | EventKind::Joined
+                | EventKind::Leave
+                | EventKind::Left
+                | EventKind::Crash
+                | EventKind::Restart
+        )
     });
-    matches!(first, Some(What::Join | What::Joined))
+    matches!(first, Some(EventKind::Join | EventKind::Joined))
 }
 
 /// All nodes that are listed or mentioned, in rising order.
@@ -268,7 +276,7 @@ fn rows(trace: &Trace) -> Vec<NodeId> {
     let mut rows: BTreeSet<NodeId> = trace.nodes.iter().copied().collect();
     for event in &trace.events {
         rows.insert(event.node);
-        if let What::Send { to, .. } = &event.what {
+        if let EventKind::Send { to, .. } = &event.kind {
             rows.insert(*to);
         }
     }
@@ -278,7 +286,7 @@ fn rows(trace: &Trace) -> Vec<NodeId> {
 fn kinds(trace: &Trace) -> Vec<&'static str> {
     let mut kinds = vec![];
     for event in &trace.events {
-        if let What::Send { kind, .. } = event.what
+        if let EventKind::Send { kind, .. } = event.kind
             && !kinds.contains(&kind)
         {
             kinds.push(kind);

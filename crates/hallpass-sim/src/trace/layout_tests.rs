@@ -28,7 +28,7 @@ fn what_the_network_loses_ends_between_the_lifelines() {
 #[test]
 fn what_a_dead_node_loses_ends_at_its_lifeline() {
     let mut trace = sample::two_nodes();
-    trace.events.insert(7, sample::event(3600, 1, What::Crash));
+    trace.events.insert(7, sample::event(3600, 1, EventKind::Crash));
     let layout = Layout::new(&trace);
     assert_eq!(layout.arrows[2].to.1, layout.y(0));
 }
@@ -75,7 +75,7 @@ fn states_begin_and_end_with_their_events() {
 fn a_crash_ends_what_the_node_was_in() {
     let mut trace = sample::two_nodes();
     trace.events.truncate(6);
-    trace.events.push(sample::event(3000, 1, What::Crash));
+    trace.events.push(sample::event(3000, 1, EventKind::Crash));
     let layout = Layout::new(&trace);
     assert!(states(&layout, 0).contains(&(State::Inside(Mode::Exclusive), Some(5), Some(6))));
     assert_eq!(layout.alive(0), [(layout.left, layout.places[6].0)]);

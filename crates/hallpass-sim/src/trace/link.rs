@@ -1,6 +1,6 @@
 use hallpass_core::NodeId;
 
-use super::{Event, What};
+use super::{Event, EventKind};
 
 /// Gives each message its own id. A model knows its packets only by what they say: equal ones arrive in order of sending.
 pub fn link(events: &mut [Event]) {
@@ -8,13 +8,13 @@ pub fn link(events: &mut [Event]) {
     let mut next = 0;
     for event in events {
         let node = event.node;
-        match &mut event.what {
-            What::Send { to, id, text, .. } => {
+        match &mut event.kind {
+            EventKind::Send { to, id, text, .. } => {
                 next += 1;
                 *id = next;
                 sent.push((node, *to, text.clone(), next, false));
             }
-            What::Deliver { from, id, text, .. } | What::Lose { from, id, text, .. } => {
+            EventKind::Deliver { from, id, text, .. } | EventKind::Lose { from, id, text, .. } => {
                 let same = |sending: &&mut (NodeId, NodeId, String, u64, bool)| {
                     sending.0 == *from && sending.1 == node && sending.2 == *text
                 };

@@ -13,7 +13,7 @@ mod shiviz;
 mod svg;
 mod text;
 
-use hallpass_core::{Mode, NodeId};
+use hallpass_core::{Message, Mode, NodeId};
 
 pub use html::render as to_html;
 pub use json::render as to_json;
@@ -52,15 +52,15 @@ pub enum Scale {
 pub struct Event {
     /// When, in the trace's scale.
     pub at: u64,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// What.
-    pub what: What,
+    /// What happened.
+    pub kind: EventKind,
 }
 
-/// What can happen at a node.
+/// What happened at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The local caller asks.
     Request(Mode),
     /// The local caller gives up waiting.
@@ -89,22 +89,22 @@ pub enum What {
     Deliver {
         /// The sender.
         from: NodeId,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         id: u64,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         kind: &'static str,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         text: String,
     },
     /// A message to this node is gone: dropped by the network, or this node is down.
     Lose {
         /// The sender.
         from: NodeId,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         id: u64,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         kind: &'static str,
-        /// As in [`What::Send`].
+        /// As in [`EventKind::Send`].
         text: String,
     },
     /// A timer fires; its name.
@@ -129,4 +129,12 @@ pub enum What {
     Network(String),
     /// Something that must not happen; in words.
     Violation(String),
+}
+
+impl EventKind {
+    /// The arrival of a message, or its loss.
+    pub(crate) fn arrival(from: NodeId, message: &impl Message, id: u64, lost: bool) -> Self {
+        let (kind, text) = (message.kind(), message.to_string());
+        if lost { Self::Lose { from, id, kind, text } } else { Self::Deliver { from, id, kind, text } }
+    }
 }

@@ -3,7 +3,7 @@
 (() => {
   const find = (selector) => document.querySelector(selector);
   const trace = JSON.parse(find("#trace").textContent);
-  const stage = find("#stage"), svg = find("#stage svg"), tip = find("#tip"), play = find("#play");
+  const diagram = find("#diagram"), svg = find("#diagram svg"), tip = find("#tip"), play = find("#play");
   const list = find("#events"), items = [...list.children];
   const parts = [...svg.querySelectorAll("[data-i]")].map((element) => ({
     element,
@@ -52,7 +52,7 @@
     if (item.offsetTop < list.scrollTop || item.offsetTop + item.offsetHeight > list.scrollTop + list.clientHeight) {
       list.scrollTop = middle;
     }
-    const width = stage.clientWidth / view.scale;
+    const width = diagram.clientWidth / view.scale;
     if (x < view.x + 90 || x > view.x + width - 60) {
       view.x = x - width / 2;
       look();
@@ -127,14 +127,14 @@
   // What is seen of the diagram.
 
   function look() {
-    const width = stage.clientWidth / view.scale, height = stage.clientHeight / view.scale;
+    const width = diagram.clientWidth / view.scale, height = diagram.clientHeight / view.scale;
     view.x = Math.max(0, Math.min(view.x, size.width - width));
     view.y = Math.max(0, Math.min(view.y, size.height - height));
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${width} ${height}`);
     for (const group of sticky) group.setAttribute("transform", `translate(${view.x} 0)`);
   }
 
-  function zoom(factor, clientX = stage.clientWidth / 2, clientY = stage.clientHeight / 2) {
+  function zoom(factor, clientX = diagram.clientWidth / 2, clientY = diagram.clientHeight / 2) {
     const scale = Math.max(0.05, Math.min(8, view.scale * factor));
     view.x += clientX / view.scale - clientX / scale;
     view.y += clientY / view.scale - clientY / scale;
@@ -143,13 +143,13 @@
   }
 
   function fit() {
-    lookFromStart(Math.min(stage.clientWidth / size.width, stage.clientHeight / size.height, 1.6));
+    lookFromStart(Math.min(diagram.clientWidth / size.width, diagram.clientHeight / size.height, 1.6));
   }
 
   // A long run opens at its start, as large as the lanes can be seen together.
   function open() {
     fit();
-    if (view.scale < 0.85) lookFromStart(Math.max(0.7, Math.min(stage.clientHeight / size.height, 1.1)));
+    if (view.scale < 0.85) lookFromStart(Math.max(0.7, Math.min(diagram.clientHeight / size.height, 1.1)));
   }
 
   function lookFromStart(scale) {
@@ -174,37 +174,37 @@
   // The mouse.
 
   let drag = null;
-  stage.addEventListener("pointerdown", (event) => {
+  diagram.addEventListener("pointerdown", (event) => {
     drag = { x: event.clientX, y: event.clientY, moved: false, target: event.target };
   });
-  stage.addEventListener("pointermove", (event) => {
+  diagram.addEventListener("pointermove", (event) => {
     hover(event);
     if (!drag) return;
     const dx = event.clientX - drag.x, dy = event.clientY - drag.y;
     if (!drag.moved && Math.hypot(dx, dy) < 4) return;
-    if (!drag.moved) stage.setPointerCapture(event.pointerId);
+    if (!drag.moved) diagram.setPointerCapture(event.pointerId);
     Object.assign(drag, { x: event.clientX, y: event.clientY, moved: true });
-    stage.classList.add("drag");
+    diagram.classList.add("drag");
     view.x -= dx / view.scale;
     view.y -= dy / view.scale;
     look();
   });
-  stage.addEventListener("pointerup", () => {
+  diagram.addEventListener("pointerup", () => {
     const part = drag && !drag.moved && drag.target.closest("[data-i]");
     if (part) jump(Number(part.dataset.i));
     endDrag();
   });
-  stage.addEventListener("pointercancel", endDrag);
-  stage.addEventListener("pointerleave", () => (tip.hidden = true));
-  stage.addEventListener("wheel", (event) => {
+  diagram.addEventListener("pointercancel", endDrag);
+  diagram.addEventListener("pointerleave", () => (tip.hidden = true));
+  diagram.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const box = stage.getBoundingClientRect();
+    const box = diagram.getBoundingClientRect();
     zoom(Math.exp(-event.deltaY * 0.0015), event.clientX - box.left, event.clientY - box.top);
   }, { passive: false });
 
   function endDrag() {
     drag = null;
-    stage.classList.remove("drag");
+    diagram.classList.remove("drag");
   }
 
   // The browser's own tooltip is slow to come, so the titles are taken over.

@@ -24,7 +24,7 @@ use std::fmt::Write;
 use hallpass_core::NodeId;
 
 use super::text::{describe, stamp};
-use super::{Trace, What};
+use super::{EventKind, Trace};
 
 /// How ShiViz is to read an event.
 const EXPRESSION: &str = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)";
@@ -40,7 +40,7 @@ pub fn render(trace: &Trace) -> String {
     for (event, clock) in trace.events.iter().zip(clocks(trace)) {
         let entries: Vec<String> = clock.iter().map(|(node, count)| format!("\"node{node}\":{count}")).collect();
         writeln!(out, "node{} {{{}}}", event.node, entries.join(",")).expect("a String takes all");
-        writeln!(out, "{} {}", stamp(trace.scale, event.at), describe(&event.what)).expect("a String takes all");
+        writeln!(out, "{} {}", stamp(trace.scale, event.at), describe(&event.kind)).expect("a String takes all");
     }
     out
 }
@@ -56,11 +56,11 @@ fn clocks(trace: &Trace) -> Vec<Clock> {
     for event in &trace.events {
         let clock = now.entry(event.node).or_default();
         *clock.entry(event.node).or_default() += 1;
-        match &event.what {
-            What::Send { to, id, .. } => {
+        match &event.kind {
+            EventKind::Send { to, id, .. } => {
                 sent.insert((*id, *to), clock.clone());
             }
-            What::Deliver { id, .. } => {
+            EventKind::Deliver { id, .. } => {
                 for (node, count) in sent.get(&(*id, event.node)).into_iter().flatten() {
                     let known = clock.entry(*node).or_default();
                     *known = (*known).max(*count);

@@ -11,7 +11,7 @@ use hallpass_core::Mode;
 use super::labels::text_width;
 use super::layout::{Fate, Layout, State};
 use super::text::{describe, one_line, stamp};
-use super::{Trace, What, diagram};
+use super::{EventKind, Trace, diagram};
 
 const STYLE: &str = include_str!("diagram.css");
 const HATCH: &str = "<defs><pattern id=\"hallpass-hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
@@ -142,7 +142,7 @@ impl Head {
         if layout.arrows.iter().any(|arrow| arrow.fate == Fate::Flying) {
             self.entry("k7 flying", "<path class=\"line\" d=\"M0 0H26\"/>", "never arrives");
         }
-        if trace.events.iter().any(|event| matches!(event.what, What::Timer(_))) {
+        if trace.events.iter().any(|event| matches!(event.kind, EventKind::Timer(_))) {
             self.entry("", "<path class=\"sign\" d=\"M13 -4l4 4l-4 4l-4 -4z\"/>", "timer");
         }
     }
@@ -169,9 +169,9 @@ impl Head {
 
 /// A line about the violations, because one may lie far to the right.
 fn alarm(trace: &Trace) -> Option<String> {
-    let mut violations = trace.events.iter().filter(|event| matches!(event.what, What::Violation(_)));
+    let mut violations = trace.events.iter().filter(|event| matches!(event.kind, EventKind::Violation(_)));
     let first = violations.next()?;
-    let (time, words) = (stamp(trace.scale, first.at), describe(&first.what));
+    let (time, words) = (stamp(trace.scale, first.at), describe(&first.kind));
     let more = match violations.count() {
         0 => String::new(),
         count => format!(" (and {count} more)"),

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use hallpass_core::Mode;
 
-use super::{Event, Scale, Trace, What};
+use super::{Event, EventKind, Scale, Trace};
 
 /// The trace as text, a title line and then one line an event.
 ///
@@ -25,7 +25,7 @@ pub fn render(trace: &Trace) -> String {
     out.push('\n');
     for (event, time) in trace.events.iter().zip(&times) {
         let node = event.node.to_string();
-        writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.what))
+        writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.kind))
             .expect("a String takes all");
     }
     out
@@ -47,33 +47,33 @@ pub(super) fn stamp(scale: Scale, at: u64) -> String {
 impl fmt::Display for Event {
     /// The event without its time, such as `1 sends REQUEST(1) to 2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.node, describe(&self.what))
+        write!(f, "{} {}", self.node, describe(&self.kind))
     }
 }
 
 /// What happened, in one line of plain words that follow the node's name.
-pub(super) fn describe(what: &What) -> String {
-    let words = match what {
-        What::Request(Mode::Exclusive) => "asks".into(),
-        What::Request(Mode::Shared) => "asks, shared".into(),
-        What::Cancel => "gives up".into(),
-        What::Enter { mode: Mode::Exclusive, fence } => format!("enters, fence {fence}"),
-        What::Enter { mode: Mode::Shared, fence } => format!("enters, shared, fence {fence}"),
-        What::Exit => "leaves".into(),
-        What::Send { to, text, .. } => format!("sends {text} to {to}"),
-        What::Deliver { from, text, .. } => format!("receives {text} from {from}"),
-        What::Lose { from, text, .. } => format!("loses {text} from {from}"),
-        What::Timer(name) => format!("timer {name} fires"),
-        What::Crash => "crashes".into(),
-        What::Restart => "restarts".into(),
-        What::Pause => "pauses".into(),
-        What::Resume => "resumes".into(),
-        What::Join => "asks to join the group".into(),
-        What::Leave => "asks to leave the group".into(),
-        What::Joined => "is a member".into(),
-        What::Left => "has left the group".into(),
-        What::Network(text) => format!("network: {text}"),
-        What::Violation(text) => format!("VIOLATION: {text}"),
+pub(super) fn describe(kind: &EventKind) -> String {
+    let words = match kind {
+        EventKind::Request(Mode::Exclusive) => "asks".into(),
+        EventKind::Request(Mode::Shared) => "asks, shared".into(),
+        EventKind::Cancel => "gives up".into(),
+        EventKind::Enter { mode: Mode::Exclusive, fence } => format!("enters, fence {fence}"),
+        EventKind::Enter { mode: Mode::Shared, fence } => format!("enters, shared, fence {fence}"),
+        EventKind::Exit => "leaves".into(),
+        EventKind::Send { to, text, .. } => format!("sends {text} to {to}"),
+        EventKind::Deliver { from, text, .. } => format!("receives {text} from {from}"),
+        EventKind::Lose { from, text, .. } => format!("loses {text} from {from}"),
+        EventKind::Timer(name) => format!("timer {name} fires"),
+        EventKind::Crash => "crashes".into(),
+        EventKind::Restart => "restarts".into(),
+        EventKind::Pause => "pauses".into(),
+        EventKind::Resume => "resumes".into(),
+        EventKind::Join => "asks to join the group".into(),
+        EventKind::Leave => "asks to leave the group".into(),
+        EventKind::Joined => "is a member".into(),
+        EventKind::Left => "has left the group".into(),
+        EventKind::Network(text) => format!("network: {text}"),
+        EventKind::Violation(text) => format!("VIOLATION: {text}"),
     };
     one_line(&words)
 }
@@ -110,7 +110,7 @@ two nodes
 
     #[test]
     fn columns_grow_with_their_contents() {
-        let event = |at, node| Event { at, node: NodeId(node), what: What::Exit };
+        let event = |at, node| Event { at, node: NodeId(node), kind: EventKind::Exit };
         let trace = Trace {
             title: "t".into(),
             nodes: vec![NodeId(7), NodeId(10)],
@@ -131,6 +131,6 @@ two nodes
 
     #[test]
     fn a_line_break_in_a_text_breaks_no_line() {
-        assert_eq!(describe(&What::Network("cut\n1 | 2".into())), "network: cut 1 | 2");
+        assert_eq!(describe(&EventKind::Network("cut\n1 | 2".into())), "network: cut 1 | 2");
     }
 }
