@@ -1,11 +1,10 @@
 //! A client of an agent, for programs without async.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::os::{ClientStream, Descriptor};
 use crate::talk::{Request, Response, VERSION};
 
 /// Why an agent did not answer. The connection is of no more use.
@@ -49,8 +48,8 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
-    stream: UnixStream,
-    lines: BufReader<UnixStream>,
+    stream: ClientStream,
+    lines: BufReader<ClientStream>,
     /// The node's name.
     pub node: String,
     /// How long a session lasts.
@@ -60,7 +59,7 @@ pub struct Client {
 impl Client {
     /// Connects, and hears who is there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+        let stream = ClientStream::connect(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::PermissionDenied => ClientError::Forbidden(path.to_owned()),
             _ => ClientError::Absent { path: path.to_owned(), source },
         })?;
@@ -117,8 +116,8 @@ impl Client {
     }
 
     /// Another descriptor of the same connection: as long as it is open, nothing is released by itself.
-    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
-        self.stream.try_clone().map(OwnedFd::from)
+    pub fn descriptor(&self) -> std::io::Result<Descriptor> {
+        self.stream.try_clone().map(Descriptor::from)
     }
 
     /// The same connection, to be used from another thread.
@@ -129,7 +128,7 @@ impl Client {
     }
 }
 
-fn read_line(lines: &mut BufReader<UnixStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
+fn read_line(lines: &mut BufReader<ClientStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
     lines.read_line(line).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => ClientError::Silent(path.to_owned()),
         std::io::ErrorKind::InvalidData => ClientError::Stranger(path.to_owned()),

@@ -4,6 +4,7 @@
 //! a client that is killed holds nothing.
 
 mod client;
+mod os;
 mod server;
 pub mod talk;
 

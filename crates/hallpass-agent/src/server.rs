@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,10 +7,9 @@ use std::time::Duration;
 
 use hallpass::{AcquireError, Builder, Guard, Lock, Node, StartError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 
+use crate::os::{self, Connection, Found, Listener, ReadHalf, WriteHalf};
 use crate::talk::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
 
 /// At most so many clients at once.
@@ -56,7 +54,7 @@ pub enum ServeError {
 /// - **End**: by [`stopper`](Self::stopper), by a client's word, or by itself after a time without clients.
 pub struct Agent {
     socket: PathBuf,
-    listener: UnixListener,
+    listener: Listener,
     /// In the data directory while an agent runs, and after one that could not say goodbye.
     mark: PathBuf,
     state: Arc<State>,
@@ -86,9 +84,7 @@ impl Agent {
         idle: Option<Duration>,
     ) -> Result<Self, ServeError> {
         let fail = |source| ServeError::Socket { path: socket.to_owned(), source };
-        if let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
-        }
+        os::create_socket_directory(socket).map_err(fail)?;
         look_for_another(socket)?;
         let data = data.map_or_else(|| socket.with_extension("data"), Path::to_owned);
         let mark = data.join("running");
@@ -96,8 +92,7 @@ impl Agent {
         if look_for_another(socket)? {
             std::fs::remove_file(socket).map_err(fail)?;
         }
-        let listener = UnixListener::bind(socket).map_err(fail)?;
-        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        let listener = os::listen(socket).map_err(fail)?;
         let marked = std::fs::write(&mark, ttl.as_millis().to_string());
         let marked = marked.and_then(|()| std::fs::File::open(&data)?.sync_all());
         marked.map_err(|source| ServeError::Data { path: data, source })?;
@@ -145,7 +140,7 @@ impl Agent {
         move || state.ending.notify_one()
     }
 
-    fn receive(&self, stream: UnixStream) {
+    fn receive(&self, stream: Connection) {
         let state = Arc::clone(&self.state);
         if state.clients.fetch_add(1, Ordering::AcqRel) >= CLIENTS_MAX {
             state.clients.fetch_sub(1, Ordering::AcqRel);
@@ -196,7 +191,7 @@ impl State {
 /// A mark that was left over tells it, or a socket.
 async fn wait_for_old_sessions(socket: &Path, mark: &Path, ttl: Duration) {
     let marked = std::fs::read_to_string(mark);
-    if marked.is_err() && !is_socket(socket) {
+    if marked.is_err() && os::find_socket(socket) == Found::Nothing {
         return;
     }
     // The last one's sessions may have been longer than this one's.
@@ -206,33 +201,27 @@ async fn wait_for_old_sessions(socket: &Path, mark: &Path, ttl: Duration) {
     tokio::time::sleep(wait).await;
 }
 
-fn is_socket(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
-}
-
 /// True if there is a socket that nobody listens at: it is left over from an agent that was killed.
 fn look_for_another(socket: &Path) -> Result<bool, ServeError> {
-    if std::fs::symlink_metadata(socket).is_err() {
-        return Ok(false);
+    match os::find_socket(socket) {
+        Found::Nothing => Ok(false),
+        Found::StaleSocket => Ok(true),
+        Found::LiveSocket => Err(ServeError::Taken(socket.to_owned())),
+        Found::OtherFile => {
+            let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
+            Err(ServeError::Socket { path: socket.to_owned(), source })
+        }
     }
-    if !is_socket(socket) {
-        let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
-        return Err(ServeError::Socket { path: socket.to_owned(), source });
-    }
-    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-        return Err(ServeError::Taken(socket.to_owned()));
-    }
-    Ok(true)
 }
 
 /// Lines from a client. What was read of one that is not finished stays here, whoever stops waiting for it.
 struct Lines {
-    reading: BufReader<OwnedReadHalf>,
+    reading: BufReader<ReadHalf>,
     line: Vec<u8>,
 }
 
 impl Lines {
-    fn new(reading: OwnedReadHalf) -> Self {
+    fn new(reading: ReadHalf) -> Self {
         Self { reading: BufReader::new(reading), line: Vec::new() }
     }
 
@@ -255,7 +244,7 @@ impl Lines {
 struct Session {
     state: Arc<State>,
     lines: Lines,
-    writing: OwnedWriteHalf,
+    writing: WriteHalf,
     /// By name and fence; a client that shares a lock with itself has several of one fence.
     held: BTreeMap<(String, u64), Vec<Guard>>,
 }

@@ -5,6 +5,7 @@ mod cli;
 mod exit;
 mod group;
 mod lab;
+mod os;
 mod terminal;
 mod usage;
 

@@ -1,20 +1,20 @@
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node, StartError};
 use hallpass_agent::{Agent, ServeError};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::AgentArgs;
 use super::config::Config;
 use super::{paths, runtime};
 use crate::exit::{Fault, Outcome};
+use crate::os;
 
 const TTL: Duration = Duration::from_secs(5);
+/// The arguments that a private agent is started with, and recognised by.
+pub(super) const PRIVATE_AGENT: [&str; 2] = ["agent", "--private"];
 /// Exit code of an agent whose place is taken: a temporary failure, as in sysexits.h.
 pub(super) const TAKEN: u8 = 75;
 /// The private agent ends after so long without clients.
@@ -44,7 +44,8 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         .with_writer(std::io::stderr)
         .init();
     let Settings { builder, socket, data, ttl, idle } = if args.private { private()? } else { settings(args)? };
-    allow_many_clients();
+    // Every client is a descriptor.
+    os::raise_descriptor_limit();
     runtime()?.block_on(async {
         let agent = Agent::start(builder, &socket, data.as_deref(), ttl, idle).await.map_err(fault)?;
         let node = agent.node();
@@ -63,23 +64,15 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         }
         let stop = agent.stopper();
         let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let shutdown = os::shutdown_requested().map_err(failed)?;
         tokio::spawn(async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
+            shutdown.await;
             stop();
         });
         agent.serve().await.map_err(fault)?;
         tracing::info!("the agent has ended");
         Ok(Outcome::Fine)
     })
-}
-
-/// Every client is a descriptor; the usual limit is meant for programs that know only a few.
-fn allow_many_clients() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// What somebody typed is a usage error; another agent in this one's place has an exit code of its own, for `run` to know.
@@ -94,12 +87,11 @@ fn fault(error: ServeError) -> Fault {
     }
 }
 
-/// Becomes the same program without whatever its parent had open, and in a session of its own: neither a terminal that
-/// closes nor a pipe that somebody reads from must depend on it.
+/// Starts this program again without the session and the open files of its parent.
 fn detach() -> Result<Outcome, Fault> {
-    let _ = rustix::process::setsid();
-    close_fds::set_fds_cloexec(3, &[]);
-    let error = Command::new("/proc/self/exe").args(["agent", "--private", "--detached"]).exec();
+    os::leave_session();
+    let restart = |program| os::exec(Command::new(program).args(PRIVATE_AGENT).arg("--detached"));
+    let error = os::this_program().map_or_else(|error| error, restart);
     Err(Fault::Failed(format!("cannot start again: {error}")))
 }
 
@@ -129,7 +121,7 @@ fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
         return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
     }
     let mut builder = Node::builder()
-        .name(args.name.clone().or(config.name).unwrap_or_else(host_name))
+        .name(args.name.clone().or(config.name).unwrap_or_else(os::host_name))
         .peers(args.peers.clone().or(config.peers).unwrap_or_default());
     if let Some(group) = args.group.clone().or(config.group) {
         builder = builder.group(group);
@@ -154,9 +146,4 @@ fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
     let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
     paths::check_own(&socket)?;
     Ok(Settings { builder, socket, data, ttl, idle: None })
-}
-
-fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "node".to_owned() } else { name.chars().take(64).collect() }
 }

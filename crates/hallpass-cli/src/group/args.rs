@@ -123,7 +123,7 @@ impl HoldArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
     /// The process to die with
-    pub(crate) parent: i32,
+    pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }

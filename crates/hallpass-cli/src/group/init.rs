@@ -1,8 +1,6 @@
 //! Keys and configurations for a group, ready to copy to its hosts.
 
-use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rcgen::{
@@ -12,7 +10,7 @@ use rcgen::{
 
 use super::args::InitArgs;
 use crate::exit::{Fault, Outcome};
-use crate::terminal;
+use crate::{os, terminal};
 
 /// What every certificate of a group is valid for, beside the node's own name.
 const MEMBER: &str = "member.hallpass";
@@ -103,16 +101,11 @@ fn check(args: &InitArgs) -> Result<(), Fault> {
 }
 
 fn make_directory(path: &Path) -> Result<(), Fault> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| Fault::Write { target: path.display().to_string(), error })
+    os::create_private_directory(path).map_err(|error| Fault::Write { target: path.display().to_string(), error })
 }
 
 /// A file that only its owner can read.
 fn secret(path: &Path, text: &str) -> Result<(), Fault> {
-    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = os::create_private_file(path).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| Fault::Write { target: path.display().to_string(), error })
 }

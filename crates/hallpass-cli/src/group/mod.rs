@@ -7,7 +7,6 @@ mod child;
 mod config;
 mod demo;
 mod init;
-mod left;
 mod paths;
 mod run;
 

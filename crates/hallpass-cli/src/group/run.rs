@@ -1,26 +1,20 @@
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hallpass_agent::talk::{Request, Response};
 use hallpass_agent::{Client, ClientError};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::SignalsInfo;
-use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 
-use super::agent::TAKEN;
+use super::agent::{PRIVATE_AGENT, TAKEN};
 use super::args::HoldArgs;
-use super::{left, paths};
+use super::paths;
 use crate::exit::{Fault, Outcome};
-use crate::terminal;
+use crate::os::{ForwardedSignals, Process, ReceivedSignal};
+use crate::{os, terminal};
 
 /// As in sysexits.h: the lock was not free. And one more: the lock was lost.
 const NOT_FREE: u8 = 75;
@@ -39,8 +33,7 @@ pub(super) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
     let begun = Instant::now();
-    // If whoever has called this ignores its children's ends, the system does not keep them: now it does.
-    let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
+    os::keep_exit_statuses();
     loop {
         let (mut client, private) = match paths::connect(args.socket.as_deref())? {
             Some(client) => (client, false),
@@ -152,8 +145,8 @@ fn start_privately(directory: &Path) -> Result<Child, Fault> {
         Fault::Unavailable(format!("cannot start an agent in {}: {error}", directory.display()))
     };
     let log = OpenOptions::new().create(true).append(true).open(log_of(directory)).map_err(fail)?;
-    Command::new(THIS_PROGRAM)
-        .args(["agent", "--private"])
+    Command::new(os::this_program().map_err(fail)?)
+        .args(PRIVATE_AGENT)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -162,23 +155,10 @@ fn start_privately(directory: &Path) -> Result<Child, Fault> {
         .map_err(fail)
 }
 
-/// The program that runs, whatever has become of its file.
-const THIS_PROGRAM: &str = "/proc/self/exe";
-
-/// Signals that whoever started this process wants to be ignored, as `nohup` does: the command must ignore them too.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
 /// What happens while the command runs.
 enum Event {
     Exited(Option<ExitStatus>),
-    Signalled {
-        signal: i32,
-        from_terminal: bool,
-    },
+    Signalled(ReceivedSignal),
     Heard(Response),
     /// The agent is gone, or says something that ends the hold.
     Lost,
@@ -190,16 +170,12 @@ fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
     let lock = args.lock();
     let failed = |what: &str, error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
     // Handlers first: a signal that comes before there is a command is passed on to it.
-    let ignored = ignored_signals();
-    let passed = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
-    let mut signals =
-        SignalsInfo::<WithRawSiginfo>::new(passed.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0))
-            .map_err(|error| failed("watch for signals", error))?;
-    // What the command leaves behind becomes this process's child, so that it can be found.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let copy = client.descriptor().map_err(|error| failed("copy the connection", error))?;
-    fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| failed("copy the connection", error.into()))?;
-    let child = Command::new(THIS_PROGRAM)
+    let signals = ForwardedSignals::collect().map_err(|error| failed("watch for signals", error))?;
+    os::adopt_orphans();
+    let copy = client.descriptor().and_then(os::make_inheritable);
+    let copy = copy.map_err(|error| failed("copy the connection", error))?;
+    let program = os::this_program().map_err(|error| failed("find this program", error))?;
+    let child = Command::new(program)
         .args(["__child", &std::process::id().to_string(), "--"])
         .args(&args.command)
         .env("HALLPASS_LOCK", lock)
@@ -208,34 +184,27 @@ fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
         .spawn()
         .map_err(|error| failed("start a process", error))?;
     drop(copy);
-    let pid = Pid::from_child(&child);
+    let command = Process::of(&child);
     let (tell, events) = channel();
     let (ttl, mut talk) = (client.ttl, client.try_clone().map_err(|error| failed("copy the connection", error))?);
     listen(client, tell.clone());
     let signalled = tell.clone();
-    thread::spawn(move || {
-        signals.forever().all(|info| {
-            // Processes send with codes of zero and less; of these signals the kernel sends only a terminal's.
-            let (signal, from_terminal) = (info.si_signo, info.si_code > 0);
-            signalled.send(Event::Signalled { signal, from_terminal }).is_ok()
-        })
-    });
-    thread::spawn(move || left::bury(pid, |status| drop(tell.send(Event::Exited(status)))));
+    thread::spawn(move || signals.for_each(|signal| signalled.send(Event::Signalled(signal)).is_ok()));
+    thread::spawn(move || os::reap_children(command, |status| drop(tell.send(Event::Exited(status)))));
     let grace = args.grace.unwrap_or(ttl / 3).min(ttl / 2);
     if args.grace.is_some_and(|wanted| wanted > grace) {
         terminal::note(&format!("the grace is half the agent's session at the most: {grace:?}"));
     }
-    let (status, lost) = watch(&events, pid, grace);
+    let (status, lost) = watch(&events, command, grace);
     if lost {
-        left::kill_all();
+        os::kill_descendants_except(&PRIVATE_AGENT);
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost; the command was stopped")));
     }
     // As with flock(1), what the command has left behind keeps the lock, by its copy of the connection.
-    if !left::is_anybody() && !release(&mut talk, &events, lock, fence) {
+    if !os::any_descendant_except(&PRIVATE_AGENT) && !release(&mut talk, &events, lock, fence) {
         return Err(Fault::Code(LOST, format!("lock '{lock}' was lost before the command ended")));
     }
-    let code = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
-    Ok(Outcome::Code(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
+    Ok(Outcome::Code(status.and_then(os::exit_code).unwrap_or(1)))
 }
 
 /// Leaves the lock; false if it was not held until now.
@@ -266,7 +235,7 @@ fn listen(mut client: Client, tell: Sender<Event>) {
 }
 
 /// Waits for the command's end. If the lock is lost before: SIGTERM, the grace, SIGKILL.
-fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitStatus>, bool) {
+fn watch(events: &Receiver<Event>, command: Process, grace: Duration) -> (Option<ExitStatus>, bool) {
     let mut lost_at: Option<Instant> = None;
     loop {
         let event = match lost_at {
@@ -275,28 +244,17 @@ fn watch(events: &Receiver<Event>, pid: Pid, grace: Duration) -> (Option<ExitSta
         };
         match event {
             Ok(Event::Exited(status)) => return (status, lost_at.is_some()),
-            Ok(Event::Signalled { signal, from_terminal }) => pass_on(pid, signal, from_terminal),
+            Ok(Event::Signalled(signal)) => command.forward(signal),
             Ok(Event::Lost) if lost_at.is_none() => {
                 lost_at = Some(Instant::now());
-                let _ = kill_process(pid, Signal::TERM);
+                command.terminate();
             }
             Ok(Event::Lost | Event::Heard(_)) => {}
             Err(RecvTimeoutError::Timeout) => {
-                let _ = kill_process(pid, Signal::KILL);
+                command.kill();
                 lost_at = Some(Instant::now());
             }
             Err(RecvTimeoutError::Disconnected) => return (None, lost_at.is_some()),
         }
-    }
-}
-
-/// The terminal sends Ctrl-C to every process in front of it, and so to a command that has not left this one's group; what
-/// somebody sends to this process alone is passed on.
-fn pass_on(pid: Pid, signal: i32, from_terminal: bool) {
-    let has_it = from_terminal
-        && matches!(signal, SIGINT | SIGQUIT)
-        && rustix::process::getpgid(Some(pid)).is_ok_and(|group| group == rustix::process::getpgrp());
-    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !has_it) {
-        let _ = kill_process(pid, signal);
     }
 }
