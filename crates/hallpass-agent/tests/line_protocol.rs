@@ -1,6 +1,6 @@
 //! The bytes of the line protocol: agents and clients of different builds of one version must understand each other.
 
-use hallpass_agent::talk::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
+use hallpass_agent::api::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
 
 fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
     Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms }
