@@ -18,12 +18,12 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
     let bar = terminal::progress_bar(if spec.stop_after.is_some() { "seconds" } else { "runs" });
     bar.set_length(spec.stop_after.map_or(spec.seeds.end - spec.seeds.start, |time| time.as_secs()));
     // A panic in a run is one of the things looked for, and is reported with its seed.
-    exit::on_panic_say_nothing();
+    exit::silence_panics();
     let report = swarm(&spec, |runs, violations| {
         bar.set_position(if spec.stop_after.is_some() { began.elapsed().as_secs() } else { runs });
         bar.set_message(format!("{} runs, {}", grouped(runs), count(violations, "violation", "violations")));
     });
-    exit::on_panic_say_one_line();
+    exit::report_panics_in_one_line();
     bar.finish_and_clear();
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&report))?;
@@ -72,7 +72,7 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
 
 /// The end of what happened in a run. One that panics has told nothing.
 fn story(seed: u64) -> String {
-    exit::on_panic_say_one_line();
+    exit::report_panics_in_one_line();
     let told = group::run_logged(seed).log;
     let from = told.len().saturating_sub(STORY_LINES);
     let lines: String = told[from..].iter().map(|line| format!("{line}\n")).collect();

@@ -1,46 +1,64 @@
-//! What an agent and its clients say to each other: a line of JSON each.
+//! The line protocol between an agent and its clients: one JSON document per line, in both directions.
+//!
+//! The agent greets with [`Response::Welcome`]. Then the client sends one [`Request`] at a time and gets one [`Response`] to each.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of this language. An agent and a client of different versions tell each other and part.
+/// The version of this protocol. A client that gets another one disconnects, and says so to its user.
 pub const VERSION: u32 = 1;
 
-/// What a client asks. One question at a time; a client that closes its connection, or dies, holds nothing any more.
+/// What a client sends. One request at a time: only [`Cancel`](Request::Cancel) may follow an [`Acquire`](Request::Acquire) that has
+/// not been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Request {
-    /// Wants a lock.
+    /// Acquires a lock. It is held until it is released or the connection is closed.
     Acquire {
-        /// Its name.
+        /// The lock's name.
         lock: String,
-        /// Together with others who share.
+        /// Shared mode: others in shared mode may hold the lock at the same time.
         #[serde(default)]
         shared: bool,
-        /// Only if it is free.
+        /// Only if the lock is free now.
         #[serde(default, rename = "try")]
         tries: bool,
-        /// Not later than in so many milliseconds.
+        /// Give up after so many milliseconds.
         #[serde(default)]
         timeout_ms: Option<u64>,
     },
     /// Gives up an [`Acquire`](Request::Acquire) that has not been answered.
     Cancel,
-    /// Leaves a lock.
+    /// Releases a lock.
     Release {
-        /// Its name.
+        /// The lock's name.
         lock: String,
-        /// The fence it was entered with: a late word never frees a newer entry.
+        /// The fence it was granted with, so that a late request never releases a newer grant.
         fence: u64,
     },
-    /// The locks of the agent's node.
+    /// Lists the locks of the agent's node.
     Locks,
-    /// The members of its group.
+    /// Lists the members of the agent's group.
     Members,
-    /// How it does.
+    /// Asks for the agent's status.
     Status,
     /// Ends the agent.
     Leave,
 }
+
+impl Request {
+    /// The longest request in bytes, without the line break: room for the longest name of a lock, all of it escaped.
+    pub const BYTES_MAX: usize = 4096;
+
+    /// Parses one line. The line break at its end is optional.
+    pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
+        Ok(serde_json::from_slice(line)?)
+    }
+}
+
+/// A request that cannot be parsed. Nothing has changed, and the connection can be used further.
+#[derive(Debug, thiserror::Error)]
+#[error("the request is not understood: {0}")]
+pub struct RequestError(#[from] serde_json::Error);
 
 /// What the agent answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,37 +66,37 @@ pub enum Request {
 pub enum Response {
     /// The first line of every connection.
     Welcome {
-        /// The agent's version of this language.
+        /// The agent's [`VERSION`].
         version: u32,
         /// The node's name.
         node: String,
         /// The group's name.
         group: String,
-        /// How long a session lasts.
+        /// How long a session lasts, in milliseconds.
         ttl_ms: u64,
     },
-    /// The client is inside.
+    /// The client holds the lock.
     Granted {
-        /// The lock.
+        /// The lock's name.
         lock: String,
-        /// The entry's fence.
+        /// The grant's fence.
         fence: u64,
     },
     /// The lock is not free, and the client only tried.
     Busy {
-        /// What else stands in the way.
+        /// Another reason why the lock may not be free: a member that is missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
     /// The lock was not free in time.
     Late {
-        /// What else stands in the way.
+        /// Another reason why the lock may not be free: a member that is missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
     /// The client has given up.
     Cancelled,
-    /// The client has left the lock; or it did not hold it.
+    /// The client does not hold the lock any more.
     Released {
         /// It did until now.
         held: bool,
@@ -90,21 +108,21 @@ pub enum Response {
     },
     /// The answer to [`Request::Members`].
     Members {
-        /// By number.
+        /// By id.
         members: Vec<MemberLine>,
     },
     /// The answer to [`Request::Status`].
     Status(StatusLine),
     /// The agent ends.
     Leaving,
-    /// The question was not understood or cannot be answered; one line.
+    /// The request was not understood or cannot be served; one line.
     Error {
-        /// What is wrong, and the way out.
+        /// What is wrong, and what to do about it.
         text: String,
     },
 }
 
-/// A lock as the agent sees it.
+/// A lock as the agent's node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockLine {
     /// Its name.
@@ -115,13 +133,13 @@ pub struct LockLine {
     pub held: Option<String>,
     /// How many clients hold it here.
     pub holders: usize,
-    /// How many wait here.
+    /// How many clients wait for it here.
     pub waiters: usize,
-    /// The fence of the last entry here, in decimal.
+    /// The fence of the last grant here, in decimal.
     pub fence: String,
 }
 
-/// A member as the agent sees it.
+/// A member as the agent's node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLine {
     /// Its number in the group.
@@ -130,9 +148,9 @@ pub struct MemberLine {
     pub name: Option<String>,
     /// Where it listens.
     pub address: String,
-    /// How often it has been started; 0 if it has not been met.
+    /// Its incarnation, which rises with every start; 0 if it has not connected yet.
     pub incarnation: u32,
-    /// A connection stands.
+    /// There is a connection to it.
     pub connected: bool,
     /// It is the agent's own node.
     pub this: bool,
@@ -141,14 +159,14 @@ pub struct MemberLine {
     pub trouble: Option<String>,
 }
 
-/// How an agent does.
+/// The status of an agent and its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusLine {
     /// The group's name.
     pub group: String,
     /// The node's name.
     pub node: String,
-    /// Every member has been met: locks are granted.
+    /// Every member has connected at least once, so locks are granted.
     pub complete: bool,
     /// The number of the view, once complete.
     pub epoch: Option<u64>,
@@ -160,7 +178,7 @@ pub struct StatusLine {
     pub connected: usize,
     /// How many clients are connected to the agent.
     pub clients: usize,
-    /// How many locks take memory here.
+    /// How many locks the node keeps in memory.
     pub locks: usize,
     /// Protocol messages sent so far.
     pub messages: u64,

@@ -1,72 +1,13 @@
-//! The arguments. Defaults are those of the laboratory's own specs, so that there is one table of them.
+//! The arguments of `hallpass lab`. Defaults are those of the laboratory's own specs, so that there is one table of them.
 
 use std::fmt;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use hallpass_core::protocol::Kind;
 use hallpass_lab::sweep::SweepSpec;
 use hallpass_lab::{CheckSpec, RunSpec};
 use hallpass_sim::Order;
-
-use crate::group::{AgentArgs, AskArgs, ChildArgs, DemoArgs, HoldArgs, InitArgs};
-
-/// Distributed mutual exclusion by messages alone
-#[derive(Debug, Parser)]
-#[command(
-    name = "hallpass",
-    version,
-    arg_required_else_help = false,
-    after_help = "Examples:\n  hallpass demo\n  hallpass run nightly-backup -- ./backup.sh\n  hallpass lab run --protocol ricart-agrawala --nodes 5"
-)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Real nodes on loopback take turns for some seconds, watched from outside
-    #[command(
-        after_help = "Exit code: 0, or 1 if two were inside at once or a fence did not rise.\n\nExample: hallpass demo --nodes 5 --seconds 3"
-    )]
-    Demo(DemoArgs),
-    /// Run a command while holding a lock
-    #[command(after_help = RUN_HELP)]
-    Run(HoldArgs),
-    /// Run a node for the processes of this machine
-    #[command(after_help = AGENT_HELP)]
-    Agent(AgentArgs),
-    /// Make keys and configurations for a group
-    #[command(after_help = "Example: hallpass init --names a,b,c --out group")]
-    Init(InitArgs),
-    /// Show the locks that are held, waited for or cached on the agent's node
-    #[command(after_help = "Example: hallpass locks --json")]
-    Locks(AskArgs),
-    /// Show the members of the agent's group
-    #[command(after_help = "Example: hallpass members")]
-    Members(AskArgs),
-    /// Show how the agent does
-    #[command(after_help = "Example: hallpass status")]
-    Status(AskArgs),
-    /// End the agent
-    #[command(after_help = "Example: hallpass leave --socket a/agent.sock")]
-    Leave(AskArgs),
-    #[command(name = "__child", hide = true)]
-    Child(ChildArgs),
-    /// The laboratory: simulate, explore, draw, and measure what the papers claim
-    #[command(arg_required_else_help = false, after_help = "Example: hallpass lab claims --only RA-1")]
-    Lab {
-        #[command(subcommand)]
-        command: LabCommand,
-    },
-    /// Measure hallpass beside what it stands on and beside other lock services
-    #[command(after_help = crate::bench::EXAMPLES)]
-    Bench(crate::bench::BenchArgs),
-    /// A process of the benchmark's own
-    #[command(hide = true)]
-    BenchWorker(crate::bench::WorkerArgs),
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
@@ -85,48 +26,20 @@ pub(crate) enum LabCommand {
     /// Compare protocols over group sizes and loads, as a page
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
-    /// Run whole nodes under faults and watch that every promise is kept
+    /// Run whole nodes under faults and check every guarantee
     #[command(after_help = SWARM_EXAMPLES)]
     Swarm(SwarmArgs),
 }
-
-const RUN_HELP: &str = "\
-The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE. Without an agent and without a
-configuration a private one is started, so that several 'run's of this user exclude each other.
-As with flock(1), processes that the command leaves behind keep the lock until they end, or the agent
-does: nobody watches over them then.
-The agent is the one of --socket, else of HALLPASS_CONFIG or of the machine's configuration, else one
-that runs where agents do.
-
-Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
-  64 wrong usage   69 no agent answers   75 the lock was not free (--try, --timeout)
-  76 the lock was lost and the command stopped
-
-Examples:
-  hallpass run nightly-backup -- ./backup.sh
-  hallpass run deploy --try -- make deploy
-  hallpass run report --shared --timeout 30s -- ./report.sh --all";
-
-const AGENT_HELP: &str = "\
-Flags come before environment variables, those before the configuration file, that before the defaults.
-Members are a fixed list: locks are granted once all of them have met, and a member that is started
-anew is refused until all are. What must outlive the agent, so that fences rise, is kept in --data, or
-beside the socket. --ttl says how long clients may outlive an agent that is killed. HALLPASS_LOG sets how
-much is logged: error, warn, info, debug, trace.
-
-Examples:
-  hallpass agent --config group/a/hallpass.toml
-  hallpass agent --name a --listen 127.0.0.1:7400 --peers 127.0.0.1:7400,127.0.0.1:7401";
 
 /// How `--load`, `--latency`, `--faults` and `--option` are written.
 macro_rules! grammar {
     () => {
         "\
 T is the mean latency; delays are measured in it. Durations: 250us, 1ms, 10s, 2m.
-  load     saturated: every node asks, and again as soon as it has left
+  load     saturated: every node requests, and again as soon as it has released
            light: one request at a time by a node drawn evenly; hotspot:0.9: mostly by the lowest
-           0.5: requests a T over the whole group, Poisson
-  latency  1ms, evenly 1ms..3ms, exp:2ms, or links:1-2=5ms,1-3=20ms,else=1ms
+           0.5: requests per T over the whole group, Poisson
+  latency  1ms, uniform 1ms..3ms, exp:2ms, or links:1-2=5ms,1-3=20ms,else=1ms
   faults   loss:0.01,dup:0.01 and counts crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
            or at a moment crash:2@30ms,pause:1@3ms..60ms,partition:1+2@10ms..50ms,join:9@5ms
   option   reply=implicit, request=broadcast, numbers=modulo:5, increment=random:4, names=5,17,3,
@@ -179,13 +92,13 @@ Examples:
 const SWARM_EXAMPLES: &str = "\
 A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,
 and the faults:
-  delay        bytes are under way for long; connections overtake each other, one keeps its order
+  delay        bytes take long; one connection keeps its order, several overtake each other
   break        a connection loses the last of what was on its way, and comes back
   loss         a frame is missing in the middle of a connection
   duplication  a frame arrives twice
   partition    some nodes cannot reach the others
-  pause        a node stands still
-Then the faults end and everybody must be served. Crash, restart, clock drift and disk loss need
+  pause        a node does nothing for a while
+Then the faults end and every caller must be served. Crash, restart, clock drift and disk loss need
 membership that changes: they are not simulated yet and not counted.
 
 Exit code: 0, or 1 on a violation (the command that repeats it is printed).
@@ -207,7 +120,7 @@ Examples:
   hallpass lab trace --protocol ricart-agrawala --entries 5 --format svg --out run.svg"
 );
 
-/// How many requests a trace has if nothing is said: a picture of more is hard to read.
+/// The default number of requests in a trace: a picture of more is hard to read.
 const TRACE_ENTRIES: u64 = 10;
 
 #[derive(Debug, Args)]
@@ -230,13 +143,13 @@ pub(crate) struct RunArgs {
 /// What `lab run` and `lab trace` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct WorldArgs {
-    /// Decides everything that is left to chance
+    /// Decides everything that is random
     #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
     pub(crate) seed: u64,
     /// saturated, light, RATE or hotspot:F, see below
     #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
     pub(crate) load: String,
-    /// How long a node stays inside, such as 250us [default: T]
+    /// How long a node holds the lock, such as 250us [default: T]
     #[arg(long, value_name = "D")]
     pub(crate) hold: Option<String>,
     /// How long messages take, see below
@@ -280,13 +193,13 @@ pub(crate) struct SweepArgs {
     /// Loads as `lab run` takes them, with commas between them
     #[arg(long, value_name = "LIST", default_value_t = SweepSpec::all().loads.join(","))]
     pub(crate) loads: String,
-    /// Decides everything that is left to chance
+    /// Decides everything that is random
     #[arg(long, default_value_t = SweepSpec::all().seed)]
     pub(crate) seed: u64,
-    /// Where the page goes
+    /// The file to write the page to
     #[arg(long, value_name = "FILE.html", required_unless_present_any = ["json", "pictures"])]
     pub(crate) out: Option<String>,
-    /// Where each chart goes as an SVG file of its own; made if it is not there
+    /// The directory for each chart as an SVG file; created if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) pictures: Option<String>,
     /// The numbers as one JSON document on stdout
@@ -296,7 +209,7 @@ pub(crate) struct SweepArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SwarmArgs {
-    /// From A on and below B; a single seed tells its story if it fails
+    /// From A to below B; a single seed prints its events if it fails
     #[arg(long, value_name = "A..B", required_unless_present = "minutes", conflicts_with = "minutes")]
     pub(crate) seeds: Option<String>,
     /// As many new seeds as there is time for
@@ -477,8 +390,8 @@ fn protocols() -> String {
     names.dedup();
     let mut help = "The protocol:".to_owned();
     let mut width = help.len();
-    for (at, name) in names.iter().enumerate() {
-        let comma = if at + 1 < names.len() { "," } else { "" };
+    for (index, name) in names.iter().enumerate() {
+        let comma = if index + 1 < names.len() { "," } else { "" };
         // The parser does not break lines, and the list will grow.
         let space = if width + name.len() > 60 { "\n" } else { " " };
         width = if space == " " { width + name.len() + 2 } else { name.len() };
