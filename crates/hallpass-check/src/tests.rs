@@ -11,7 +11,7 @@ use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
 use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
-use hallpass_sim::{Limits, ModelConfig, Order, Rng};
+use hallpass_sim::{Limits, ModelConfig, Order};
 
 use super::*;
 
@@ -119,18 +119,11 @@ fn walk_randomly<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
     let seeds = std::env::var("HALLPASS_WALKS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     let config = config::<P>(nodes, words, Order::Any, Limits { cancels: Some(6), duplicates, ..WRITERS });
     for seed in 1..=seeds {
-        let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(&config), Scratch::default());
-        let (mut steps, mut path) = (Vec::new(), Vec::new());
-        loop {
-            steps.clear();
-            model.steps(&config, &mut steps);
-            if steps.is_empty() {
-                break;
-            }
-            path.push(steps[rng.below(steps.len() as u64) as usize]);
-            let violation = model.apply(&config, path[path.len() - 1], &mut scratch, None);
+        let mut path = Vec::new();
+        let model = config.walk(seed, usize::MAX, |step, _, violation| {
+            path.push(step);
             assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.replay(&path).0);
-        }
+        });
         assert_eq!(model.check_end(&config), None, "{nodes} nodes {words}, seed {seed}");
     }
 }

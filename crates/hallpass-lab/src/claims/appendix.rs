@@ -3,7 +3,7 @@
 use hallpass_core::protocol::ricart_agrawala::RicartAgrawala;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::{Limits, Model, ModelConfig, Order, Rng, Scratch, Step};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::{Claim, Harness, Row};
 use crate::CheckSpec;
@@ -20,20 +20,9 @@ fn config(harness: &Harness, nodes: u32, entries: u8, order: Order) -> ModelConf
     ModelConfig::new(&ids, (rules, harness.mutation), order, limits).expect("a claim uses a valid configuration")
 }
 
-/// A random walk through the state space. `observe` sees the model after every step.
+/// Observes the model after every step of a random walk.
 fn walk(config: &ModelConfig<Machine>, seed: u64, mut observe: impl FnMut(&Model<Machine>)) {
-    let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(config), Scratch::default());
-    let mut steps = Vec::new();
-    for _ in 0..2000 {
-        steps.clear();
-        model.steps(config, &mut steps);
-        if steps.is_empty() {
-            return;
-        }
-        let step = steps[rng.below(steps.len() as u64) as usize];
-        model.apply(config, step, &mut scratch, None);
-        observe(&model);
-    }
+    config.walk(seed, 2000, |_, model, _| observe(model));
 }
 
 /// 'Once node A's REQUEST messages have been processed by all other nodes, no other node may enter its critical section

@@ -42,12 +42,6 @@ fn per_size(harness: &Harness, id: &str, claim: &str, expected: fn(f64) -> f64, 
     Row::new(id, &format!("{claim}, n = 2, 3, 5, 10, 50"), expected, measured).without_violations(&reports)
 }
 
-/// How many messages of a kind there were per entry.
-fn per_entry(report: &Report, kind: &str) -> f64 {
-    let sum = report.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
-    sum as f64 / report.entries.max(1) as f64
-}
-
 /// The nodes that entered in a scenario, in that order.
 fn order_of_entries(harness: &Harness, scenario: &str) -> String {
     let Some(played) = harness.play(scenario) else { return "a step is impossible".to_owned() };
@@ -57,7 +51,7 @@ fn order_of_entries(harness: &Harness, scenario: &str) -> String {
 
 fn cmu_1(harness: &Harness) -> Vec<Row> {
     let kinds = harness.simulate(busy("central", 10));
-    let shown = ["REQUEST", "GRANT", "RELEASE"].map(|kind| format!("{kind} {}", per_entry(&kinds, kind))).join(", ");
+    let shown = ["REQUEST", "GRANT", "RELEASE"].map(|kind| format!("{kind} {}", kinds.per_entry(kind))).join(", ");
     // With short sections and a saturated load, a node that leaves asks again before another one is granted.
     let policy = |queue: &str| {
         let spec = RunSpec { nodes: 3, entries: 1000, hold: Some("0ns".to_owned()), ..RunSpec::of("central") };
@@ -179,7 +173,7 @@ fn cmu_6(harness: &Harness) -> Vec<Row> {
         report.messages as f64 / (report.entries - u64::from(found_it)).max(1) as f64
     };
     // The very first entry may find the token at its own node, so that one OK of some hundred is missing.
-    let steps = list(reports.iter().map(|report| (per_entry(report, "OK") * 50.0).round() / 50.0));
+    let steps = list(reports.iter().map(|report| (report.per_entry("OK") * 50.0).round() / 50.0));
     let most = reports.iter().map(|report| report.messages_per_entry).fold(0.0, f64::max);
     let endless = spinning.violations.iter().any(|violation| violation.text.contains("does not end"));
     vec![

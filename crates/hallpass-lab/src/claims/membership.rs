@@ -46,10 +46,6 @@ fn joined(reports: &[Report]) -> usize {
     reports.iter().filter(all_entered).count()
 }
 
-fn kind(report: &Report, name: &str) -> u64 {
-    report.messages_by_kind.iter().find(|(kind, _)| *kind == name).map_or(0, |(_, count)| *count)
-}
-
 fn ra_19(harness: &Harness) -> Vec<Row> {
     let reports = seeds(harness, || classic(5, "crash:1,restart:1"));
     vec![
@@ -132,7 +128,9 @@ fn ra_22(harness: &Harness) -> Vec<Row> {
     let reports = seeds(harness, || classic(5, "leave:2"));
     let left = reports
         .iter()
-        .filter(|report| kind(report, "LEAVE") >= 4 + 3 && kind(report, "LEAVE") == kind(report, "LEAVE_ACK"))
+        .filter(|report| {
+            report.messages_of("LEAVE") >= 4 + 3 && report.messages_of("LEAVE") == report.messages_of("LEAVE_ACK")
+        })
         .count();
     vec![
         harness.scenario("RA-22", "leaving; who waits for the leaver pretends its REPLY", "ricart-agrawala-leave"),
@@ -146,18 +144,18 @@ fn ra_23(harness: &Harness) -> Vec<Row> {
     let crashes = seeds(harness, || classic(5, "crash:2"));
     let found = crashes
         .iter()
-        .filter(|report| kind(report, "FAILED") > 0 && report.entries + report.abandoned + 1 >= 300)
+        .filter(|report| report.messages_of("FAILED") > 0 && report.entries + report.abandoned + 1 >= 300)
         .count();
     let long = harness
         .simulate(RunSpec { hold: Some("60ms".to_owned()), entries: 40, ..classic(4, "") }.with("section-max=2T"));
     let alive = format!(
         "{} FAILED, {} answered",
-        kind(&long, "FAILED"),
-        if kind(&long, "YES_I_AM_HERE") > 0 { "probes" } else { "nothing" }
+        long.messages_of("FAILED"),
+        if long.messages_of("YES_I_AM_HERE") > 0 { "probes" } else { "nothing" }
     );
     let paused =
         harness.simulate(RunSpec { hold: Some("5ms".to_owned()), entries: 60, ..classic(3, "pause:1@3ms..60ms") });
-    let told = if kind(&paused, "RESTART") + kind(&paused, "JOIN") > 0 && paused.entries == 60 {
+    let told = if paused.messages_of("RESTART") + paused.messages_of("JOIN") > 0 && paused.entries == 60 {
         "restarts and is served"
     } else {
         "is not"

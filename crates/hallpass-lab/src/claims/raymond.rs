@@ -9,7 +9,7 @@ use hallpass_core::protocol::raymond::Raymond;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, NodeId, Protocol};
 use hallpass_sim::trace::{Event, EventKind};
-use hallpass_sim::{Limits, Model, ModelConfig, Order, Report, Rng, Scratch};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Report};
 
 use super::{Claim, Harness, Row, list};
 use crate::{CheckSpec, RunSpec};
@@ -50,16 +50,11 @@ fn near(id: &str, claim: &str, expected: &[f64], measured: &[f64]) -> Row {
     Row { ok, ..Row::new(id, claim, list(expected.iter().copied()), list(measured.iter().copied())) }
 }
 
-fn per_entry(report: &Report, kind: &str) -> f64 {
-    let count = report.messages_by_kind.iter().find(|(known, _)| *known == kind).map_or(0, |(_, count)| *count);
-    count as f64 / report.entries.max(1) as f64
-}
-
 fn events(report: &Report) -> &[Event] {
     report.trace.as_ref().map_or(&[], |trace| &trace.events)
 }
 
-/// Light load: how many messages each request cost.
+/// Light load: how many messages each request took.
 fn costs(report: &Report) -> Vec<u32> {
     let mut costs = Vec::new();
     for event in events(report) {
@@ -72,7 +67,7 @@ fn costs(report: &Report) -> Vec<u32> {
     costs
 }
 
-/// Light load: the most that one request cost.
+/// Light load: the most messages that a request took.
 fn worst(harness: &Harness, nodes: u32, entries: u64, words: &str) -> f64 {
     let report = harness.simulate(RunSpec { keep_trace: true, ..light(nodes, entries, words) });
     costs(&report).into_iter().max().unwrap_or(0).into()
@@ -179,19 +174,12 @@ impl Walk {
         let limits = Limits { entries: Some(4), cancels: Some(2), ..Limits::default() };
         let config = ModelConfig::<Machine>::new(&ids, (rules, harness.mutation), Order::Any, limits)
             .expect("a claim uses a valid configuration");
-        let (mut model, mut scratch, mut rng) = (Model::new(&config), Scratch::default(), Rng::new(seed));
-        let (mut walk, mut steps) = (Self::default(), Vec::new());
-        for _ in 0..10_000 {
-            steps.clear();
-            model.steps(&config, &mut steps);
-            if steps.is_empty() {
-                break;
-            }
-            let before = model.clone();
-            model.apply(&config, steps[rng.below(steps.len() as u64) as usize], &mut scratch, None);
-            walk.compare(&config, &before, &model);
-        }
-        walk.unserved = (0..nodes as u8).filter(|node| model.is_waiting(*node)).count();
+        let (mut walk, mut before) = (Self::default(), Model::new(&config));
+        let end = config.walk(seed, 10_000, |_, after, _| {
+            walk.compare(&config, &before, after);
+            before.clone_from(after);
+        });
+        walk.unserved = (0..nodes as u8).filter(|node| end.is_waiting(*node)).count();
         walk
     }
 
@@ -257,7 +245,7 @@ fn ry_4(harness: &Harness) -> Vec<Row> {
     let formula: Vec<f64> = full.iter().map(|(nodes, valency)| diameter(*nodes, *valency)).collect();
     let lines: Vec<f64> = [5, 10, 20]
         .iter()
-        .map(|nodes| per_entry(&harness.simulate(light(*nodes, 60_000, "tree=line")), "PRIVILEGE"))
+        .map(|nodes| harness.simulate(light(*nodes, 60_000, "tree=line")).per_entry("PRIVILEGE"))
         .collect();
     let growing = [10, 100, 1000];
     let bounds: Vec<f64> = growing.iter().map(|nodes| 2.0 * diameter(*nodes, 3)).collect();
@@ -335,7 +323,7 @@ fn ry_5(harness: &Harness) -> Vec<Row> {
     vec![
         near("RY-5", "Figure 7 saturated: 4(N-1)/N messages an entry", &[3.6], &[figure.messages_per_entry])
             .without_violations([&figure]),
-        near("RY-5/hops", "mean hops of the privilege between entries", &[1.8], &[per_entry(&figure, "PRIVILEGE")]),
+        near("RY-5/hops", "mean hops of the privilege between entries", &[1.8], &[figure.per_entry("PRIVILEGE")]),
         near("RY-5/trees", "the same on a line, a star and two random trees of 10", &[3.6; 4], &others),
         near("RY-5/sizes", "star:3 of 2, 5, 20, 60: 4(N-1)/N", &formula, &sized),
         near("RY-5/light", "light load, N = 10: Figure 7, line, star:9", &[5.2, 22.0 / 3.0, 3.6], &idle),
@@ -346,10 +334,10 @@ fn ry_6(harness: &Harness) -> Vec<Row> {
     let figure = saturated(harness, 10, "tree=figure-7 piggyback=true");
     let saved = |nodes: u32, words: &str| {
         let report = saturated(harness, nodes, words);
-        1.0 - per_entry(&report, "REQUEST") / per_entry(&report, "PRIVILEGE")
+        1.0 - report.per_entry("REQUEST") / report.per_entry("PRIVILEGE")
     };
     let quiet = harness.simulate(light(10, 5000, "tree=figure-7 piggyback=true"));
-    let rode = (per_entry(&quiet, "PRIVILEGE") - per_entry(&quiet, "REQUEST")).abs();
+    let rode = (quiet.per_entry("PRIVILEGE") - quiet.per_entry("REQUEST")).abs();
     vec![
         near("RY-6", "Figure 7 saturated, piggybacking", &[2.4], &[figure.messages_per_entry])
             .without_violations([&figure]),
@@ -396,7 +384,7 @@ fn ry_7(harness: &Harness) -> Vec<Row> {
 
 fn ry_8(harness: &Harness) -> Vec<Row> {
     let flood = harness.simulate(RunSpec { entries: 500, ..spec(40, "tree=random start=initialize") });
-    let count = flood.messages_by_kind.iter().find(|(kind, _)| *kind == "INITIALIZE").map_or(0, |(_, count)| *count);
+    let count = flood.messages_of("INITIALIZE");
     vec![
         harness.scenario("RY-8", "INITIALIZE floods the tree; a node may ask at once after it", "raymond-initialize"),
         Row::new(

@@ -319,9 +319,7 @@ fn ra_12(harness: &Harness) -> Vec<Row> {
 
 fn ra_13(harness: &Harness) -> Vec<Row> {
     let busy = harness.simulate(ring(10, "ring=annotate"));
-    let count = |kind| busy.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
-    let requests = count("REQUEST") as f64 / busy.entries.max(1) as f64;
-    let replies = count("REPLY") as f64 / busy.entries.max(1) as f64;
+    let [requests, replies] = ["REQUEST", "REPLY"].map(|kind| busy.per_entry(kind));
     let shown = format!("REQUEST {requests}, REPLY {replies:.3}");
     vec![
         per_size(

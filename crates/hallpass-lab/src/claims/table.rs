@@ -189,7 +189,8 @@ impl<P: Protocol> Clocked<P> {
         group
     }
 
-    /// Simulates until a node enters, and returns how long that took; `None` if none enters. A request at the time of an arrival comes before it.
+    /// Simulates until a node enters, and returns how long that took; `None` if none enters. A request at the time of an
+    /// arrival comes before it.
     fn first_entry(&mut self, asks: &[(u64, NodeId)]) -> Option<u64> {
         let start = self.now;
         let mut asks: Vec<(u64, NodeId)> = asks.iter().map(|(moment, node)| (start + moment, *node)).collect();

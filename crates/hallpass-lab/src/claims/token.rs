@@ -18,10 +18,6 @@ fn run(protocol: &str, nodes: u32, load: &str) -> RunSpec {
     RunSpec { nodes, entries: 400, load: load.to_owned(), latency: "500us..1500us".to_owned(), ..RunSpec::of(protocol) }
 }
 
-fn count(report: &Report, kind: &str) -> u64 {
-    report.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count)
-}
-
 /// Every number of messages that an entry took, under a load with one request at a time.
 pub(super) fn costs(report: &Report) -> BTreeSet<u64> {
     let (mut costs, mut cost) = (BTreeSet::new(), None);
@@ -52,7 +48,7 @@ fn zero_or_n(harness: &Harness, id: &str, protocol: &str) -> Vec<Row> {
     ];
     for load in ["saturated", "light", "0.4"] {
         let reports: Vec<Report> = SIZES.map(|nodes| harness.simulate(run(protocol, nodes, load))).into();
-        let each = reports.iter().map(|report| report.messages as f64 / count(report, "TOKEN").max(1) as f64);
+        let each = reports.iter().map(|report| report.messages as f64 / report.messages_of("TOKEN").max(1) as f64);
         let (id, claim) = match load {
             "0.4" => (format!("{id}/poisson"), "N messages for each move of the token, 0.4 requests a T".to_owned()),
             _ => (format!("{id}/{load}"), format!("N messages for each move of the token, {load}")),
@@ -105,8 +101,8 @@ fn rt_2(harness: &Harness) -> Vec<Row> {
     let first: Vec<Report> = SIZES.map(|nodes| start(nodes, 1)).into();
     let later: Vec<Report> = SIZES.map(|nodes| start(nodes, 400)).into();
     let pass = list(first.iter().map(|report| report.messages_per_entry));
-    let moves = |report: &Report| count(report, "REQUEST") + count(report, "TOKEN");
-    let replies: Vec<u64> = later.iter().map(|report| count(report, "REPLY")).collect();
+    let moves = |report: &Report| report.messages_of("REQUEST") + report.messages_of("TOKEN");
+    let replies: Vec<u64> = later.iter().map(|report| report.messages_of("REPLY")).collect();
     let bounds = SIZES.map(|nodes| u64::from(nodes * (nodes - 1)));
     let texts = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let few = replies.iter().zip(bounds).all(|(replies, bound)| *replies <= bound);
