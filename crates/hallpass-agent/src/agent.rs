@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hallpass::{Builder, Node, StartError};
+use hallpass::{Builder, DataDirectory, Node, StartError};
 use tokio::sync::Notify;
 
 use crate::os::{self, Connection, Found, Listener};
@@ -108,7 +108,9 @@ impl Agent {
         is_stale(&socket)?;
         let data = data.unwrap_or_else(|| socket.with_extension("data"));
         let running_file = data.join("running");
-        let node = builder.data(&data).start_after(wait_for_old_sessions(&socket, &running_file, ttl)).await?;
+        let directory = DataDirectory::open(&data)?;
+        wait_for_old_sessions(&socket, &running_file, ttl).await;
+        let node = builder.data_directory(directory).start().await?;
         if is_stale(&socket)? {
             std::fs::remove_file(&socket).map_err(fail)?;
         }

@@ -12,7 +12,7 @@ impl From<hallpass::LockInfo> for LockLine {
         Self {
             name: lock.name,
             protocol: lock.protocol,
-            held: lock.held.map(str::to_owned),
+            held: lock.held.map(|mode| mode.to_string()),
             holders: lock.holders,
             waiters: lock.waiters,
             fence: lock.fence.to_string(),
@@ -26,7 +26,7 @@ impl From<hallpass::Member> for MemberLine {
             id: member.id,
             name: member.name,
             address: member.address,
-            incarnation: member.incarnation,
+            incarnation: member.incarnation.unwrap_or(0),
             connected: member.connected,
             this: member.is_this,
             trouble: member.trouble,
@@ -57,6 +57,6 @@ pub(crate) fn missing_member(node: &Node) -> Option<String> {
     let status = node.status();
     let missing = status.members.iter().find(|member| !member.connected)?;
     let name = missing.name.as_ref().unwrap_or(&missing.address).escape_debug();
-    let state = if missing.incarnation == 0 { "has not connected yet" } else { "is not connected" };
+    let state = if missing.incarnation.is_none() { "has not connected yet" } else { "is not connected" };
     Some(format!("member '{name}' {state}; 'hallpass members' shows more"))
 }

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::Mode;
+
 /// The fencing token of one entry: a positive number that grows from one exclusive entry of a lock to the next. A shared
 /// entry carries the last exclusive one's plus one, which is also the next exclusive one's: it is larger than all writes
 /// before it, and no larger than those after it.
@@ -53,9 +55,84 @@ impl fmt::Display for Fence {
     }
 }
 
+/// Counts the entries of one lock in one epoch, and makes their fences.
+///
+/// The count never exceeds [`Fence::COUNT_MAX`]: one that does is cut to it. Then entries are refused, which is safe,
+/// whereas a fence that wraps would not be.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FenceCounter {
+    epoch: u64,
+    count: u64,
+}
+
+impl FenceCounter {
+    /// A counter whose largest fence so far has this count.
+    pub const fn new(epoch: u64, count: u64) -> Self {
+        Self { epoch, count: if count > Fence::COUNT_MAX { Fence::COUNT_MAX } else { count } }
+    }
+
+    /// The epoch of all its fences.
+    pub const fn epoch(self) -> u64 {
+        self.epoch
+    }
+
+    /// The count of the largest fence known.
+    pub const fn count(self) -> u64 {
+        self.count
+    }
+
+    /// The fence of an entry, or `None` past the last one.
+    ///
+    /// An exclusive entry takes the next count. A shared one carries it too, and leaves it to the next exclusive one.
+    #[inline]
+    pub fn next(&mut self, mode: Mode) -> Option<Fence> {
+        let fence = Fence::compose(self.epoch, self.count + 1)?;
+        self.count += u64::from(mode == Mode::Exclusive);
+        Some(fence)
+    }
+
+    /// Raises the count to at least one that a peer knows.
+    pub fn observe(&mut self, count: u64) {
+        *self = Self::new(self.epoch, self.count.max(count));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_raises_its_count_for_exclusive_entries_only() {
+        let mut fences = FenceCounter::new(3, 41);
+        let mut next = |mode| fences.next(mode).map(|fence| (fence.epoch(), fence.count()));
+        assert_eq!(next(Mode::Shared), Some((3, 42)));
+        assert_eq!(next(Mode::Shared), Some((3, 42)));
+        assert_eq!(next(Mode::Exclusive), Some((3, 42)));
+        assert_eq!(next(Mode::Shared), Some((3, 43)));
+    }
+
+    #[test]
+    fn a_counter_at_its_end_refuses_and_stays_there() {
+        let mut fences = FenceCounter::new(0, Fence::COUNT_MAX - 1);
+        assert!(fences.next(Mode::Exclusive).is_some());
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            assert_eq!(fences.next(mode), None);
+            assert_eq!(fences.count(), Fence::COUNT_MAX);
+        }
+        assert_eq!(FenceCounter::new(Fence::EPOCH_MAX + 1, 0).next(Mode::Exclusive), None);
+    }
+
+    #[test]
+    fn a_counter_observes_larger_counts_and_cuts_absurd_ones() {
+        let mut fences = FenceCounter::new(0, 7);
+        fences.observe(5);
+        assert_eq!(fences.count(), 7);
+        fences.observe(9);
+        assert_eq!(fences.count(), 9);
+        fences.observe(u64::MAX);
+        assert_eq!(fences.count(), Fence::COUNT_MAX);
+        assert_eq!(FenceCounter::new(0, u64::MAX).count(), Fence::COUNT_MAX);
+    }
 
     #[test]
     fn epochs_come_before_counts() {

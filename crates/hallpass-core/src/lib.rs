@@ -32,9 +32,11 @@ pub mod codec;
 mod fence;
 mod node_id;
 pub mod protocol;
+mod slab;
 mod view;
 
-pub use fence::Fence;
+pub use fence::{Fence, FenceCounter};
 pub use node_id::{NodeId, NodeSet};
 pub use protocol::{Bounds, Effect, Effects, Input, Message, Mode, Protocol, Span, Ticks};
+pub use slab::Slab;
 pub use view::{InitialHolders, Setup, View};

@@ -1,4 +1,8 @@
+use hallpass_core::protocol::OptionError;
 use hallpass_core::{NodeId, Ticks};
+
+use crate::Incarnation;
+use crate::wire::LABEL_MAX;
 
 /// What a node is made from. Every member of a group must have the same members and classes.
 #[derive(Clone, Debug)]
@@ -11,28 +15,28 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members, this one among them.
     pub members: Vec<NodeId>,
-    /// What else all members must have the same, such as their addresses.
+    /// What else must be the same for all members, such as their addresses.
     pub agreed: Vec<String>,
-    /// How often this node has been started; higher at each start, from 1.
-    pub incarnation: u32,
-    /// Drawn at each start: tells two processes apart that came to the same incarnation by mistake.
-    pub life: u64,
-    /// Which protocol serves which locks; the longest prefix counts. Others are Carvalho and Roucairol's.
+    /// How often this node has been started. It must be on disk before the node is made.
+    pub incarnation: Incarnation,
+    /// Drawn at random at each start: tells two processes apart that have the same incarnation by mistake.
+    pub boot_id: u64,
+    /// Which protocol serves which locks; the longest prefix counts. Other locks use Carvalho and Roucairol's.
     pub classes: Vec<Class>,
-    /// How many local callers may follow each other while another node waits.
+    /// How many local callers may follow each other while another node waits. More is faster and less fair.
     pub local_streak: u32,
-    /// Permissions that are not used for so long are given up.
+    /// Permissions that are not used for this long are dropped.
     pub cache_idle: Ticks,
-    /// At most so many locks keep permissions that nobody uses.
+    /// At most this many locks keep permissions that nobody uses.
     pub cache_max: usize,
-    /// Callers here are refused a further lock while so many are held, waited for or cached. What other members ask about is
-    /// answered beyond that.
+    /// Local callers are refused another lock while this many are held, waited for or cached. Requests of other members
+    /// are answered beyond that.
     pub locks_max: usize,
-    /// At most so many callers wait or hold at once.
+    /// At most this many callers wait or hold at once.
     pub callers_max: usize,
-    /// New requests are refused while so many bytes wait for one peer.
+    /// New requests are refused while more than this many bytes wait for one peer.
     pub backlog_max: usize,
-    /// Makes the table of names unpredictable to those who choose names.
+    /// Makes the hashes of lock names unpredictable to those who choose the names.
     pub seed: u64,
 }
 
@@ -48,7 +52,7 @@ pub struct Class {
 }
 
 impl NodeConfig {
-    /// The defaults, in one place.
+    /// The defaults of every setting, in one place.
     pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
         const SECOND: Ticks = 1_000_000_000;
         Self {
@@ -57,8 +61,8 @@ impl NodeConfig {
             me,
             members: members.into_iter().collect(),
             agreed: Vec::new(),
-            incarnation: 1,
-            life: 0,
+            incarnation: Incarnation::FIRST,
+            boot_id: 0,
             classes: Vec::new(),
             local_streak: 1,
             cache_idle: 10 * SECOND,
@@ -70,10 +74,23 @@ impl NodeConfig {
         }
     }
 
-    /// What all members must agree on, in one number.
-    pub(crate) fn digest(&self, members: &[NodeId]) -> u64 {
+    /// Puts the members in order, each once, and says what does not fit.
+    pub(crate) fn normalize(mut self) -> Result<Self, OptionError> {
+        self.members.sort_unstable();
+        self.members.dedup();
+        if !self.members.contains(&self.me) {
+            return Err(OptionError(format!("node {} is not in its own list of members", self.me)));
+        }
+        if [&self.group, &self.name].iter().any(|text| text.is_empty() || text.len() > LABEL_MAX) {
+            return Err(OptionError(format!("names of groups and nodes have 1 to {LABEL_MAX} bytes")));
+        }
+        Ok(self)
+    }
+
+    /// A digest of what all members must agree on.
+    pub(crate) fn digest(&self) -> u64 {
         let mut digest = Digest::default();
-        members.iter().for_each(|member| digest.add(&member.0.to_be_bytes()));
+        self.members.iter().for_each(|member| digest.add(&member.0.to_be_bytes()));
         self.agreed.iter().for_each(|text| digest.add(text.as_bytes()));
         for class in &self.classes {
             digest.add(class.prefix.as_bytes());

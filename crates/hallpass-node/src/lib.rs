@@ -1,20 +1,58 @@
-//! One process of a group, pure.
+//! One member of a group, as a pure state machine: it serves named locks to local callers, exchanges messages with the
+//! other members over links, and knows who they are. It reads no clock, opens no socket and starts no thread, so the same
+//! code runs in the simulator and over TCP.
+//!
+//! # The driver's contract
+//!
+//! **After every input, take outputs until there is none, and carry out each one before taking the next.**
+//!
+//! 1. Call one `handle_*` of [`Node`], with the time that it is now.
+//! 2. Take [`Node::poll_output`] until it returns `None`:
+//!    - [`Output::Persist`]: start to write the record to disk. Once it is synced, which may be much later, call
+//!      [`Node::handle_persisted`]. The node holds back everything that depends on the record until then.
+//!    - [`Output::Answer`]: give a waiting caller its answer.
+//!    - [`Output::Transmit`]: give [`Node::poll_transmit`] to the connection with that peer, and report how many bytes it
+//!      took by [`Node::handle_transmitted`]. When a connection that did not take all can take more, call
+//!      [`Node::handle_writable`].
+//! 3. Call [`Node::handle_timeout`] no later than [`Node::poll_timeout`] says.
+//!
+//! Every input asserts, in debug builds, that the outputs of the one before were taken.
+//!
+//! ```
+//! use hallpass_core::{Mode, NodeId};
+//! use hallpass_node::{Answer, Node, NodeConfig, Patience};
+//!
+//! // A group of one grants its locks at once.
+//! let mut node: Node<&str> = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)]))?;
+//! let answer = node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, 0, || "first caller")?;
+//! let Answer::Granted(grant) = answer else { panic!("nobody else holds it") };
+//!
+//! // The next caller waits, and is answered when the first one releases the lock.
+//! node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, 0, || "second caller")?;
+//! assert!(node.poll_output().is_none());
+//! assert!(node.handle_release(grant.ticket, 0));
+//! let Some(hallpass_node::Output::Answer { caller, .. }) = node.poll_output() else { panic!("it waited") };
+//! assert_eq!(caller, "second caller");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-mod answer;
 mod config;
-mod link;
-#[cfg(test)]
-mod link_tests;
-mod machine;
+mod incarnation;
+mod links;
+mod locks;
+mod membership;
 mod node;
+mod output;
 mod status;
-mod table;
 #[cfg(test)]
 mod tests;
 pub mod wire;
 
-pub use answer::{Answer, HelloError, Output, Patience, Refusal, Ticket};
 pub use config::{Class, NodeConfig};
-pub use link::LinkError;
+pub use incarnation::Incarnation;
+pub use links::LinkError;
+pub use locks::Slot;
+pub use membership::HelloError;
 pub use node::Node;
+pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Ticket};
 pub use status::{LockStatus, MemberStatus};

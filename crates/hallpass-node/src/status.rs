@@ -1,6 +1,8 @@
 use hallpass_core::{Fence, Mode, NodeId};
 
-/// A lock as [`Node::locks`](super::Node::locks) shows it.
+use crate::Incarnation;
+
+/// A lock as [`Node::locks`](crate::Node::locks) shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockStatus<'a> {
     /// Its name.
@@ -17,14 +19,14 @@ pub struct LockStatus<'a> {
     pub fence: Fence,
 }
 
-/// A member as [`Node::members`](super::Node::members) shows it.
+/// A member as [`Node::members`](crate::Node::members) shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
     /// Its id.
     pub id: NodeId,
-    /// Its incarnation; 0 if it has not been met.
-    pub incarnation: u32,
-    /// A connection stands; this node itself always counts.
+    /// Its incarnation, once a connection with it was made.
+    pub incarnation: Option<Incarnation>,
+    /// A connection stands; always true for this node itself.
     pub connected: bool,
     /// Bytes that wait for it.
     pub backlog: usize,

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hallpass_core::{Mode, NodeId};
-use hallpass_node::{Answer, Node, NodeConfig, Output, Patience};
+use hallpass_node::{Answer, Node, NodeConfig, Outcome, Output, Patience, Ticket};
 
 struct Counting;
 
@@ -35,17 +35,28 @@ const LOCKS: usize = 8192;
 /// The most that a lock may cost beyond its name.
 const BYTES_MAX: usize = 400;
 
-fn exchange(nodes: &mut [Node<()>]) {
-    let mut moved = true;
-    while std::mem::take(&mut moved) {
-        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
-            let ids = [nodes[from].id(), nodes[to].id()];
-            let bytes = nodes[from].poll_transmit(ids[1]).to_vec();
-            nodes[from].handle_transmitted(ids[1], bytes.len());
-            nodes[to].handle_bytes(ids[0], &bytes, 0).unwrap();
-            moved |= !bytes.is_empty();
+/// Carries out what the nodes ask for until they ask for nothing more; returns the grant there was.
+fn run(nodes: &mut [Node<()>]) -> Option<Ticket> {
+    let (mut granted, mut quiet) = (None, false);
+    while !std::mem::replace(&mut quiet, true) {
+        for from in 0..nodes.len() {
+            while let Some(output) = nodes[from].poll_output() {
+                quiet = false;
+                match output {
+                    Output::Persist(record) => nodes[from].handle_persisted(record, 0),
+                    Output::Answer { outcome: Outcome::Granted(grant), .. } => granted = Some(grant.ticket),
+                    Output::Answer { outcome, .. } => panic!("{outcome:?}"),
+                    Output::Transmit(peer) => {
+                        let (me, to) = (nodes[from].id(), peer.0 as usize - 1);
+                        let bytes = nodes[from].poll_transmit(peer).to_vec();
+                        nodes[from].handle_transmitted(peer, bytes.len());
+                        nodes[to].handle_bytes(me, &bytes, 0).unwrap();
+                    }
+                }
+            }
         }
     }
+    granted
 }
 
 fn group() -> Vec<Node<()>> {
@@ -55,6 +66,7 @@ fn group() -> Vec<Node<()>> {
         let hello = [nodes[one].hello(members[two]).unwrap(), nodes[two].hello(members[one]).unwrap()];
         nodes[two].handle_hello(&hello[0], 0).unwrap();
         nodes[one].handle_hello(&hello[1], 0).unwrap();
+        run(&mut nodes);
     }
     nodes
 }
@@ -69,9 +81,7 @@ fn a_lock_on_three_nodes_costs_at_most_400_bytes_beyond_its_name() {
     for name in &names {
         let asked = nodes[0].handle_acquire(name, Mode::Exclusive, Patience::Wait, 0, || ());
         assert!(matches!(asked, Ok(Answer::Waiting(_))));
-        exchange(&mut nodes);
-        let Some(Output::Granted { ticket, .. }) = nodes[0].poll_output() else { panic!("nobody else wants it") };
-        tickets.push(ticket);
+        tickets.push(run(&mut nodes).expect("nobody else wants it"));
     }
     assert_eq!((nodes[0].len(), nodes[1].len(), nodes[2].len()), (LOCKS, 0, 0), "who has no part in it keeps nothing");
     let cost = || (LIVE.load(Ordering::Relaxed) - before) / LOCKS;

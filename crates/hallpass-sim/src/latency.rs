@@ -3,21 +3,21 @@ use hallpass_core::{NodeId, Ticks};
 use crate::duration::{format_duration, parse_duration};
 use crate::{ConfigError, Rng};
 
-/// How long messages are under way. T is its mean.
+/// How long messages take. T is the mean.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Latency {
-    /// Always as long.
+    /// Always the same.
     Constant(Ticks),
-    /// Evenly between two bounds.
+    /// Uniform between two bounds, both included.
     Uniform(Ticks, Ticks),
-    /// Exponential with this mean: no upper bound.
+    /// Exponential with this mean, without an upper bound.
     Exponential(Ticks),
-    /// Each link its own, both ways; the first value is for links that are not named.
+    /// Fixed for each link, the same in both directions. The first value is for links that are not listed.
     PerLink(Ticks, Vec<(NodeId, NodeId, Ticks)>),
 }
 
 impl Latency {
-    /// Reads `1ms`, `1ms..3ms`, `exp:2ms` or `links:1-2=5ms,1-3=20ms,else=1ms`.
+    /// Parses `1ms`, `1ms..3ms`, `exp:2ms` or `links:1-2=5ms,1-3=20ms,else=1ms`.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let parsed = if let Some(mean) = text.strip_prefix("exp:") {
             parse_duration(mean).map(Self::Exponential)
@@ -38,7 +38,7 @@ impl Latency {
         })
     }
 
-    /// T: the mean over all messages, or over the named links and the rest alike.
+    /// T: the mean over all messages; for [`PerLink`](Self::PerLink), over the listed values and the one for the rest.
     pub fn mean(&self) -> Ticks {
         match self {
             Self::Constant(ticks) | Self::Exponential(ticks) => *ticks,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn parses_what_it_displays() {
         for text in ["1ms", "1ms..3ms", "exp:2ms", "links:1-2=5ms,1-3=20ms,else=1ms"] {
             assert_eq!(Latency::parse(text).unwrap().to_string(), text);
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_within_its_bounds_and_each_link_its_own() {
+    fn draws_stay_within_bounds_and_depend_on_the_link() {
         let mut rng = Rng::new(1);
         let uniform = Latency::Uniform(10, 20);
         let drawn: Vec<Ticks> = (0..1000).map(|_| uniform.draw(NodeId(1), NodeId(2), &mut rng)).collect();

@@ -1,10 +1,10 @@
-//! The laboratory's worlds for the state machines of `hallpass-core`.
+//! Deterministic simulations of the state machines of `hallpass-core` and `hallpass-node`.
 //!
-//! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed decides everything.
-//! - [`Model`] leaves every next step open: the checker takes all of them, a scenario names one.
-//! - [`group`] runs whole nodes, bytes and connections and all, and breaks what can break.
+//! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed determines everything.
+//! - [`Model`] lists every step that may come next: the checker takes all of them, a scenario chooses one.
+//! - [`group`] runs whole nodes on simulated connections, down to the bytes, and injects faults.
 //!
-//! All watch the same [`oracle`]s; the first two write the same [`trace`]s.
+//! All of them check the same properties ([`oracle`]); the first two write the same [`trace`]s.
 //!
 //! ```
 //! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
@@ -32,7 +32,7 @@ pub use config::{Config, ConfigError, Load, Order};
 pub use duration::{format_duration, parse_duration};
 pub use faults::{FaultEvent, Faults};
 pub use latency::Latency;
-pub use model::{Limits, Model, ModelConfig, Scratch, Step};
+pub use model::{InFlight, Limits, Model, ModelConfig, Scratch, Step};
 pub use report::{Delays, Report, Response, Spread};
 pub use rng::Rng;
 pub use world::World;

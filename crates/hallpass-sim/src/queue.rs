@@ -1,39 +1,33 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hallpass_core::Ticks;
+use hallpass_core::{Slab, Ticks};
 
-/// What is to happen, in order of time, and in order of scheduling at one instant.
+/// Scheduled events, in order of time, and in order of scheduling at one instant.
 ///
-/// The heap holds small keys only; what happens stays in a slab, so that nothing large is moved and, once grown, nothing
-/// is allocated.
+/// The heap holds small keys only; the events stay in a slab, so that nothing large is moved and, once grown, nothing is
+/// allocated.
 #[derive(Debug)]
 pub(crate) struct Queue<E> {
     keys: BinaryHeap<Reverse<(Ticks, u64, u32)>>,
-    slab: Vec<Option<E>>,
-    free: Vec<u32>,
+    events: Slab<E>,
     scheduled: u64,
 }
 
 impl<E> Queue<E> {
     pub(crate) fn new() -> Self {
-        Self { keys: BinaryHeap::new(), slab: Vec::new(), free: Vec::new(), scheduled: 0 }
+        Self { keys: BinaryHeap::new(), events: Slab::default(), scheduled: 0 }
     }
 
     pub(crate) fn push(&mut self, at: Ticks, event: E) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slab.push(None);
-            (self.slab.len() - 1) as u32
-        });
-        self.slab[slot as usize] = Some(event);
+        let key = self.events.insert(event);
         self.scheduled += 1;
-        self.keys.push(Reverse((at, self.scheduled, slot)));
+        self.keys.push(Reverse((at, self.scheduled, key)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Ticks, E)> {
-        let Reverse((at, _, slot)) = self.keys.pop()?;
-        self.free.push(slot);
-        let event = self.slab[slot as usize].take().expect("a key has an event");
+        let Reverse((at, _, key)) = self.keys.pop()?;
+        let event = self.events.remove(key).expect("a key has an event");
         Some((at, event))
     }
 }
@@ -50,8 +44,8 @@ mod tests {
         }
         assert_eq!(queue.pop(), Some((3, 'a')));
         queue.push(5, 'e');
+        assert_eq!(queue.events.vacant_key(), 4, "slots are used again");
         let rest: String = std::iter::from_fn(|| queue.pop()).map(|(_, name)| name).collect();
         assert_eq!(rest, "bced");
-        assert_eq!(queue.slab.len(), 4, "slots are used again");
     }
 }

@@ -4,45 +4,45 @@ use serde::ser::{SerializeMap, Serializer};
 use crate::oracle::Violation;
 use crate::trace::Trace;
 
-/// What a simulated run measured. Delays are in T. The JSON keys are a contract.
+/// The measurements of a simulated run, delays in T. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The protocol's name.
     pub protocol: String,
-    /// How many nodes took part at the start.
+    /// The number of founding members.
     pub nodes: usize,
-    /// The seed that decides the run.
+    /// The seed that determines the run.
     pub seed: u64,
     /// Entries to the critical section.
     pub entries: u64,
     /// Protocol messages sent.
     pub messages: u64,
-    /// The same, an entry.
+    /// Protocol messages per entry.
     pub messages_per_entry: f64,
-    /// The same, by the papers' names.
+    /// Protocol messages of each kind, by the paper's name.
     #[serde(serialize_with = "as_map")]
     pub messages_by_kind: Vec<(&'static str, u64)>,
-    /// From a release to the next entry, where somebody was waiting.
+    /// From a release to the next entry, if another node was waiting.
     pub sync_delay: Delays,
-    /// From the issue of a request to its entry.
+    /// From a request to its entry.
     pub response_time: Response,
     /// Entries of each node.
     #[serde(serialize_with = "as_map")]
     pub entries_by_node: Vec<(u32, u64)>,
-    /// The most that one request was overtaken.
+    /// How often the most overtaken request was overtaken.
     pub max_overtakes: u64,
-    /// What the simulator handled: deliveries, timers, requests, entries, exits, faults.
+    /// Simulated events: deliveries, timers, arrivals, exits, faults.
     pub events: u64,
-    /// What must not happen and did.
+    /// The violations found, at most 20.
     #[serde(serialize_with = "as_texts")]
     pub violations: Vec<Violation>,
-    /// The widest gap between the numbers of outstanding requests.
+    /// How far apart the sequence numbers of outstanding requests were.
     #[serde(skip)]
     pub spread: Spread,
-    /// Every event, if the run was asked to keep them.
+    /// Every event, if [`Config::keep_trace`](crate::Config::keep_trace) asked for them.
     #[serde(skip)]
     pub trace: Option<Trace>,
-    /// Requests given up because their node died or left.
+    /// Requests abandoned because their node crashed or left.
     #[serde(skip)]
     pub abandoned: u64,
     /// How long the run took in virtual time, in T.
@@ -66,16 +66,16 @@ pub struct Response {
     pub mean: f64,
     /// The median.
     pub p50: f64,
-    /// What one in a hundred exceeds.
+    /// The 99th percentile.
     pub p99: f64,
     /// The largest.
     pub max: f64,
 }
 
-/// Sequence numbers seen while they were outstanding.
+/// The spread of outstanding sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// The widest gap between the lowest and the highest at one moment.
+    /// The largest difference between the highest and the lowest at one time.
     pub widest: u64,
 }
 
@@ -85,9 +85,9 @@ impl Response {
             return Self::default();
         }
         times.sort_unstable();
-        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize] as f64 / tick;
+        let quantile = |fraction: f64| times[((times.len() - 1) as f64 * fraction).round() as usize] as f64 / tick;
         let sum: f64 = times.iter().map(|time| *time as f64).sum();
-        Self { mean: sum / times.len() as f64 / tick, p50: at(0.5), p99: at(0.99), max: at(1.0) }
+        Self { mean: sum / times.len() as f64 / tick, p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) }
     }
 }
 

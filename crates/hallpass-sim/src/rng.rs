@@ -1,9 +1,9 @@
-/// The one source of chance in a run: SplitMix64, so that a seed means the same for ever.
+/// The only source of randomness in a run. SplitMix64 is written out here, so that a seed means the same in every version.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose sequence the seed decides.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed ^ 0x6861_6c6c_7061_7373)
     }
@@ -17,12 +17,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, evenly; 0 for a bound of 0.
+    /// A uniformly distributed number below `bound`; 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in 0..1.
+    /// A uniformly distributed number in 0..1.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_and_the_means_are_right() {
+    fn the_same_state_gives_the_same_number_and_the_means_are_right() {
         let mut rng = Rng::new(7);
         assert_eq!(rng.clone().next_u64(), rng.clone().next_u64());
         let n = 100_000;

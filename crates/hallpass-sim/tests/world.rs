@@ -3,7 +3,7 @@
 use hallpass_core::protocol::Options;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Rules, Sequenced};
 use hallpass_core::{NodeId, Protocol};
-use hallpass_sim::trace::{Event, What, to_text};
+use hallpass_sim::trace::{Event, EventKind, to_text};
 use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World};
 
 fn run(config: &Config) -> Report {
@@ -23,12 +23,12 @@ fn traced(nodes: u32, entries: u64) -> Config {
     Config { entries, keep_trace: true, ..Config::of_nodes(nodes) }
 }
 
-fn count(report: &Report, wanted: impl Fn(&What) -> bool) -> usize {
-    events(report).iter().filter(|event| wanted(&event.what)).count()
+fn count(report: &Report, wanted: impl Fn(&EventKind) -> bool) -> usize {
+    events(report).iter().filter(|event| wanted(&event.kind)).count()
 }
 
 #[test]
-fn one_seed_decides_everything() {
+fn one_seed_determines_everything() {
     let config = |seed| Config {
         seed,
         latency: Latency::Exponential(1_000_000),
@@ -53,8 +53,11 @@ fn exactly_the_entries_asked_for_are_served_under_every_load() {
 #[test]
 fn light_never_asks_twice_in_a_row_and_never_overlaps() {
     let report = run(&Config { load: Load::Light, ..traced(4, 60) });
-    let asks: Vec<NodeId> =
-        events(&report).iter().filter(|event| matches!(event.what, What::Request(_))).map(|event| event.node).collect();
+    let asks: Vec<NodeId> = events(&report)
+        .iter()
+        .filter(|event| matches!(event.kind, EventKind::Request(_)))
+        .map(|event| event.node)
+        .collect();
     assert!(asks.windows(2).all(|pair| pair[0] != pair[1]));
     assert_eq!(report.max_overtakes, 0);
     assert_eq!(report.response_time.max, 2.0);
@@ -71,16 +74,16 @@ fn a_hotspot_gets_its_share() {
 fn saturated_asks_again_at_the_instant_of_the_release() {
     let report = run(&traced(3, 9));
     let all = events(&report);
-    let exit = all.iter().position(|event| event.what == What::Exit).unwrap();
-    let again = all[exit..].iter().find(|event| matches!(event.what, What::Request(_))).unwrap();
+    let exit = all.iter().position(|event| event.kind == EventKind::Exit).unwrap();
+    let again = all[exit..].iter().find(|event| matches!(event.kind, EventKind::Request(_))).unwrap();
     assert_eq!((again.at, again.node), (all[exit].at, all[exit].node));
 }
 
-/// For each link the ids of its messages in the order of arrival.
+/// True if a message arrived before an earlier one on its link.
 fn overtaking(report: &Report) -> bool {
     let mut newest = std::collections::BTreeMap::new();
-    events(report).iter().any(|event| match event.what {
-        What::Deliver { from, id, .. } => newest.insert((from, event.node), id).is_some_and(|before| before > id),
+    events(report).iter().any(|event| match event.kind {
+        EventKind::Deliver { from, id, .. } => newest.insert((from, event.node), id).is_some_and(|before| before > id),
         _ => false,
     })
 }
@@ -93,25 +96,29 @@ fn fifo_links_keep_order_and_others_do_not() {
 }
 
 #[test]
-fn a_sequenced_medium_is_heard_in_one_order_by_all() {
+fn all_nodes_receive_a_sequenced_medium_in_one_order() {
     let config = Config { latency: Latency::Exponential(1_000_000), ..traced(4, 40) };
     let report = World::<Sequenced>::new(&config, &()).run();
-    let heard = |node: u32| -> Vec<String> {
+    let received = |node: u32| -> Vec<String> {
         let by_node = events(&report).iter().filter(|event| event.node == NodeId(node));
         by_node
             .filter_map(|event| {
-                if let What::Deliver { from, text, .. } = &event.what { Some(format!("{from} {text}")) } else { None }
+                if let EventKind::Deliver { from, text, .. } = &event.kind {
+                    Some(format!("{from} {text}"))
+                } else {
+                    None
+                }
             })
             .collect()
     };
-    assert!(heard(1).len() == 80);
-    assert!((2..=4).all(|node| heard(node) == heard(1)));
+    assert!(received(1).len() == 80);
+    assert!((2..=4).all(|node| received(node) == received(1)));
 }
 
 #[test]
 fn lost_messages_are_lost_and_a_protocol_that_needs_them_waits() {
     let report = run(&Config { faults: Faults::parse("loss:0.05").unwrap(), ..traced(4, 100) });
-    assert!(count(&report, |what| matches!(what, What::Lose { .. })) > 0);
+    assert!(count(&report, |kind| matches!(kind, EventKind::Lose { .. })) > 0);
     assert_eq!(report.violations[0].property, "progress");
 }
 
@@ -119,42 +126,46 @@ fn lost_messages_are_lost_and_a_protocol_that_needs_them_waits() {
 fn repeated_messages_arrive_twice() {
     let report = run(&Config { faults: Faults::parse("dup:0.5").unwrap(), ..traced(3, 50) });
     let (sent, arrived) = (
-        count(&report, |what| matches!(what, What::Send { .. })),
-        count(&report, |what| matches!(what, What::Deliver { .. })),
+        count(&report, |kind| matches!(kind, EventKind::Send { .. })),
+        count(&report, |kind| matches!(kind, EventKind::Deliver { .. })),
     );
     assert!(arrived > sent + sent / 4, "{sent} sent, {arrived} arrived");
     assert!(report.violations.is_empty());
 }
 
 #[test]
-fn a_crash_forgets_and_the_dead_hear_nothing() {
+fn a_crashed_node_receives_nothing() {
     let report = run_classic(&Config { faults: Faults::parse("crash:2@10ms").unwrap(), ..traced(4, 40) });
-    let crash = events(&report).iter().position(|event| event.what == What::Crash).unwrap();
+    let crash = events(&report).iter().position(|event| event.kind == EventKind::Crash).unwrap();
     let after = &events(&report)[crash + 1..];
-    assert!(after.iter().filter(|event| event.node == NodeId(2)).all(|event| matches!(event.what, What::Lose { .. })));
+    assert!(
+        after.iter().filter(|event| event.node == NodeId(2)).all(|event| matches!(event.kind, EventKind::Lose { .. }))
+    );
     assert!(report.violations.is_empty());
 }
 
 #[test]
-fn a_paused_node_stands_still_and_catches_up() {
+fn a_paused_node_does_nothing_and_catches_up() {
     let report = run(&Config { faults: Faults::parse("pause:3@5ms..40ms").unwrap(), ..traced(3, 30) });
-    let still =
+    let during_pause =
         events(&report).iter().filter(|event| event.node == NodeId(3) && event.at > 5_000_000 && event.at < 40_000_000);
-    assert_eq!(still.count(), 0);
+    assert_eq!(during_pause.count(), 0);
     assert_eq!(report.entries, 30);
-    assert!(report.violations.is_empty(), "a pause is only a delay to a protocol without time-outs");
+    assert!(report.violations.is_empty(), "to a protocol without timeouts a pause is only a delay");
 }
 
 #[test]
-fn a_partition_cuts_both_ways_until_it_is_mended() {
+fn a_partition_loses_messages_both_ways_until_it_heals() {
     let report = run_classic(&Config { faults: Faults::parse("partition:1+2@10ms..50ms").unwrap(), ..traced(4, 60) });
     let side = |node: NodeId| node.0 <= 2;
-    let crossed = events(&report).iter().any(|event| match event.what {
-        What::Deliver { from, .. } => side(from) != side(event.node) && event.at > 10_000_000 && event.at < 50_000_000,
+    let crossed = events(&report).iter().any(|event| match event.kind {
+        EventKind::Deliver { from, .. } => {
+            side(from) != side(event.node) && event.at > 10_000_000 && event.at < 50_000_000
+        }
         _ => false,
     });
     assert!(!crossed);
-    assert!(count(&report, |what| matches!(what, What::Network(_))) == 2);
+    assert!(count(&report, |kind| matches!(kind, EventKind::Network(_))) == 2);
 }
 
 #[test]
@@ -163,12 +174,12 @@ fn readers_overlap_and_writers_do_not() {
     let mut inside = 0;
     let most = events(&report)
         .iter()
-        .map(|event| match event.what {
-            What::Enter { .. } => {
+        .map(|event| match event.kind {
+            EventKind::Enter { .. } => {
                 inside += 1;
                 inside
             }
-            What::Exit => {
+            EventKind::Exit => {
                 inside -= 1;
                 inside
             }

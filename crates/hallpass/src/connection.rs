@@ -6,31 +6,33 @@ use std::time::Duration;
 
 use hallpass_core::codec::DecodeError;
 use hallpass_node::wire::Hello;
-use rustix::net::sockopt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
-use crate::shared::{Peer, ReceiveError, Shared};
+use crate::driver::{Driver, Peer, ReceiveError};
+use crate::os;
 use crate::tls::{Tls, is_named};
 
-/// No stranger takes longer than this to say who it is.
+/// No greeting may take longer than this.
 const GREETING_TIME: Duration = Duration::from_secs(5);
-/// No greeting, and no refusal of one, is longer.
+/// No greeting, and no rejection of one, is longer.
 const GREETING_BYTES: usize = 1024;
-/// What a read takes at once.
+/// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// What begins a refusal in place of a greeting.
-const REFUSAL: &[u8; 4] = b"deny";
+/// Begins a rejection, which takes the place of a greeting.
+const REJECTION: &[u8; 4] = b"deny";
 
-/// The writing side, in the hands of whoever has the node.
+/// The writing side, used under the node's lock.
 pub(crate) struct Connection {
     socket: Arc<OwnedWriteHalf>,
     tls: Option<Box<rustls::Connection>>,
     /// Encrypted bytes that the socket did not take.
-    sealed: Vec<u8>,
+    encrypted: Vec<u8>,
+    /// Decrypted bytes, between two calls only a buffer.
+    plain: Vec<u8>,
     signals: Arc<Signals>,
     pub(crate) generation: u64,
 }
@@ -47,7 +49,7 @@ impl Connection {
         self.signals.closed.notify_one();
     }
 
-    /// Gives bytes to the socket, as many as it takes now, and tells how many of them are on their way. What is left is
+    /// Gives bytes to the socket, as many as it takes now, and returns how many it took. What is left is
     /// asked for again when the socket takes more.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(tls) = &mut self.tls else {
@@ -55,47 +57,48 @@ impl Connection {
         };
         let mut taken = 0;
         loop {
-            while tls.wants_write() && tls.write_tls(&mut self.sealed).is_ok() {}
-            if !self.sealed.is_empty() {
-                let written = try_write(&self.socket, &self.sealed, &self.signals);
-                self.sealed.drain(..written);
-                // What is sealed cannot be taken back: nothing more is while some is left.
-                if !self.sealed.is_empty() {
+            while tls.wants_write() && tls.write_tls(&mut self.encrypted).is_ok() {}
+            if !self.encrypted.is_empty() {
+                let written = try_write(&self.socket, &self.encrypted, &self.signals);
+                self.encrypted.drain(..written);
+                // What is encrypted cannot be taken back: nothing more is encrypted while some is left.
+                if !self.encrypted.is_empty() {
                     return taken;
                 }
             }
             // One record at a time.
             let record = &bytes[taken..bytes.len().min(taken + 16 * 1024)];
             match tls.writer().write(record) {
-                Ok(sealed) if sealed > 0 => taken += sealed,
+                Ok(accepted) if accepted > 0 => taken += accepted,
                 _ => return taken,
             }
         }
     }
 
-    /// Decrypts what has arrived, if it is encrypted, and hands it on.
-    pub(crate) fn open(&mut self, mut bytes: &[u8], mut then: impl FnMut(&[u8])) -> Result<(), ReceiveError> {
-        let Some(tls) = &mut self.tls else {
-            then(bytes);
-            return Ok(());
-        };
-        let mut plain = [0; 4096];
-        while !bytes.is_empty() {
-            if tls.read_tls(&mut bytes)? == 0 {
-                return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
-            }
-            tls.process_new_packets()?;
-            loop {
-                match tls.reader().read(&mut plain) {
-                    Ok(0) => return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into())),
-                    Ok(length) => then(&plain[..length]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+    /// Decrypts what has arrived, if it is encrypted: the plain bytes, up to an error if there is one.
+    pub(crate) fn decrypt<'a>(&'a mut self, bytes: &'a [u8]) -> (&'a [u8], Result<(), ReceiveError>) {
+        let Some(tls) = &mut self.tls else { return (bytes, Ok(())) };
+        self.plain.clear();
+        let decrypted = decrypt(tls, bytes, &mut self.plain);
+        (&self.plain, decrypted)
     }
+}
+
+fn decrypt(tls: &mut rustls::Connection, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
+    while !bytes.is_empty() {
+        // After a close alert nothing more is read.
+        if tls.read_tls(&mut bytes)? == 0 {
+            return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
+        }
+        let state = tls.process_new_packets()?;
+        let start = plain.len();
+        plain.resize(start + state.plaintext_bytes_to_read(), 0);
+        tls.reader().read_exact(&mut plain[start..])?;
+        if state.peer_has_closed() {
+            return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
+        }
+    }
+    Ok(())
 }
 
 /// Writes what the socket takes. What it does not take now it will later; what it never takes, the reader finds out.
@@ -117,33 +120,34 @@ fn try_write(socket: &OwnedWriteHalf, mut bytes: &[u8], signals: &Signals) -> us
     all - bytes.len()
 }
 
-/// A peer whose machine is gone says nothing, not even goodbye: the system asks it now and then.
-fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(2))?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    // In milliseconds; as long as the questions above take.
-    Ok(sockopt::set_tcp_user_timeout(stream, 11_000)?)
-}
-
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("no trust: {0}")]
+    #[error("the TLS handshake failed: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("it did not say who it is within {GREETING_TIME:?}")]
+    #[error("it sent no greeting within {GREETING_TIME:?}")]
     Silent,
-    #[error("it closed the connection before it said who it is")]
+    #[error("it closed the connection before its greeting")]
     Closed,
-    #[error("it speaks no hallpass: {0}")]
-    Garbage(#[from] DecodeError),
-    #[error("it was refused: {0}")]
-    Refuse(String),
-    #[error("it refuses this node: {0}")]
-    Refused(String),
+    #[error("it is not a hallpass node: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("it was rejected: {0}")]
+    Reject(String),
+    #[error("it rejects this node: {0}")]
+    RejectedByPeer(String),
+}
+
+impl From<ReceiveError> for GreetError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::Closed,
+            ReceiveError::Io(error) => Self::Io(error),
+            ReceiveError::Tls(error) => Self::Tls(error),
+            other @ (ReceiveError::Replaced | ReceiveError::Link(_)) => Self::Reject(other.to_string()),
+        }
+    }
 }
 
 /// A fresh socket with what was read from it but not yet understood.
@@ -153,84 +157,84 @@ struct Fresh {
     received: Vec<u8>,
 }
 
-/// Calls a peer, and stays as long as the connection stands. Tells whether it ever stood.
-pub(crate) async fn dial(shared: &Arc<Shared>, at: usize, tls: Option<&Tls>) -> Result<(), GreetError> {
-    let peer = &shared.peers[at];
+/// Connects to a peer and serves the connection as long as it stands. An error means that it never stood.
+pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) -> Result<(), GreetError> {
+    let peer = &driver.peers[index];
     let call = async {
         let stream = TcpStream::connect(&peer.address).await?;
         let tls = tls.map(Tls::dial).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
-        fresh.say(shared, at).await?;
-        let hello = fresh.hear().await?;
+        fresh.send_hello(driver, index).await?;
+        let hello = fresh.receive_hello().await?;
         if hello.from != peer.id {
-            return Err(GreetError::Refuse(format!("it is member {}, not {}", hello.from, peer.id)));
+            return Err(GreetError::Reject(format!("it is member {}, not {}", hello.from, peer.id)));
         }
-        fresh.is_who_it_says(&hello, peer)?;
+        fresh.verify(&hello, peer)?;
         Ok((fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
-    fresh.run(shared, at, &hello).await
+    fresh.run(driver, index, &hello).await
 }
 
-/// Answers a caller, and stays as long as the connection stands.
-/// `place` is a stranger's; it is free for the next one when this one has said who it is.
+/// Answers an incoming connection and serves it as long as it stands. `permit` bounds how many unknown peers there are; it
+/// is dropped when this one is known.
 pub(crate) async fn answer(
-    shared: &Arc<Shared>,
+    driver: &Arc<Driver>,
     stream: TcpStream,
     tls: Option<&Tls>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Result<(), GreetError> {
     let listen = async {
         let tls = tls.map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
-        let hello = fresh.hear().await?;
-        let known = shared.peers.iter().position(|peer| peer.id == hello.from);
-        let checked = shared.check(&hello).map_err(|error| GreetError::Refuse(error.to_string()));
-        let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Refuse("it is no member".to_owned())));
-        let checked = checked.and_then(|at| fresh.is_who_it_says(&hello, &shared.peers[at]).map(|()| at));
-        let at = match checked {
-            Ok(at) => at,
+        let hello = fresh.receive_hello().await?;
+        let known = driver.peers.iter().position(|peer| peer.id == hello.from);
+        let checked = driver.check(&hello).map_err(|error| GreetError::Reject(error.to_string()));
+        let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Reject("it is no member".to_owned())));
+        let checked = checked.and_then(|index| fresh.verify(&hello, &driver.peers[index]).map(|()| index));
+        let index = match checked {
+            Ok(index) => index,
             Err(error) => {
-                if let Some(at) = known {
-                    shared.note_trouble(at, Some(error.to_string()));
+                if let Some(index) = known {
+                    driver.note_trouble(index, Some(error.to_string()));
                 }
-                fresh.deny(&error).await;
+                fresh.reject(&error).await;
                 return Err(error);
             }
         };
-        fresh.say(shared, at).await?;
-        Ok((fresh, hello, at))
+        fresh.send_hello(driver, index).await?;
+        Ok((fresh, hello, index))
     };
-    let (fresh, hello, at) = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
-    drop(place);
-    fresh.run(shared, at, &hello).await
+    let (fresh, hello, index) = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
+    drop(permit);
+    fresh.run(driver, index, &hello).await
 }
 
 impl Fresh {
     async fn begin(stream: TcpStream, tls: Option<Box<rustls::Connection>>) -> Result<Self, GreetError> {
         stream.set_nodelay(true)?;
-        notice_silence(&stream)?;
+        os::notice_silence(&stream)?;
         let mut fresh = Self { stream, tls, received: Vec::new() };
         while fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
-            fresh.send_sealed().await?;
+            fresh.send_encrypted().await?;
             if fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
                 let done = fresh.read().await;
-                // What went wrong is told to the other side before this one gives up.
-                let _ = fresh.send_sealed().await;
+                // The alert that says what went wrong is sent before this side gives up.
+                let _ = fresh.send_encrypted().await;
                 done?;
             }
         }
-        fresh.send_sealed().await?;
+        fresh.send_encrypted().await?;
         Ok(fresh)
     }
 
-    async fn send_sealed(&mut self) -> Result<(), GreetError> {
+    async fn send_encrypted(&mut self) -> Result<(), GreetError> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
-        let mut sealed = Vec::new();
+        let mut encrypted = Vec::new();
         while tls.wants_write() {
-            tls.write_tls(&mut sealed)?;
+            tls.write_tls(&mut encrypted)?;
         }
-        self.stream.write_all(&sealed).await?;
+        self.stream.write_all(&encrypted).await?;
         Ok(())
     }
 
@@ -240,22 +244,9 @@ impl Fresh {
         if length == 0 {
             return Err(GreetError::Closed);
         }
-        let mut bytes = &buffer[..length];
-        let Some(tls) = &mut self.tls else {
-            self.received.extend_from_slice(bytes);
-            return Ok(());
-        };
-        while !bytes.is_empty() {
-            // After a goodbye nothing more is read, whatever comes.
-            if tls.read_tls(&mut bytes)? == 0 {
-                return Err(GreetError::Closed);
-            }
-            let state = tls.process_new_packets()?;
-            let mut plain = vec![0; state.plaintext_bytes_to_read()];
-            if !plain.is_empty() {
-                tls.reader().read_exact(&mut plain)?;
-                self.received.extend_from_slice(&plain);
-            }
+        match &mut self.tls {
+            None => self.received.extend_from_slice(&buffer[..length]),
+            Some(tls) => decrypt(tls, &buffer[..length], &mut self.received)?,
         }
         Ok(())
     }
@@ -265,33 +256,33 @@ impl Fresh {
             None => Ok(self.stream.write_all(bytes).await?),
             Some(tls) => {
                 tls.writer().write_all(bytes)?;
-                self.send_sealed().await
+                self.send_encrypted().await
             }
         }
     }
 
-    async fn say(&mut self, shared: &Shared, at: usize) -> Result<(), GreetError> {
+    async fn send_hello(&mut self, driver: &Driver, index: usize) -> Result<(), GreetError> {
         let mut bytes = Vec::new();
-        if let Some(hello) = shared.hello(at) {
+        if let Some(hello) = driver.hello(index) {
             hello.encode(&mut bytes);
         }
         self.write(&bytes).await
     }
 
-    async fn deny(&mut self, why: &GreetError) {
-        let GreetError::Refuse(why) = why else { return };
+    async fn reject(&mut self, why: &GreetError) {
+        let GreetError::Reject(why) = why else { return };
         let why = &why.as_bytes()[..why.len().min(GREETING_BYTES / 2)];
         let length = (why.len() as u16).to_be_bytes();
-        let _ = self.write(&[REFUSAL.as_slice(), &length, why].concat()).await;
+        let _ = self.write(&[REJECTION.as_slice(), &length, why].concat()).await;
     }
 
-    async fn hear(&mut self) -> Result<Hello, GreetError> {
+    async fn receive_hello(&mut self) -> Result<Hello, GreetError> {
         loop {
-            if self.received.starts_with(REFUSAL) {
+            if self.received.starts_with(REJECTION) {
                 let length =
                     self.received.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
                 if let Some(why) = length.and_then(|length| self.received.get(6..6 + length)) {
-                    return Err(GreetError::Refused(String::from_utf8_lossy(why).escape_debug().to_string()));
+                    return Err(GreetError::RejectedByPeer(String::from_utf8_lossy(why).escape_debug().to_string()));
                 }
             } else {
                 match Hello::decode(&self.received) {
@@ -304,30 +295,30 @@ impl Fresh {
                 }
             }
             if self.received.len() > GREETING_BYTES {
-                return Err(GreetError::Garbage(DecodeError::TooLong));
+                return Err(GreetError::Decode(DecodeError::TooLong));
             }
             self.read().await?;
         }
     }
 
-    /// A certificate is for one node: nobody speaks for another.
-    fn is_who_it_says(&self, hello: &Hello, peer: &Peer) -> Result<(), GreetError> {
+    /// A certificate is for one node: nobody can pass for another.
+    fn verify(&self, hello: &Hello, peer: &Peer) -> Result<(), GreetError> {
         if let Some(tls) = &self.tls
             && !is_named(tls, &hello.name)
         {
-            return Err(GreetError::Refuse(format!("its certificate is not that of '{}'", hello.name.escape_debug())));
+            return Err(GreetError::Reject(format!("its certificate is not that of '{}'", hello.name.escape_debug())));
         }
         if let Some(name) = &peer.name
             && *name != hello.name
         {
             let found = hello.name.escape_debug();
-            return Err(GreetError::Refuse(format!("it calls itself '{found}', not '{name}'")));
+            return Err(GreetError::Reject(format!("it calls itself '{found}', not '{name}'")));
         }
         Ok(())
     }
 
     /// The connection stands: reads until it ends.
-    async fn run(self, shared: &Arc<Shared>, at: usize, hello: &Hello) -> Result<(), GreetError> {
+    async fn run(self, driver: &Arc<Driver>, index: usize, hello: &Hello) -> Result<(), GreetError> {
         let Self { stream, tls, received } = self;
         let (mut reading, writing) = stream.into_split();
         let writing = Arc::new(writing);
@@ -335,19 +326,20 @@ impl Fresh {
         let connection = Connection {
             socket: Arc::clone(&writing),
             tls,
-            sealed: Vec::new(),
+            encrypted: Vec::new(),
+            plain: Vec::new(),
             signals: Arc::clone(&signals),
             generation: 0,
         };
-        let generation = shared.connect(at, hello, connection).map_err(GreetError::Refuse)?;
-        let peer = &shared.peers[at];
+        let generation = driver.connect(index, hello, connection).map_err(GreetError::Reject)?;
+        let peer = &driver.peers[index];
         tracing::info!(peer = %peer.address, name = %hello.name, "connected");
         let ended = tokio::select! {
-            ended = read_all(shared, at, generation, &mut reading, received) => ended,
-            () = write_when_blocked(shared, at, &writing, &signals) => Ok(()),
+            ended = read_all(driver, index, generation, &mut reading, received) => ended,
+            () = write_when_blocked(driver, index, &writing, &signals) => Ok(()),
             () = signals.closed.notified() => Ok(()),
         };
-        shared.disconnect(at, generation);
+        driver.disconnect(index, generation);
         match ended {
             Ok(()) => tracing::info!(peer = %peer.address, "disconnected"),
             Err(error) => tracing::warn!(peer = %peer.address, %error, "connection closed"),
@@ -357,14 +349,14 @@ impl Fresh {
 }
 
 async fn read_all(
-    shared: &Shared,
-    at: usize,
+    driver: &Driver,
+    index: usize,
     generation: u64,
     socket: &mut OwnedReadHalf,
     received: Vec<u8>,
 ) -> Result<(), ReceiveError> {
     if !received.is_empty() {
-        shared.receive_plain(at, generation, &received)?;
+        driver.receive_plain(index, generation, &received)?;
     }
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -372,15 +364,15 @@ async fn read_all(
         if length == 0 {
             return Ok(());
         }
-        shared.receive(at, generation, &buffer[..length])?;
+        driver.receive(index, generation, &buffer[..length])?;
     }
 }
 
 /// The socket was full: waits until it takes bytes again.
-async fn write_when_blocked(shared: &Shared, at: usize, socket: &OwnedWriteHalf, signals: &Signals) {
+async fn write_when_blocked(driver: &Driver, index: usize, socket: &OwnedWriteHalf, signals: &Signals) {
     loop {
         signals.blocked.notified().await;
         let _ = socket.writable().await;
-        shared.flush(at);
+        driver.writable(index);
     }
 }

@@ -1,46 +1,60 @@
-//! What a node keeps between its lives: the highest number of a life or an epoch that it knows of.
+//! What a node keeps between its starts: the highest incarnation or epoch that it knows of.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
+use hallpass_node::Incarnation;
 
-use crate::StartError;
+use crate::{StartError, os};
 
-/// 2026-01-01, from where lives are counted if nothing is known of earlier ones.
+/// 2026-01-01, from where incarnations are counted if nothing is known of earlier ones.
 const START: Duration = Duration::from_secs(1_767_225_600);
-/// How long such a life is at the least.
+/// How long an incarnation that was counted so lasts at least.
 const STEP_SECONDS: u64 = 4;
 
-/// A directory in use by this process. Dropping it frees the directory.
+/// A directory of one node's own, locked by this process until this is dropped.
+///
+/// [`Builder::data`](crate::Builder::data) opens it when the node starts. Open it yourself, for
+/// [`Builder::data_directory`](crate::Builder::data_directory), to have it before: two processes that start at the same
+/// moment must not both do what only one may.
+///
+/// ```
+/// let path = std::env::temp_dir().join(format!("hallpass-doc-{}", std::process::id()));
+/// let directory = hallpass::DataDirectory::open(&path)?;
+/// assert!(hallpass::DataDirectory::open(&path).is_err(), "it is in use");
+/// # drop(directory);
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct Data {
+pub struct DataDirectory {
     path: PathBuf,
+    incarnation: Incarnation,
     _lock: File,
 }
 
-/// The life that begins now, from the clock: for nodes that remember nothing.
+/// An incarnation from the clock, for nodes that know nothing of earlier ones.
 pub(crate) fn incarnation_from_clock() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH + START).unwrap_or_default();
     u32::try_from(since.as_secs() / STEP_SECONDS + 1).unwrap_or(u32::MAX)
 }
 
-impl Data {
-    /// Takes the directory, makes it if needed, and counts a new life, above every life and epoch that was seen here. The
-    /// number is on the disk before it is used.
-    pub(crate) fn open(path: &Path) -> Result<(Self, u32), StartError> {
-        let fail = |why: String| StartError::Data { path: path.to_owned(), why };
-        let io = |what: &str| {
-            let what = what.to_owned();
-            move |error: std::io::Error| StartError::Data { path: path.to_owned(), why: format!("{what}: {error}") }
+impl DataDirectory {
+    /// Locks the directory, creates it if needed, and counts a new start: its incarnation is above every incarnation and
+    /// epoch that was seen here, and is on disk when this returns.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StartError> {
+        let path = path.into();
+        let fail = |why: String| StartError::Data { path: path.clone(), why };
+        let io = |what: &'static str| {
+            let path = path.clone();
+            move |error: std::io::Error| StartError::Data { path, why: format!("{what}: {error}") }
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("cannot make it"))?;
-        let found = std::fs::metadata(path).map_err(io("cannot look at it"))?;
+        os::create_private_directory(&path).map_err(io("cannot create it"))?;
+        let found = std::fs::metadata(&path).map_err(io("cannot look at it"))?;
         // Whoever can write there could point a file somewhere else, or turn back the count.
-        if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        if !os::is_private(&found) {
             return Err(fail("others can write there; give it to this user alone, with mode 700".to_owned()));
         }
         let lock = OpenOptions::new()
@@ -49,41 +63,57 @@ impl Data {
             .write(true)
             .open(path.join("lock"))
             .map_err(io("cannot write there"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StartError::InUse(path.to_owned()))?;
-        let data = Self { path: path.to_owned(), _lock: lock };
-        let incarnation = match std::fs::read_to_string(data.file()) {
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StartError::InUse(path.clone()),
+            TryLockError::Error(error) => io("cannot lock it")(error),
+        })?;
+        let next = match std::fs::read_to_string(path.join(FILE)) {
             Ok(text) => {
                 let last: u32 = text.trim().parse().map_err(|_| {
                     fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
                 })?;
-                let next = last.checked_add(1).ok_or_else(|| fail("it has seen too many lives".to_owned()))?;
                 // Members that were there meanwhile, without this one, have counted on.
-                next.max(incarnation_from_clock())
+                last.saturating_add(1).max(incarnation_from_clock())
             }
             // What was counted before a directory was lost is below the clock.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => incarnation_from_clock(),
             Err(error) => return Err(io("cannot read 'incarnation'")(error)),
         };
-        data.write(incarnation).map_err(io("cannot write 'incarnation'"))?;
-        Ok((data, incarnation))
+        let incarnation = Incarnation::new(next).ok_or_else(|| fail(exhausted(next)))?;
+        write(&path, incarnation.get()).map_err(io("cannot write 'incarnation'"))?;
+        Ok(Self { path, incarnation, _lock: lock })
     }
 
-    /// An epoch begins that may be above this life: the next life comes after both, whoever the members will be.
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The incarnation that was counted when it was opened.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// An epoch begins that may be above this incarnation: the next one will be above both.
     pub(crate) fn remember(&self, epoch: u64) -> std::io::Result<()> {
-        let last: u64 = std::fs::read_to_string(self.file())?.trim().parse().unwrap_or(0);
-        if last < epoch { self.write(u32::try_from(epoch).unwrap_or(u32::MAX)) } else { Ok(()) }
+        let last: u64 = std::fs::read_to_string(self.path.join(FILE))?.trim().parse().unwrap_or(0);
+        if last < epoch { write(&self.path, u32::try_from(epoch).unwrap_or(u32::MAX)) } else { Ok(()) }
     }
+}
 
-    fn file(&self) -> PathBuf {
-        self.path.join("incarnation")
-    }
+/// The file that holds the number.
+const FILE: &str = "incarnation";
 
-    fn write(&self, number: u32) -> std::io::Result<()> {
-        let draft = self.path.join("incarnation.new");
-        let mut out = File::create(&draft)?;
-        writeln!(out, "{number}")?;
-        out.sync_all()?;
-        std::fs::rename(&draft, self.file())?;
-        File::open(&self.path)?.sync_all()
-    }
+fn write(directory: &Path, number: u32) -> std::io::Result<()> {
+    let draft = directory.join("incarnation.new");
+    let mut out = File::create(&draft)?;
+    writeln!(out, "{number}")?;
+    out.sync_all()?;
+    std::fs::rename(&draft, directory.join(FILE))?;
+    os::sync_directory(directory)
+}
+
+/// Why there is no incarnation of this number.
+pub(crate) fn exhausted(number: u32) -> String {
+    format!("incarnation {number} is above the largest one, {}; is the clock right?", Incarnation::MAX)
 }

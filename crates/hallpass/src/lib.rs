@@ -18,18 +18,25 @@
 //! without async there is [`blocking`].
 
 pub mod blocking;
-mod clock;
+mod builder;
 mod connection;
 mod data;
+mod driver;
 mod error;
 mod lock;
 mod node;
-mod shared;
+mod os;
+mod status;
+mod tasks;
 mod tls;
-mod wait;
+mod waiter;
 
+pub use builder::Builder;
+pub use data::DataDirectory;
 pub use error::{AcquireError, Lost, StartError};
+pub use hallpass_core::Mode;
 pub use hallpass_node::Refusal;
 pub use lock::{Guard, Lock, Term};
-pub use node::{Builder, LockInfo, Member, Node, Status};
+pub use node::Node;
+pub use status::{LockInfo, Member, Status};
 pub use tls::Keys;

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hallpass_core::{Fence, Mode, Ticks};
-use hallpass_node::{Patience, Ticket};
+use hallpass_node::{Grant, Outcome, Patience, Slot, Ticket};
 
-use crate::clock;
+use crate::driver::{Asked, Driver};
 use crate::node::Running;
-use crate::shared::{Asked, Shared};
-use crate::wait::{Verdict, Waiter};
+use crate::os;
+use crate::waiter::{Verdict, Waiter};
 use crate::{AcquireError, Lost};
 
 /// A lock by its name, on one node. Cheap to clone; it holds nothing.
@@ -19,12 +19,35 @@ pub struct Lock(Arc<Named>);
 struct Named {
     running: Arc<Running>,
     name: Arc<str>,
-    /// Where the node found the lock the last time: a hint.
-    place: AtomicU32,
+    /// Where the node found the lock the last time.
+    slot: SlotHint,
     /// When a caller last had to wait for it.
     waited: AtomicU64,
     /// Turns so far, as far as they were counted: two at once may count as one.
     turns: AtomicU32,
+}
+
+/// Where a lock was found the last time, if it was.
+struct SlotHint(AtomicU32);
+
+impl SlotHint {
+    /// No table has a slot of this number.
+    const NONE: u32 = u32::MAX;
+
+    fn get(&self) -> Option<Slot> {
+        let number = self.0.load(Ordering::Relaxed);
+        (number != Self::NONE).then(|| Slot::new(number))
+    }
+
+    fn set(&self, slot: Option<Slot>) {
+        self.0.store(slot.map_or(Self::NONE, Slot::get), Ordering::Relaxed);
+    }
+}
+
+impl Default for SlotHint {
+    fn default() -> Self {
+        Self(AtomicU32::new(Self::NONE))
+    }
 }
 
 /// After so many turns without waiting others have theirs: by then a message could have come from another machine.
@@ -41,14 +64,14 @@ impl Lock {
         Self(Arc::new(Named {
             running,
             name,
-            place: AtomicU32::new(u32::MAX),
+            slot: SlotHint::default(),
             waited: AtomicU64::new(0),
             turns: AtomicU32::new(0),
         }))
     }
 
-    fn shared(&self) -> &Shared {
-        &self.0.running.shared
+    fn driver(&self) -> &Driver {
+        &self.0.running.driver
     }
 
     /// Its name.
@@ -127,7 +150,7 @@ impl Lock {
     #[inline]
     async fn acquire_as(&self, mode: Mode) -> Result<Guard, AcquireError> {
         let (now, others_first) = self.turn();
-        if !others_first && let Some(guard) = self.enter_again(mode, now) {
+        if !others_first && let Some(guard) = self.enter_fast(mode, now) {
             return Ok(guard);
         }
         self.enter(mode, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
@@ -147,16 +170,15 @@ impl Lock {
     fn turn(&self) -> (Ticks, bool) {
         let turn = self.0.turns.load(Ordering::Relaxed).wrapping_add(1);
         self.0.turns.store(turn, Ordering::Relaxed);
-        let now = clock::now();
+        let now = os::now();
         let wanted = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED;
         (now, wanted || turn.is_multiple_of(TURNS_MAX))
     }
 
-    /// The short way in, where the permission is here and nobody is inside.
+    /// The fast path, where the permissions are here and nobody is inside.
     #[inline]
-    fn enter_again(&self, mode: Mode, now: Ticks) -> Option<Guard> {
-        let place = self.0.place.load(Ordering::Relaxed);
-        let (ticket, fence) = self.shared().reacquire(place, &self.0.name, mode, now)?;
+    fn enter_fast(&self, mode: Mode, now: Ticks) -> Option<Guard> {
+        let Grant { ticket, fence } = self.driver().acquire_fast(self.0.slot.get()?, &self.0.name, mode, now)?;
         Some(Guard { lock: self.clone(), ticket, fence, held: true })
     }
 
@@ -164,15 +186,15 @@ impl Lock {
         if others_first {
             tokio::task::yield_now().await;
         }
-        match self.shared().acquire(&self.0.name, mode, patience, clock::now())? {
-            Asked::Granted(ticket, fence) => Ok(Some(self.guard(ticket, fence))),
+        match self.driver().acquire(&self.0.name, mode, patience, os::now())? {
+            Asked::Granted(grant) => Ok(Some(self.guard(grant))),
             Asked::Busy => Ok(None),
             Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false }.wait().await,
         }
     }
 
-    fn guard(&self, ticket: Ticket, fence: Fence) -> Guard {
-        self.0.place.store(ticket.place(), Ordering::Relaxed);
+    fn guard(&self, Grant { ticket, fence }: Grant) -> Guard {
+        self.0.slot.set(ticket.slot());
         Guard { lock: self.clone(), ticket, fence, held: true }
     }
 }
@@ -188,18 +210,18 @@ struct Waiting<'a> {
 impl Waiting<'_> {
     async fn wait(mut self) -> Result<Option<Guard>, AcquireError> {
         match poll_fn(|cx| self.waiter.poll(cx)).await {
-            Verdict::Granted(ticket, fence) => {
+            Verdict::Outcome(Outcome::Granted(grant)) => {
                 self.done = true;
-                self.lock.0.waited.store(clock::now(), Ordering::Relaxed);
-                Ok(Some(self.lock.guard(ticket, fence)))
+                self.lock.0.waited.store(os::now(), Ordering::Relaxed);
+                Ok(Some(self.lock.guard(grant)))
             }
-            Verdict::Busy => {
+            Verdict::Outcome(Outcome::Busy) => {
                 self.done = true;
                 Ok(None)
             }
-            Verdict::Refused(why) => {
+            Verdict::Outcome(Outcome::Refused(refusal)) => {
                 self.done = true;
-                Err(why.into())
+                Err(refusal.into())
             }
             Verdict::Stopped => Err(AcquireError::Stopped),
         }
@@ -209,7 +231,7 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.lock.shared().cancel(self.ticket);
+            self.lock.driver().cancel(self.ticket);
         }
     }
 }
@@ -264,7 +286,7 @@ impl Guard {
     /// # }).unwrap();
     /// ```
     pub async fn lost(&self) {
-        self.lock.shared().when_stopped().await;
+        self.lock.driver().when_stopped().await;
     }
 
     /// Comes true when the lock may be lost soon. With a fixed list of members there is no session to run out: it comes
@@ -275,14 +297,14 @@ impl Guard {
 
     /// True if the lock has been lost.
     pub fn is_lost(&self) -> bool {
-        self.lock.shared().is_stopped()
+        self.lock.driver().is_stopped()
     }
 
     /// Leaves, and tells whether the lock was held until now.
     pub async fn release(mut self) -> Result<(), Lost> {
         let lost = self.is_lost();
         self.held = false;
-        let held = self.lock.shared().release(self.ticket);
+        let held = self.lock.driver().release(self.ticket);
         if held && !lost { Ok(()) } else { Err(Lost) }
     }
 }
@@ -290,7 +312,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.held {
-            self.lock.shared().release(self.ticket);
+            self.lock.driver().release(self.ticket);
         }
     }
 }

@@ -293,7 +293,7 @@ async fn an_attempt_ends_when_a_member_dies_in_the_midst_of_it() {
     let mut buffer = [0; 1024];
     let length = caller.read(&mut buffer).await.unwrap();
     let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
-    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, lives: 0, ..theirs };
+    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);
     caller.write_all(&bytes).await.unwrap();

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::Ticks;
+use super::{Ticks, Trap, TrapSet};
 use crate::NodeId;
 
 /// Options as a user gives them: `key=value`, not yet read by any protocol.
@@ -156,18 +156,16 @@ impl<'a> Parsed<'a> {
     }
 
     /// The traps whose printed text is put back: `as-printed=T1,T5`.
-    pub fn as_printed(&mut self, offered: &[&'static str]) -> Result<Vec<&'static str>, OptionError> {
-        let Some(text) = self.text("as-printed") else { return Ok(Vec::new()) };
-        text.split(',')
-            .map(|trap| {
-                offered.iter().copied().find(|name| *name == trap.trim()).ok_or_else(|| {
-                    let offered = if offered.is_empty() { "none here".to_owned() } else { offered.join(", ") };
-                    OptionError(format!(
-                        "as-printed={trap}: this trap's printed text cannot be put back; offered: {offered}"
-                    ))
-                })
+    pub fn as_printed(&mut self, offered: &[Trap]) -> Result<TrapSet, OptionError> {
+        let Some(text) = self.text("as-printed") else { return Ok(TrapSet::default()) };
+        let find = |id: &str| {
+            offered.iter().copied().find(|trap| trap.id() == id.trim()).ok_or_else(|| {
+                let ids: Vec<&str> = offered.iter().map(|trap| trap.id()).collect();
+                let offered = if ids.is_empty() { "none here".to_owned() } else { ids.join(", ") };
+                OptionError(format!("as-printed={id}: this trap's printed text cannot be put back; offered: {offered}"))
             })
-            .collect()
+        };
+        text.split(',').map(find).collect()
     }
 
     /// True if the option was given at all.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::carvalho_roucairol::CarvalhoRoucairol;
+use super::carvalho_roucairol::{AsPrinted, CarvalhoRoucairol};
 use super::maekawa::Maekawa;
 use super::naimi_trehel::NaimiTrehel;
 use super::raymond::Raymond;
@@ -19,7 +19,7 @@ pub trait Visitor {
 
 /// Makes the enum of all protocols and the one place where a run-time choice becomes a type.
 macro_rules! roster {
-    ($($(#[$doc:meta])* $kind:ident: $protocol:ty = $name:literal $(where $key:literal is $value:literal)?;)*) => {
+    ($($(#[$doc:meta])* $kind:ident: $protocol:ty = $name:literal $(where $key:literal $(is $value:literal)?)?;)*) => {
         /// Every protocol there is. A user picks one by name; some options pick another machine under the same name.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Kind { $($(#[$doc])* $kind),* }
@@ -33,9 +33,9 @@ macro_rules! roster {
                 match self { $(Kind::$kind => $name),* }
             }
 
-            /// The option that selects this machine, for those that share a name.
-            fn selector(self) -> Option<(&'static str, &'static str)> {
-                match self { $(Kind::$kind => [$(($key, $value))?].first().copied()),* }
+            /// The option that selects this machine, for those that share a name: with one value, or with any.
+            fn selector(self) -> Option<(&'static str, Option<&'static str>)> {
+                match self { $(Kind::$kind => [$(($key, None $(.or(Some($value)))?))?].first().copied()),* }
             }
 
             /// Calls the visitor with the protocol's type.
@@ -65,6 +65,8 @@ roster! {
     TokenRing: super::token_ring::TokenRing = "token-ring";
     /// Carvalho and Roucairol 1983: permissions that stay.
     CarvalhoRoucairol: CarvalhoRoucairol = "carvalho-roucairol";
+    /// The same with traps put back.
+    CarvalhoRoucairolAsPrinted: AsPrinted = "carvalho-roucairol" where "as-printed";
     /// Ricart and Agrawala 1983, the appendix: an explicit token.
     Token: TokenAlgorithm = "token";
     /// Naimi and Trehel: path reversal.
@@ -78,7 +80,7 @@ roster! {
 }
 
 impl Kind {
-    /// Finds the protocol for a name and its options, and takes the option that selected it out of them.
+    /// Finds the protocol for a name and its options. An option whose value selected it is taken out of them.
     pub fn select(name: &str, options: &mut Options) -> Result<Self, OptionError> {
         let mut named = Self::ALL.iter().copied().filter(|kind| kind.name() == name);
         let Some(plain) = named.next() else {
@@ -86,11 +88,16 @@ impl Kind {
             names.dedup();
             return Err(OptionError(format!("there is no protocol '{name}'; there are {}", names.join(", "))));
         };
-        let selected = named.find(|kind| kind.selector().is_some_and(|(key, value)| options.get(key) == Some(value)));
-        if let Some((key, _)) = selected.and_then(Self::selector) {
+        let selected = named.find(|kind| kind.is_selected_by(options));
+        if let Some((key, Some(_))) = selected.and_then(Self::selector) {
             options.take(key);
         }
         Ok(selected.unwrap_or(plain))
+    }
+
+    fn is_selected_by(self, options: &Options) -> bool {
+        let Some((key, value)) = self.selector() else { return false };
+        options.get(key).is_some_and(|given| value.is_none_or(|value| value == given))
     }
 }
 
@@ -98,7 +105,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.selector() {
             None => f.write_str(self.name()),
-            Some((key, value)) => write!(f, "{} {key}={value}", self.name()),
+            Some((key, None)) => write!(f, "{} {key}", self.name()),
+            Some((key, Some(value))) => write!(f, "{} {key}={value}", self.name()),
         }
     }
 }
@@ -113,6 +121,9 @@ mod tests {
         assert_eq!(Kind::select("ricart-agrawala", &mut options), Ok(Kind::RicartAgrawalaClassic));
         assert_eq!(options.pairs().collect::<Vec<_>>(), [("hsn", "ask")]);
         assert_eq!(Kind::select("ricart-agrawala", &mut Options::default()), Ok(Kind::RicartAgrawala));
+        let mut options = Options::from_words(["as-printed=T15"]).unwrap();
+        assert_eq!(Kind::select("carvalho-roucairol", &mut options), Ok(Kind::CarvalhoRoucairolAsPrinted));
+        assert_eq!(options.get("as-printed"), Some("T15"), "which traps is for the protocol to read");
         let error = Kind::select("paxos", &mut Options::default()).unwrap_err().to_string();
         assert!(error.starts_with("there is no protocol 'paxos'; there are ricart-agrawala, ricart-agrawala-ring"));
     }

@@ -1,9 +1,12 @@
+use std::num::NonZeroU64;
+
 use hallpass_core::NodeId;
 use hallpass_core::codec::{DecodeError, Reader, put_number};
 
-use super::{FRAME_MAX, NAME_MAX, VERSION};
+use super::{FRAME_MAX, NAME_MAX, VERSION, read_incarnation};
+use crate::Incarnation;
 
-/// What every frame carries: its place on the link, and the view and the lives it belongs to.
+/// What every frame carries: its number on the link, and the view and the incarnations it belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Its number on this link and direction, from 1.
@@ -15,20 +18,24 @@ pub struct Header {
     /// The sender.
     pub from: NodeId,
     /// The sender's incarnation.
-    pub incarnation: u32,
+    pub incarnation: Incarnation,
     /// The receiver's incarnation as the sender knows it.
-    pub to_incarnation: u32,
+    pub to_incarnation: Incarnation,
 }
 
-/// What a frame says.
+/// Marks the messages of a request that only tries, so that a node that would defer it answers [`Body::Busy`] instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt(pub NonZeroU64);
+
+/// The content of a frame.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
     /// A message of the lock's protocol.
     Message {
         /// The lock's name: 1 to 255 bytes of UTF-8.
         lock: &'a str,
-        /// If not 0: answer [`Busy`](Body::Busy) with this number, should the message be deferred.
-        attempt: u64,
+        /// If there is one: answer [`Busy`](Body::Busy) with it, should the message be deferred.
+        attempt: Option<Attempt>,
         /// The message's own bytes, to be read by the protocol.
         bytes: Reader<'a>,
     },
@@ -37,9 +44,9 @@ pub enum Body<'a> {
         /// The lock's name.
         lock: &'a str,
         /// The attempt.
-        attempt: u64,
+        attempt: Attempt,
     },
-    /// Nothing but what the header says.
+    /// Nothing but the header.
     Acknowledgement,
 }
 
@@ -53,7 +60,7 @@ pub enum Body<'a> {
 pub struct Frame<'a> {
     /// Where it belongs.
     pub header: Header,
-    /// What it says.
+    /// Its content.
     pub body: Body<'a>,
 }
 
@@ -63,7 +70,7 @@ const BUSY: u8 = 3;
 const ACKNOWLEDGEMENT: u8 = 4;
 
 impl<'a> Frame<'a> {
-    /// Reads one frame from the front of a buffer and tells how many bytes it took. `Truncated`: more must come first.
+    /// Reads one frame from the front of a buffer and returns its length. `Truncated`: more must come first.
     pub fn decode(buffer: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let length = buffer.first_chunk::<2>().ok_or(DecodeError::Truncated)?;
         let length = usize::from(u16::from_be_bytes(*length));
@@ -83,21 +90,18 @@ impl<'a> Frame<'a> {
         }
         let kind = bytes.byte()?;
         let (sequence, acknowledges, epoch) = (bytes.number()?, bytes.number()?, bytes.number()?);
-        let (from, incarnation, to_incarnation) = (bytes.node()?, bytes.short()?, bytes.short()?);
+        let (from, incarnation, to_incarnation) = (bytes.node()?, read_incarnation(bytes)?, read_incarnation(bytes)?);
         let header = Header { sequence, acknowledges, epoch, from, incarnation, to_incarnation };
         if kind == ACKNOWLEDGEMENT {
             bytes.clone().finish()?;
             return Ok(Self { header, body: Body::Acknowledgement });
         }
         let lock = read_name(bytes)?;
-        let attempt = if kind == MESSAGE { 0 } else { bytes.number()? };
-        if kind == ATTEMPT && attempt == 0 {
-            // One frame has one encoding: without an attempt it is a plain message.
-            return Err(DecodeError::Unknown);
-        }
         let body = match kind {
-            MESSAGE | ATTEMPT => Body::Message { lock, attempt, bytes: bytes.clone() },
+            MESSAGE => Body::Message { lock, attempt: None, bytes: bytes.clone() },
+            ATTEMPT => Body::Message { lock, attempt: Some(read_attempt(bytes)?), bytes: bytes.clone() },
             BUSY => {
+                let attempt = read_attempt(bytes)?;
                 bytes.clone().finish()?;
                 Body::Busy { lock, attempt }
             }
@@ -105,6 +109,11 @@ impl<'a> Frame<'a> {
         };
         Ok(Self { header, body })
     }
+}
+
+/// One frame has one encoding: without an attempt it is a plain message, so 0 is none.
+fn read_attempt(bytes: &mut Reader<'_>) -> Result<Attempt, DecodeError> {
+    NonZeroU64::new(bytes.number()?).map(Attempt).ok_or(DecodeError::Unknown)
 }
 
 /// A lock name as it travels: its length, then its bytes.
@@ -122,48 +131,46 @@ pub(crate) enum Outgoing<'a> {
     /// A message; its bytes are appended by the function that [`write`] is given.
     Message {
         lock: &'a str,
-        attempt: u64,
+        attempt: Option<Attempt>,
     },
     Busy {
         lock: &'a str,
-        attempt: u64,
+        attempt: Attempt,
     },
     Acknowledgement,
 }
 
-/// Appends a frame and tells how long it is; nothing is appended if its receiver would refuse it.
+/// Appends a frame and returns its length. Nothing is appended if the receiver would reject it.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     header: &Header,
     body: &Outgoing<'_>,
     message: impl FnOnce(&mut Vec<u8>),
 ) -> Result<usize, DecodeError> {
-    let start = out.len();
-    if let Outgoing::Message { lock, .. } | Outgoing::Busy { lock, .. } = body {
-        if lock.is_empty() {
-            return Err(DecodeError::Name);
-        }
-        if lock.len() > NAME_MAX {
-            return Err(DecodeError::TooLong);
-        }
-    }
-    let kind = match body {
-        Outgoing::Message { attempt: 0, .. } => MESSAGE,
-        Outgoing::Message { .. } => ATTEMPT,
-        Outgoing::Busy { .. } => BUSY,
-        Outgoing::Acknowledgement => ACKNOWLEDGEMENT,
+    let (kind, lock, attempt) = match *body {
+        Outgoing::Message { lock, attempt: None } => (MESSAGE, Some(lock), None),
+        Outgoing::Message { lock, attempt } => (ATTEMPT, Some(lock), attempt),
+        Outgoing::Busy { lock, attempt } => (BUSY, Some(lock), Some(attempt)),
+        Outgoing::Acknowledgement => (ACKNOWLEDGEMENT, None, None),
     };
+    match lock.map(str::len) {
+        Some(0) => return Err(DecodeError::Name),
+        Some(length) if length > NAME_MAX => return Err(DecodeError::TooLong),
+        _ => {}
+    }
+    let start = out.len();
     out.extend_from_slice(&[0, 0, VERSION, kind]);
     let Header { sequence, acknowledges, epoch, from, incarnation, to_incarnation } = *header;
-    for number in [sequence, acknowledges, epoch, from.0.into(), incarnation.into(), to_incarnation.into()] {
+    let (incarnation, to_incarnation) = (incarnation.get().into(), to_incarnation.get().into());
+    for number in [sequence, acknowledges, epoch, from.0.into(), incarnation, to_incarnation] {
         put_number(out, number);
     }
-    if let Outgoing::Message { lock, attempt } | Outgoing::Busy { lock, attempt } = body {
+    if let Some(lock) = lock {
         put_number(out, lock.len() as u64);
         out.extend_from_slice(lock.as_bytes());
-        if kind != MESSAGE {
-            put_number(out, *attempt);
-        }
+    }
+    if let Some(Attempt(number)) = attempt {
+        put_number(out, number.get());
     }
     message(out);
     let length = out.len() - start - 2;

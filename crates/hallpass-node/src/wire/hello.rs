@@ -1,34 +1,37 @@
+use std::num::NonZeroU64;
+
 use hallpass_core::NodeId;
-use hallpass_core::codec::{DecodeError, Reader, put_number};
+use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 
-use super::VERSION;
+use super::{VERSION, read_incarnation};
+use crate::Incarnation;
 
-/// The first words on a new connection, both ways: who is there, and where the link was left.
+/// The greeting: the first thing on a new connection, in both directions. It identifies the sender, and says where the link was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
-    /// The group's name. Nodes of different groups have nothing to say to each other.
+    /// The group's name. Nodes of different groups reject each other.
     pub group: String,
     /// The sender's name, for people.
     pub name: String,
     /// The sender.
     pub from: NodeId,
-    /// Whom the sender means to talk to.
+    /// The member that the sender takes the receiver for.
     pub to: NodeId,
     /// The sender's incarnation.
-    pub incarnation: u32,
-    /// Drawn when the sender was started.
-    pub life: u64,
-    /// The receiver's incarnation as the sender knows it; 0 if they have not met.
-    pub to_incarnation: u32,
+    pub incarnation: Incarnation,
+    /// Drawn at random when the sender was started.
+    pub boot_id: u64,
+    /// The receiver's incarnation as the sender knows it, if they have been connected before.
+    pub to_incarnation: Option<Incarnation>,
     /// The last frame that the sender has received on this link.
     pub received: u64,
     /// A digest of what all members must agree on: the list of members and the lock classes.
-    pub digest: u64,
-    /// A digest of the lives in which the sender has met all members; 0 until it has.
-    pub lives: u64,
+    pub config_digest: u64,
+    /// A digest of the incarnations of all members as the sender knows them, once it knows all.
+    pub incarnations_digest: Option<NonZeroU64>,
 }
 
-/// What opens a connection between nodes, so that a stray client is told apart at once.
+/// Opens every connection between nodes, so that a stray client is recognized by its first bytes.
 const MAGIC: [u8; 4] = *b"hall";
 /// The longest name of a group or node.
 pub(crate) const LABEL_MAX: usize = 64;
@@ -36,7 +39,7 @@ pub(crate) const LABEL_MAX: usize = 64;
 pub(crate) const HELLO_MAX: usize = 256;
 
 impl Hello {
-    /// Appends the greeting, length first.
+    /// Appends the greeting, its length in front.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -46,18 +49,17 @@ impl Hello {
             put_number(out, text.len() as u64);
             out.extend_from_slice(text);
         }
-        for number in [self.from.0, self.to.0, self.incarnation, self.to_incarnation] {
+        let to_incarnation = self.to_incarnation.map_or(0, Incarnation::get);
+        for number in [self.from.0, self.to.0, self.incarnation.get(), to_incarnation] {
             put_number(out, number.into());
         }
-        put_number(out, self.life);
-        put_number(out, self.received);
-        put_number(out, self.digest);
-        put_number(out, self.lives);
+        let incarnations_digest = self.incarnations_digest.map_or(0, NonZeroU64::get);
+        put_numbers(out, [self.boot_id, self.received, self.config_digest, incarnations_digest]);
         let length = (out.len() - start - 6) as u16;
         out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Reads a greeting from the front of a buffer and tells how many bytes it took. `Truncated`: more must come first.
+    /// Reads a greeting from the front of a buffer and returns its length. `Truncated`: more must come first.
     pub fn decode(buffer: &[u8]) -> Result<(Self, usize), DecodeError> {
         let magic = &buffer[..buffer.len().min(4)];
         if !MAGIC.starts_with(magic) {
@@ -96,12 +98,15 @@ impl Hello {
             name,
             from: bytes.node()?,
             to: bytes.node()?,
-            incarnation: bytes.short()?,
-            to_incarnation: bytes.short()?,
-            life: bytes.number()?,
+            incarnation: read_incarnation(bytes)?,
+            to_incarnation: match bytes.short()? {
+                0 => None,
+                number => Some(Incarnation::new(number).ok_or(DecodeError::Number)?),
+            },
+            boot_id: bytes.number()?,
             received: bytes.number()?,
-            digest: bytes.number()?,
-            lives: bytes.number()?,
+            config_digest: bytes.number()?,
+            incarnations_digest: NonZeroU64::new(bytes.number()?),
         })
     }
 }

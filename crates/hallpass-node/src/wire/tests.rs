@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -105,8 +107,13 @@ fn classic() -> impl Strategy<Value = ClassicMessage> {
     (short(), short(), body()).prop_map(|(from, to, body)| ClassicMessage { from, to, body })
 }
 
+fn incarnation() -> impl Strategy<Value = Incarnation> {
+    prop_oneof![1u32..300, 1..=Incarnation::MAX, Just(Incarnation::MAX)]
+        .prop_map(|number| Incarnation::new(number).unwrap())
+}
+
 fn header() -> impl Strategy<Value = Header> {
-    (number(), number(), number(), node(), short(), short()).prop_map(
+    (number(), number(), number(), node(), incarnation(), incarnation()).prop_map(
         |(sequence, acknowledges, epoch, from, incarnation, to_incarnation)| Header {
             sequence,
             acknowledges,
@@ -123,16 +130,17 @@ fn lock() -> impl Strategy<Value = String> {
 }
 
 /// What goes around a message: a header, a lock's name and perhaps an attempt.
-fn around() -> impl Strategy<Value = (Header, String, u64)> {
-    (header(), lock(), prop_oneof![Just(0), number()])
+fn around() -> impl Strategy<Value = (Header, String, Option<Attempt>)> {
+    (header(), lock(), prop_oneof![Just(0), number()].prop_map(|number| NonZeroU64::new(number).map(Attempt)))
 }
 
 fn hello() -> impl Strategy<Value = Hello> {
     let labels = ("[a-zé€😀]{0,16}", "[a-zé€😀]{0,16}");
-    (labels, node(), node(), short(), short(), number(), number()).prop_map(
-        |((group, name), from, to, incarnation, to_incarnation, received, digest)| Hello {
-            life: digest.rotate_left(7),
-            lives: digest.rotate_left(13),
+    let known = prop::option::of(incarnation());
+    (labels, node(), node(), incarnation(), known, number(), number()).prop_map(
+        |((group, name), from, to, incarnation, to_incarnation, received, config_digest)| Hello {
+            boot_id: config_digest.rotate_left(7),
+            incarnations_digest: NonZeroU64::new(config_digest.rotate_left(13)),
             group,
             name,
             from,
@@ -140,7 +148,7 @@ fn hello() -> impl Strategy<Value = Hello> {
             incarnation,
             to_incarnation,
             received,
-            digest,
+            config_digest,
         },
     )
 }
@@ -158,8 +166,18 @@ fn decode<M: Message>(bytes: &[u8]) -> Result<M, DecodeError> {
     Ok(message)
 }
 
-const HEADER: Header =
-    Header { sequence: 5, acknowledges: 4, epoch: 3, from: NodeId(1), incarnation: 0, to_incarnation: 2 };
+const HEADER: Header = Header {
+    sequence: 5,
+    acknowledges: 4,
+    epoch: 3,
+    from: NodeId(1),
+    incarnation: Incarnation::FIRST,
+    to_incarnation: Incarnation::new(2).unwrap(),
+};
+
+fn attempt_of(number: u64) -> Attempt {
+    Attempt(NonZeroU64::new(number).unwrap())
+}
 
 fn frame_of<M: Message>(message: M) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -168,7 +186,7 @@ fn frame_of<M: Message>(message: M) -> Vec<u8> {
 }
 
 fn encode<M: Message>(out: &mut Vec<u8>, lock: &str, message: &M) -> Result<usize, DecodeError> {
-    write(out, &HEADER, &Outgoing::Message { lock, attempt: 0 }, |out| message.encode(out))
+    write(out, &HEADER, &Outgoing::Message { lock, attempt: None }, |out| message.encode(out))
 }
 
 /// What a frame with a message says.
@@ -176,12 +194,12 @@ fn encode<M: Message>(out: &mut Vec<u8>, lock: &str, message: &M) -> Result<usiz
 struct Said<M> {
     header: Header,
     lock: String,
-    attempt: u64,
+    attempt: Option<Attempt>,
     message: M,
 }
 
 fn said<M>(lock: &str, message: M) -> Said<M> {
-    Said { header: HEADER, lock: lock.to_owned(), attempt: 0, message }
+    Said { header: HEADER, lock: lock.to_owned(), attempt: None, message }
 }
 
 /// Reads a frame and the message in it, and tells how many bytes that took.
@@ -203,7 +221,7 @@ fn framed(inside: &[u8]) -> Vec<u8> {
 
 /// The same, with a plain message's kind and header before the rest.
 fn headed(inside: &[u8]) -> Vec<u8> {
-    framed(&[&[1, 5, 4, 0, 1, 0, 0][..], inside].concat())
+    framed(&[&[1, 5, 4, 0, 1, 1, 1][..], inside].concat())
 }
 
 fn refused(frame: &[u8]) -> DecodeError {
@@ -211,7 +229,7 @@ fn refused(frame: &[u8]) -> DecodeError {
 }
 
 /// Alone and in a frame: the same comes out, all bytes are used, and no shorter piece is a message.
-fn goes_round<M: Message>(message: M, (header, lock, attempt): (Header, String, u64)) {
+fn goes_round<M: Message>(message: M, (header, lock, attempt): (Header, String, Option<Attempt>)) {
     let bytes = bytes_of(&message);
     assert_eq!(decode::<M>(&bytes), Ok(message.clone()));
     let mut frame = vec![0xaa]; // What was in the buffer before stays.
@@ -329,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_without_a_message_go_round(header in header(), lock in lock(), attempt in number()) {
+    fn frames_without_a_message_go_round(header in header(), lock in lock(), attempt in number().prop_map(|number| attempt_of(number.max(1)))) {
         for body in [Outgoing::Busy { lock: &lock, attempt }, Outgoing::Acknowledgement] {
             let mut frame = Vec::new();
             let length = write(&mut frame, &header, &body, |_| {}).unwrap();
@@ -397,7 +415,7 @@ fn small_messages_are_small() {
 #[test]
 fn a_frame_is_laid_out_as_documented() {
     let frame = frame_of(RaMessage::Request { number: 300, mode: Mode::Shared });
-    let mut expected = vec![0, 24, VERSION, 1, 5, 4, 3, 1, 0, 2, 11];
+    let mut expected = vec![0, 24, VERSION, 1, 5, 4, 3, 1, 1, 2, 11];
     expected.extend_from_slice(LOCK.as_bytes());
     expected.extend_from_slice(&[1, 0xac, 0x02, 1]);
     assert_eq!(frame, expected);
@@ -410,11 +428,11 @@ fn frames_without_a_message_are_laid_out_as_documented() {
         write(&mut frame, &HEADER, &body, |_| {}).unwrap();
         frame
     };
-    assert_eq!(bytes(Outgoing::Acknowledgement), [0, 8, VERSION, 4, 5, 4, 3, 1, 0, 2]);
-    let busy = [0, 12, VERSION, 3, 5, 4, 3, 1, 0, 2, 1, b'x', 0xac, 0x02];
-    assert_eq!(bytes(Outgoing::Busy { lock: "x", attempt: 300 }), busy);
-    let attempt = [0, 11, VERSION, 2, 5, 4, 3, 1, 0, 2, 1, b'x', 9];
-    assert_eq!(bytes(Outgoing::Message { lock: "x", attempt: 9 }), attempt);
+    assert_eq!(bytes(Outgoing::Acknowledgement), [0, 8, VERSION, 4, 5, 4, 3, 1, 1, 2]);
+    let busy = [0, 12, VERSION, 3, 5, 4, 3, 1, 1, 2, 1, b'x', 0xac, 0x02];
+    assert_eq!(bytes(Outgoing::Busy { lock: "x", attempt: attempt_of(300) }), busy);
+    let attempt = [0, 11, VERSION, 2, 5, 4, 3, 1, 1, 2, 1, b'x', 9];
+    assert_eq!(bytes(Outgoing::Message { lock: "x", attempt: Some(attempt_of(9)) }), attempt);
 }
 
 #[test]
@@ -425,12 +443,12 @@ fn a_greeting_is_laid_out_as_written() {
         name: "me".into(),
         from: NodeId(1),
         to: NodeId(2),
-        incarnation: 3,
-        to_incarnation: 4,
-        life: 9,
+        incarnation: Incarnation::new(3).unwrap(),
+        to_incarnation: Incarnation::new(4),
+        boot_id: 9,
         received: 5,
-        digest: 300,
-        lives: 7,
+        config_digest: 300,
+        incarnations_digest: NonZeroU64::new(7),
     };
     hello.encode(&mut bytes);
     let expected: Vec<u8> =
@@ -472,7 +490,7 @@ fn the_longest_frame_there_can_be_is_one_that_is_taken() {
     assert_eq!(u16::MAX as usize, FRAME_MAX);
     assert_eq!(refused(&[0xff, 0xff]), DecodeError::Truncated);
     assert_eq!(refused(&[0xff, 0xff, VERSION]), DecodeError::Truncated);
-    let mut frame = vec![0xff, 0xff, VERSION, 1, 5, 4, 3, 1, 0, 2, 1, b'x'];
+    let mut frame = vec![0xff, 0xff, VERSION, 1, 5, 4, 3, 1, 1, 2, 1, b'x'];
     frame.resize(FRAME_MAX + 2, 1);
     assert_eq!(Frame::decode(&frame).unwrap().1, FRAME_MAX + 2);
 }
@@ -540,7 +558,7 @@ fn frames_of_unknown_kinds_are_refused() {
         frame[3] = kind;
         assert_eq!(refused(&frame), DecodeError::Unknown, "{kind}");
     }
-    let plain = [2, 5, 4, 3, 1, 0, 2, 1, b'x', 0, 1, 7, 0];
+    let plain = [2, 5, 4, 3, 1, 1, 2, 1, b'x', 0, 1, 7, 0];
     assert_eq!(refused(&framed(&plain)), DecodeError::Unknown, "attempt 0 is written without an attempt");
 }
 
@@ -610,7 +628,7 @@ fn numbers_too_large_for_their_field_are_refused() {
     assert_eq!(Reader::new(&four_billion).number(), Ok(1 << 32));
     assert_eq!(Reader::new(&four_billion).short(), Err(DecodeError::Number));
     assert_eq!(Reader::new(&four_billion).node(), Err(DecodeError::Number));
-    let from = [&[1, 5, 4, 0][..], &four_billion, &[0, 0, 1, b'x', 1, 1, 0]].concat();
+    let from = [&[1, 5, 4, 0][..], &four_billion, &[1, 1, 1, b'x', 1, 1, 0]].concat();
     assert_eq!(refused(&framed(&from)), DecodeError::Number);
     assert_eq!(decode::<ClassicMessage>(&[&four_billion[..], &[0, 5]].concat()), Err(DecodeError::Number));
 }
@@ -657,10 +675,8 @@ fn every_refusal_says_why_in_one_line() {
 fn what_can_be_encoded_can_be_decoded() {
     let message = RaMessage::ReplyAll { list: (0..5000).map(|n| (NodeId(n), 1)).collect(), highest: 0, fence: 0 };
     let mut bytes = Vec::new();
-    let (from, incarnation, to_incarnation) = (NodeId(1), 1, 1);
-    let header = Header { sequence: 1, acknowledges: 0, epoch: 1, from, incarnation, to_incarnation };
-    let body = Outgoing::Message { lock: "x", attempt: 0 };
-    if write(&mut bytes, &header, &body, |out| message.encode(out)).is_ok() {
+    let body = Outgoing::Message { lock: "x", attempt: None };
+    if write(&mut bytes, &HEADER, &body, |out| message.encode(out)).is_ok() {
         let super::Body::Message { bytes: mut inside, .. } = Frame::decode(&bytes).unwrap().0.body else { panic!() };
         assert_eq!(RaMessage::decode(&mut inside), Ok(message));
     }

@@ -4,7 +4,7 @@ use hallpass_core::codec::{Reader, put_number};
 /// One connection between two nodes: bytes in order each way, until it breaks.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// The two nodes, by place.
+    /// the two nodes, by position.
     pub(super) nodes: [usize; 2],
     /// What is written from now on arrives nowhere.
     pub(super) broken: bool,

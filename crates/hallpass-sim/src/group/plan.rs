@@ -1,11 +1,11 @@
 use hallpass_core::{NodeId, Ticks};
-use hallpass_node::{Class, NodeConfig};
+use hallpass_node::{Class, Incarnation, NodeConfig};
 
 use crate::Rng;
 
 pub(super) const MS: Ticks = 1_000_000;
 
-/// What a seed makes of a run: how many nodes, which locks, how restless the callers are and how bad the network is.
+/// What a seed makes of a run: how many nodes, which locks, how busy the callers are and how bad the network is.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
@@ -20,7 +20,7 @@ pub(super) struct Plan {
     pub(super) latency: Ticks,
     /// Nothing goes wrong after this.
     pub(super) faults_until: Ticks,
-    /// The mean time between two blows of fate.
+    /// The mean time between two faults.
     pub(super) fault_every: Ticks,
     /// The share of chunks that are late, and of frames that are lost or come twice.
     pub(super) spikes: f64,
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     pub(super) cache_idle: Ticks,
     cache_max: usize,
     local_streak: u32,
-    incarnations: Vec<u32>,
+    incarnations: Vec<Incarnation>,
     hash_seed: u64,
 }
 
@@ -75,7 +75,7 @@ impl Plan {
             cache_idle: pick(rng, &[MS, 20 * MS, 500 * MS, 10_000 * MS]),
             cache_max: [0, 1, 3, 1000][rng.below(4) as usize],
             local_streak: [1, 1, 2, 5][rng.below(4) as usize],
-            incarnations: (0..nodes).map(|_| 1 + rng.below(3) as u32).collect(),
+            incarnations: (0..nodes).map(|_| small_incarnation(rng)).collect(),
             hash_seed: rng.next_u64(),
         }
     }
@@ -86,7 +86,7 @@ impl Plan {
         Self { locks, faults_until: 0, spikes: 0.0, losses: 0.0, duplicates: 0.0, cancels, hold: MS, ..self.clone() }
     }
 
-    pub(super) fn node(&self, at: usize) -> NodeConfig {
+    pub(super) fn node(&self, position: usize) -> NodeConfig {
         let members = (1..=self.nodes as u32).map(NodeId);
         let class = |(prefix, protocol): &(&str, &str)| Class {
             prefix: (*prefix).to_owned(),
@@ -94,13 +94,17 @@ impl Plan {
             options: Vec::new(),
         };
         NodeConfig {
-            incarnation: self.incarnations[at],
+            incarnation: self.incarnations[position],
             classes: CLASSES.iter().map(class).collect(),
             local_streak: self.local_streak,
             cache_idle: self.cache_idle,
             cache_max: self.cache_max,
             seed: self.hash_seed,
-            ..NodeConfig::new(NodeId(at as u32 + 1), members)
+            ..NodeConfig::new(NodeId(position as u32 + 1), members)
         }
     }
+}
+
+fn small_incarnation(rng: &mut Rng) -> Incarnation {
+    Incarnation::new(1 + rng.below(3) as u32).expect("1 to 3")
 }

@@ -1,3 +1,4 @@
+use super::connection::renumber;
 use super::*;
 
 #[test]
@@ -17,41 +18,41 @@ fn whole_nodes_keep_their_promises_under_faults() {
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_one_another() {
     for seed in [3, 17, 4711] {
-        let first = tell(seed);
-        assert_eq!(first, tell(seed));
-        assert_eq!(first.hash, run(seed).hash, "telling changes nothing");
+        let first = run_logged(seed);
+        assert_eq!(first, run_logged(seed));
+        assert_eq!(first.hash, run(seed).hash, "logging changes nothing");
         assert_ne!(first.hash, run(seed + 1).hash);
     }
 }
 
 /// True if this oracle notices a planted bug in one of many runs.
-fn notices(oracle: &str, lock: &str, plant: Plant) -> bool {
-    let found = |seed| run_planted(seed, lock, plant).violation;
+fn notices(oracle: &str, lock: &str, bug: Bug) -> bool {
+    let found = |seed| run_with_bug(seed, lock, bug).violation;
     (0..500).any(|seed| found(seed).is_some_and(|violation| violation.property == oracle))
 }
 
 #[test]
 fn planted_bugs_are_noticed() {
-    for (lock, plant, oracle) in [
-        ("ry/x", Plant::Twice, "exclusion"),
-        ("ry/x", Plant::Twice, "fence"),
-        ("nt/x", Plant::Twice, "progress"),
-        ("lf/x", Plant::Lost, "exclusion"),
-        ("x", Plant::Lost, "progress"),
-        ("x", Plant::ReleaseEarly, "exclusion"),
-        ("x", Plant::AnswerTwice, "answers"),
-        ("x", Plant::AnswerNever, "progress"),
-        ("x", Plant::AnswerGone, "answers"),
-        ("x", Plant::ReleaseNever, "progress"),
+    for (lock, bug, oracle) in [
+        ("ry/x", Bug::Twice, "exclusion"),
+        ("ry/x", Bug::Twice, "fence"),
+        ("nt/x", Bug::Twice, "progress"),
+        ("lf/x", Bug::Lost, "exclusion"),
+        ("x", Bug::Lost, "progress"),
+        ("x", Bug::ReleaseEarly, "exclusion"),
+        ("x", Bug::AnswerTwice, "answers"),
+        ("x", Bug::AnswerNever, "progress"),
+        ("x", Bug::AnswerGone, "answers"),
+        ("x", Bug::ReleaseNever, "progress"),
     ] {
-        assert!(notices(oracle, lock, plant), "{plant:?} is not noticed by {oracle}");
+        assert!(notices(oracle, lock, bug), "{bug:?} is not noticed by {oracle}");
     }
 }
 
 #[test]
 fn the_default_protocol_does_not_mind_messages_that_come_twice() {
     for seed in 0..50 {
-        assert_eq!(run_planted(seed, "x", Plant::Twice).violation, None, "seed {seed}");
+        assert_eq!(run_with_bug(seed, "x", Bug::Twice).violation, None, "seed {seed}");
     }
 }
 

@@ -4,47 +4,47 @@ use hallpass_core::NodeId;
 
 use super::Violation;
 
-/// Who waits is answered once, and who has given up is not answered at all.
+/// A waiting caller is answered exactly once, and not at all after it has cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Every caller who was told to wait.
-    callers: BTreeMap<u64, Waiting>,
+    /// Every caller that ever waited.
+    callers: BTreeMap<u64, State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waiting {
-    Still(NodeId),
+enum State {
+    Waiting(NodeId),
     Answered,
-    GaveUp,
+    Cancelled,
 }
 
 impl Answers {
-    /// A caller is told to wait. Each has a name of its own.
+    /// A caller starts waiting. Each has its own number.
     pub fn on_wait(&mut self, node: NodeId, caller: u64) -> Option<Violation> {
-        let before = self.callers.insert(caller, Waiting::Still(node));
+        let before = self.callers.insert(caller, State::Waiting(node));
         before.and_then(|_| violation(node, caller, "was told to wait twice"))
     }
 
-    /// A caller is told that it is inside, or that it has tried in vain.
+    /// A waiting caller is answered: it has the lock, or its request failed.
     pub fn on_answer(&mut self, node: NodeId, caller: u64) -> Option<Violation> {
-        match self.callers.insert(caller, Waiting::Answered) {
-            Some(Waiting::Still(_)) => None,
-            Some(Waiting::Answered) => violation(node, caller, "was answered twice"),
-            Some(Waiting::GaveUp) => violation(node, caller, "was answered after it had given up"),
+        match self.callers.insert(caller, State::Answered) {
+            Some(State::Waiting(_)) => None,
+            Some(State::Answered) => violation(node, caller, "was answered twice"),
+            Some(State::Cancelled) => violation(node, caller, "was answered after it had given up"),
             None => violation(node, caller, "was answered and had not asked"),
         }
     }
 
-    /// A caller gives up; the node says whether it knew of it.
+    /// A caller cancels. `known`: the node still knew it.
     pub fn on_cancel(&mut self, node: NodeId, caller: u64, known: bool) -> Option<Violation> {
-        self.callers.insert(caller, Waiting::GaveUp);
+        self.callers.insert(caller, State::Cancelled);
         if known { None } else { violation(node, caller, "waited and was not known when it gave up") }
     }
 
-    /// The nodes of those who have not been answered, each node once.
+    /// The nodes with callers that have not been answered.
     pub fn waiting(&self) -> Vec<NodeId> {
-        let still = |waiting: &Waiting| if let Waiting::Still(node) = waiting { Some(*node) } else { None };
-        let mut nodes: Vec<NodeId> = self.callers.values().filter_map(still).collect();
+        let waiting = |state: &State| if let State::Waiting(node) = state { Some(*node) } else { None };
+        let mut nodes: Vec<NodeId> = self.callers.values().filter_map(waiting).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes
@@ -62,7 +62,7 @@ mod tests {
     const NODE: NodeId = NodeId(1);
 
     #[test]
-    fn two_answers_and_one_to_nobody_are_caught() {
+    fn a_second_answer_and_one_to_an_unknown_caller_are_caught() {
         let mut oracle = Answers::default();
         assert_eq!(oracle.on_wait(NODE, 7), None);
         assert_eq!(oracle.on_answer(NODE, 7), None);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_who_has_given_up_is_caught() {
+    fn an_answer_after_a_cancellation_is_caught() {
         let mut oracle = Answers::default();
         assert_eq!(oracle.on_wait(NODE, 7), None);
         assert_eq!(oracle.on_cancel(NODE, 7, true), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_answered_is_named() {
+    fn nodes_with_unanswered_callers_are_listed() {
         let mut oracle = Answers::default();
         for (node, caller) in [(3, 1), (2, 2), (3, 3), (1, 4)] {
             oracle.on_wait(NodeId(node), caller);

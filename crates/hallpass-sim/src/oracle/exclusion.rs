@@ -2,17 +2,17 @@ use hallpass_core::{Mode, NodeId};
 
 use super::Violation;
 
-/// Mutual exclusion: an exclusive entry is alone, shared ones are alone with each other.
+/// Mutual exclusion: an exclusive entry overlaps no other entry, shared entries overlap only each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Exclusion {
-    /// Who is inside exclusively. One more than there may be has room here, so that it can be named.
+    /// The nodes inside exclusively. There is room for one too many, so that a violation can name it.
     writer: [Option<NodeId>; 2],
     writers: u32,
     readers: u32,
 }
 
 impl Exclusion {
-    /// A node enters; says so if somebody is inside whom it may not meet.
+    /// A node enters. It must not conflict with those inside.
     pub fn on_enter(&mut self, node: NodeId, mode: Mode) -> Option<Violation> {
         let conflict = self.writers > 0 || (mode == Mode::Exclusive && self.readers > 0);
         let violation = conflict.then(|| Violation { property: "exclusion", text: self.describe(node) });
@@ -28,7 +28,7 @@ impl Exclusion {
         violation
     }
 
-    /// A node leaves, or dies inside.
+    /// A node leaves, or crashes inside.
     pub fn on_exit(&mut self, node: NodeId, mode: Mode) {
         match mode {
             Mode::Exclusive => self.writers -= 1,
@@ -39,7 +39,7 @@ impl Exclusion {
                 *writer = None;
             }
         }
-        // In order, so that equal states are equal.
+        // Sorted, so that equal states compare equal.
         self.writer.sort_unstable_by_key(|writer| writer.is_none());
     }
 
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_stayed_is_named() {
+    fn the_node_that_is_still_inside_is_named() {
         let mut oracle = Exclusion::default();
         oracle.on_enter(NodeId(1), Mode::Exclusive);
         oracle.on_enter(NodeId(2), Mode::Exclusive);

@@ -2,7 +2,7 @@ use hallpass_core::{Fence, Mode, NodeId};
 
 use super::Violation;
 
-/// Fences grow with every exclusive entry; shared ones lie between the exclusive entries around them.
+/// Fences rise with every exclusive entry; a shared entry's lies between those of the exclusive entries around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FenceOrder {
     last_exclusive: u64,
@@ -10,7 +10,7 @@ pub struct FenceOrder {
 }
 
 impl FenceOrder {
-    /// A node enters with a fence; says so if the fence does not lie where it must.
+    /// A node enters with a fence, which must be above the fences before it.
     pub fn on_enter(&mut self, node: NodeId, mode: Mode, fence: Fence) -> Option<Violation> {
         let fence = fence.get();
         let wrong = match mode {

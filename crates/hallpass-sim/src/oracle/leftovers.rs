@@ -3,15 +3,15 @@ use hallpass_node::LockStatus;
 
 use super::Violation;
 
-/// Idle locks cost nothing: when nobody has wanted any for a while, nothing of them is left where nothing must be.
+/// Idle locks cost nothing: long after the last caller has gone, no node remembers a lock that it may forget.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Leftovers;
 
-/// The protocols that forget a lock once its permissions are given up. A token stays where it is until the view changes.
+/// The protocols that forget a lock once its permissions are dropped. A token stays where it is until the view changes.
 const FORGETTING: [&str; 2] = ["carvalho-roucairol", "ricart-agrawala"];
 
 impl Leftovers {
-    /// What is left of one lock on one node at the end of a run, long after the last caller has gone.
+    /// Checks one lock that a node still remembers at the end of a run, long after the last caller has gone.
     pub fn on_end(self, node: NodeId, lock: &LockStatus<'_>) -> Option<Violation> {
         let LockStatus { name, protocol, holders, waiters, .. } = lock;
         let text = if lock.held.is_some() || *holders > 0 || *waiters > 0 {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_waited_for_or_remembered_is_caught() {
+    fn a_lock_that_is_held_waited_for_or_remembered_is_caught() {
         let idle =
             LockStatus { name: "x", protocol: "token", held: None, holders: 0, waiters: 0, fence: Fence::new(1) };
         let caught = |lock: LockStatus<'_>| Leftovers.on_end(NodeId(2), &lock).map(|violation| violation.to_string());

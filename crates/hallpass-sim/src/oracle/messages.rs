@@ -1,6 +1,6 @@
 use super::Violation;
 
-/// How many messages an entry may cost on average over a run.
+/// How many messages per entry are allowed, on average over a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerEntry {
     /// At least.
@@ -9,14 +9,14 @@ pub struct PerEntry {
     pub max: f64,
 }
 
-/// Counts protocol messages by the papers' names.
+/// Counts protocol messages by kind, under the papers' names.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCount {
     kinds: Vec<(&'static str, u64)>,
 }
 
 impl MessageCount {
-    /// So many messages of a kind were sent.
+    /// This many messages of a kind were sent.
     pub fn on_send(&mut self, kind: &'static str, count: u64) {
         // A protocol has a handful of kinds: a scan beats any map, and nothing is allocated after the first of each.
         match self.kinds.iter_mut().find(|(known, _)| *known == kind) {
@@ -25,7 +25,7 @@ impl MessageCount {
         }
     }
 
-    /// All messages.
+    /// How many messages were sent in all.
     pub fn total(&self) -> u64 {
         self.kinds.iter().map(|(_, count)| count).sum()
     }
@@ -35,7 +35,7 @@ impl MessageCount {
         &self.kinds
     }
 
-    /// Says so if the average lies outside what the paper allows.
+    /// Checks that the average is within what the paper allows.
     pub fn check(&self, entries: u64, allowed: PerEntry) -> Option<Violation> {
         let measured = self.total() as f64 / entries.max(1) as f64;
         let wrong = measured < allowed.min - 1e-9 || measured > allowed.max + 1e-9;

@@ -1,4 +1,4 @@
-//! What must hold in every run, one file each. Each has a test that feeds it a violation and sees it caught.
+//! The properties that must hold in every run, one oracle per file. Each has tests that feed it violations.
 
 mod answers;
 mod exclusion;
@@ -18,12 +18,12 @@ pub use messages::{MessageCount, PerEntry};
 pub use overtaking::Overtaking;
 pub use progress::Progress;
 
-/// Something that must not happen, and did.
+/// A property was violated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
-    /// The property that was violated, such as `exclusion`.
+    /// The property, such as `exclusion`.
     pub property: &'static str,
-    /// What happened, in a line.
+    /// What happened, in one line.
     pub text: String,
 }
 

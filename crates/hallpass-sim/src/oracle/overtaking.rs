@@ -2,7 +2,7 @@ use hallpass_core::NodeId;
 
 use super::Violation;
 
-/// How often a request is overtaken: entries by others between its issue and its own entry.
+/// How often a request is overtaken: entries by other nodes between the request and its own entry.
 #[derive(Clone, Debug)]
 pub struct Overtaking {
     entries: u64,
@@ -11,17 +11,18 @@ pub struct Overtaking {
 }
 
 impl Overtaking {
-    /// With a bound that no request may exceed, if there is one.
+    /// With the most overtakes that are allowed, if there is a bound.
     pub fn new(bound: Option<u64>) -> Self {
         Self { entries: 0, bound, worst: 0 }
     }
 
-    /// A request is issued; what to remember until its entry.
+    /// A request is made. Returns what [`on_enter`](Self::on_enter) needs to know of it.
     pub fn on_request(&self) -> u64 {
         self.entries
     }
 
-    /// The request that was issued then enters now; its own node has entered so many times in between.
+    /// A request enters. `issued` is what [`on_request`](Self::on_request) returned for it, `own` how often its own node has
+    /// entered since.
     pub fn on_enter(&mut self, node: NodeId, issued: u64, own: u64) -> Option<Violation> {
         let overtakes = self.entries - issued - own;
         self.entries += 1;
@@ -31,7 +32,7 @@ impl Overtaking {
         Some(Violation { property: "overtaking", text })
     }
 
-    /// The most that any request was overtaken.
+    /// How often the most overtaken request was overtaken.
     pub fn worst(&self) -> u64 {
         self.worst
     }

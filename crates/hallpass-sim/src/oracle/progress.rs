@@ -2,7 +2,7 @@ use hallpass_core::{NodeId, Ticks};
 
 use super::Violation;
 
-/// No deadlock, no starvation: once the faults are over, whoever waits enters.
+/// No deadlock and no starvation: once the faults are over, every waiting caller enters.
 #[derive(Clone, Debug)]
 pub struct Progress {
     patience: Ticks,
@@ -10,22 +10,22 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// With the longest time that may pass between entries while somebody waits and nothing goes wrong.
+    /// With the longest time that may pass between entries while a caller waits and no fault happens.
     pub fn new(patience: Ticks) -> Self {
         Self { patience, last: 0 }
     }
 
-    /// Something good happened, or something bad from outside: the waiting starts anew.
+    /// An entry or a fault happened: the time starts again.
     pub fn on_progress(&mut self, now: Ticks) {
         self.last = now;
     }
 
-    /// True if it is time to give up.
+    /// True if it has been too long.
     pub fn is_stuck(&self, now: Ticks) -> bool {
         now.saturating_sub(self.last) > self.patience
     }
 
-    /// The run is over or stuck with these nodes still waiting.
+    /// The run is over or stuck. These nodes still wait.
     pub fn on_end(&self, waiting: &[NodeId]) -> Option<Violation> {
         if waiting.is_empty() {
             return None;
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_at_the_end_is_caught() {
+    fn a_node_that_waits_at_the_end_is_caught() {
         let oracle = Progress::new(100);
         assert_eq!(oracle.on_end(&[]), None);
         assert_eq!(oracle.on_end(&[NodeId(3)]).unwrap().to_string(), "progress: node 3 waits for ever");
     }
 
     #[test]
-    fn patience_ends_unless_something_happens() {
+    fn a_run_is_stuck_after_its_patience_unless_something_happens() {
         let mut oracle = Progress::new(100);
         assert!(!oracle.is_stuck(100));
         assert!(oracle.is_stuck(101));

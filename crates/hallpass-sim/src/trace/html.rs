@@ -1,14 +1,14 @@
-//! A trace as one page that needs nothing else: the diagram, and the means to walk through it.
+//! A trace as a self-contained HTML page: the diagram, and controls to step through it.
 //!
 //! The page's script knows no geometry. It reads what [`svg`](super::svg) drew: `data-i` and `data-j` say which events
-//! an element belongs to, and each entry of the list says where its event lies.
+//! an element belongs to, and each entry of the list has the coordinates of its event.
 
 use std::fmt::Write;
 
 use super::layout::Layout;
 use super::svg::{draw, escape, px};
-use super::text::{describe, one_line, stamp};
-use super::{Trace, What, json};
+use super::text::{describe, one_line, timestamp};
+use super::{EventKind, Trace, json};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -21,7 +21,7 @@ pub fn render(trace: &Trace) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n{CONTROLS}\
-         <main>\n<div id=\"model\">\n{diagram}</div>\n\
+         <main>\n<div id=\"diagram\">\n{diagram}</div>\n\
          <aside>\n<ul id=\"nodes\">{nodes}</ul>\n<ol id=\"events\">\n{events}</ol>\n</aside>\n</main>\n\
          <div id=\"tip\" hidden></div>\n\
          <script type=\"application/json\" id=\"trace\">\n{data}</script>\n\
@@ -40,23 +40,23 @@ fn nodes(layout: &Layout) -> String {
 
 fn events(trace: &Trace, layout: &Layout) -> String {
     let mut out = String::new();
-    for (event, (x, y)) in trace.events.iter().zip(&layout.places) {
-        let class = if matches!(event.what, What::Violation(_)) { " class=\"violation\"" } else { "" };
+    for (event, (x, y)) in trace.events.iter().zip(&layout.positions) {
+        let class = if matches!(event.kind, EventKind::Violation(_)) { " class=\"violation\"" } else { "" };
         writeln!(
             out,
             "<li{class} data-x=\"{}\" data-y=\"{}\"><time>{}</time> <b>{}</b> <span>{}</span></li>",
             px(*x),
             px(*y),
-            stamp(trace.scale, event.at),
+            timestamp(trace.scale, event.at),
             event.node,
-            escape(&describe(&event.what))
+            escape(&describe(&event.kind))
         )
-        .expect("a String takes all");
+        .expect("writing to a String cannot fail");
     }
     out
 }
 
-/// The JSON so that no text in it can end the script element or open a comment there. It stays the same JSON.
+/// Escapes the JSON so that no text in it can end the script element or open a comment. It decodes to the same value.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -66,10 +66,10 @@ mod tests {
     use super::*;
     use crate::trace::sample;
 
-    /// The part of the page between two marks.
+    /// The part of the page between two strings.
     fn between<'a>(page: &'a str, open: &str, close: &str) -> &'a str {
-        let (_, rest) = page.split_once(open).expect("the opening mark is there");
-        rest.split_once(close).expect("the closing mark is there").0
+        let (_, rest) = page.split_once(open).expect("the opening string is there");
+        rest.split_once(close).expect("the closing string is there").0
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
     fn no_text_escapes_from_its_place() {
         let mut trace = sample::two_nodes();
         trace.title = "</title><script>alert(1)</script><!--".into();
-        if let What::Send { text, .. } = &mut trace.events[1].what {
+        if let EventKind::Send { text, .. } = &mut trace.events[1].kind {
             *text = "</script><img src=x onerror=alert(1)>".into();
         }
         let page = render(&trace);
@@ -115,6 +115,17 @@ mod tests {
     fn the_page_needs_nothing_from_elsewhere() {
         let page = render(&sample::everything()).replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
+    }
+
+    #[test]
+    fn every_element_that_the_script_looks_up_exists() {
+        let page = render(&sample::two_nodes());
+        let ids: Vec<&str> =
+            SCRIPT.split("find(\"#").skip(1).filter_map(|rest| rest.split(['"', ' ']).next()).collect();
+        assert!(ids.len() > 5, "{ids:?}");
+        for id in ids {
+            assert!(page.contains(&format!(" id=\"{id}\"")), "nothing has the id '{id}'");
+        }
     }
 
     #[test]

@@ -12,15 +12,15 @@
 //! }
 //! ```
 //!
-//! `at` counts virtual nanoseconds, `tick` of which make one T; under `{"unit":"step"}` it counts steps. `event` is
+//! `at` is in virtual nanoseconds, and `tick` of them are one T; with `{"unit":"step"}` it is a step's number. `event` is
 //! one of `request`, `cancel`, `enter`, `exit`, `send`, `deliver`, `lose`, `timer`, `crash`, `restart`, `pause`,
-//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event stands on a line of its own, so that
-//! two traces can be compared line by line.
+//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event is on its own line, so that two
+//! traces can be compared line by line.
 
 use hallpass_core::Mode;
 use serde::Serialize;
 
-use super::{Event, Scale, Trace, What};
+use super::{Event, EventKind, Scale, Trace};
 
 /// The trace as a JSON document.
 pub fn render(trace: &Trace) -> String {
@@ -63,12 +63,12 @@ struct EventRecord<'a> {
     at: u64,
     node: u32,
     #[serde(flatten)]
-    what: WhatRecord<'a>,
+    kind: KindRecord<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum WhatRecord<'a> {
+enum KindRecord<'a> {
     Request { mode: &'static str },
     Cancel,
     Enter { mode: &'static str, fence: u64 },
@@ -91,33 +91,33 @@ enum WhatRecord<'a> {
 
 impl<'a> From<&'a Event> for EventRecord<'a> {
     fn from(event: &'a Event) -> Self {
-        EventRecord { at: event.at, node: event.node.0, what: WhatRecord::from(&event.what) }
+        EventRecord { at: event.at, node: event.node.0, kind: KindRecord::from(&event.kind) }
     }
 }
 
-impl<'a> From<&'a What> for WhatRecord<'a> {
-    fn from(what: &'a What) -> Self {
-        match what {
-            What::Request(mode) => WhatRecord::Request { mode: mode_name(*mode) },
-            What::Cancel => WhatRecord::Cancel,
-            What::Enter { mode, fence } => WhatRecord::Enter { mode: mode_name(*mode), fence: *fence },
-            What::Exit => WhatRecord::Exit,
-            What::Send { to, id, kind, text } => WhatRecord::Send { to: to.0, id: *id, kind, message: text },
-            What::Deliver { from, id, kind, text } => {
-                WhatRecord::Deliver { from: from.0, id: *id, kind, message: text }
+impl<'a> From<&'a EventKind> for KindRecord<'a> {
+    fn from(kind: &'a EventKind) -> Self {
+        match kind {
+            EventKind::Request(mode) => KindRecord::Request { mode: mode_name(*mode) },
+            EventKind::Cancel => KindRecord::Cancel,
+            EventKind::Enter { mode, fence } => KindRecord::Enter { mode: mode_name(*mode), fence: *fence },
+            EventKind::Exit => KindRecord::Exit,
+            EventKind::Send { to, id, kind, text } => KindRecord::Send { to: to.0, id: *id, kind, message: text },
+            EventKind::Deliver { from, id, kind, text } => {
+                KindRecord::Deliver { from: from.0, id: *id, kind, message: text }
             }
-            What::Lose { from, id, kind, text } => WhatRecord::Lose { from: from.0, id: *id, kind, message: text },
-            What::Timer(text) => WhatRecord::Timer { text },
-            What::Crash => WhatRecord::Crash,
-            What::Restart => WhatRecord::Restart,
-            What::Pause => WhatRecord::Pause,
-            What::Resume => WhatRecord::Resume,
-            What::Join => WhatRecord::Join,
-            What::Leave => WhatRecord::Leave,
-            What::Joined => WhatRecord::Joined,
-            What::Left => WhatRecord::Left,
-            What::Network(text) => WhatRecord::Network { text },
-            What::Violation(text) => WhatRecord::Violation { text },
+            EventKind::Lose { from, id, kind, text } => KindRecord::Lose { from: from.0, id: *id, kind, message: text },
+            EventKind::Timer(text) => KindRecord::Timer { text },
+            EventKind::Crash => KindRecord::Crash,
+            EventKind::Restart => KindRecord::Restart,
+            EventKind::Pause => KindRecord::Pause,
+            EventKind::Resume => KindRecord::Resume,
+            EventKind::Join => KindRecord::Join,
+            EventKind::Leave => KindRecord::Leave,
+            EventKind::Joined => KindRecord::Joined,
+            EventKind::Left => KindRecord::Left,
+            EventKind::Network(text) => KindRecord::Network { text },
+            EventKind::Violation(text) => KindRecord::Violation { text },
         }
     }
 }

@@ -1,9 +1,9 @@
 "use strict";
-// Walks through the diagram that the page holds. `current` is the event that has just happened; -1 shows the whole run.
+// Steps through the diagram on this page. `current` is the index of the last event shown; -1 shows the whole run.
 (() => {
   const find = (selector) => document.querySelector(selector);
   const trace = JSON.parse(find("#trace").textContent);
-  const stage = find("#stage"), svg = find("#stage svg"), tip = find("#tip"), play = find("#play");
+  const diagram = find("#diagram"), svg = find("#diagram svg"), tip = find("#tip"), play = find("#play");
   const list = find("#events"), items = [...list.children];
   const parts = [...svg.querySelectorAll("[data-i]")].map((element) => ({
     element,
@@ -52,18 +52,19 @@
     if (item.offsetTop < list.scrollTop || item.offsetTop + item.offsetHeight > list.scrollTop + list.clientHeight) {
       list.scrollTop = middle;
     }
-    const width = stage.clientWidth / view.scale;
+    const width = diagram.clientWidth / view.scale;
     if (x < view.x + 90 || x > view.x + width - 60) {
       view.x = x - width / 2;
       look();
     }
   }
 
-  // The nodes of which the first that is heard is that they become members.
-  const joinLater = new Set(), heardOf = new Set();
+  // The nodes that are not founding members: the first event about their membership is that they join.
+  // A node that crashes or restarts was a member before.
+  const joinLater = new Set(), known = new Set();
   for (const { node, event } of trace.events) {
-    if (!/^(join|joined|leave|left)$/.test(event) || heardOf.has(node)) continue;
-    heardOf.add(node);
+    if (!/^(join|joined|leave|left|crash|restart)$/.test(event) || known.has(node)) continue;
+    known.add(node);
     if (event.startsWith("join")) joinLater.add(node);
   }
 
@@ -94,7 +95,7 @@
       let words = inside ? `inside${shared ? ", shared" : ""}, fence ${state.fence}` : state.main || "idle";
       if (state.down) words = "down";
       else if (state.away) words = "not a member";
-      if (state.paused) words += ", stands still";
+      if (state.paused) words += ", paused";
       item.className = state.down ? "down" : shared ? "shared" : state.main || "";
       item.lastElementChild.textContent = words;
     }
@@ -115,7 +116,7 @@
 
   function step(by) {
     stop();
-    // Back from the whole run is the last event.
+    // Stepping back from the whole run shows the last event.
     show(current < 0 && by < 0 ? trace.events.length - 1 : Math.max(0, current + by));
   }
 
@@ -124,17 +125,17 @@
     show(index);
   }
 
-  // What is seen of the diagram.
+  // The visible part of the diagram.
 
   function look() {
-    const width = stage.clientWidth / view.scale, height = stage.clientHeight / view.scale;
+    const width = diagram.clientWidth / view.scale, height = diagram.clientHeight / view.scale;
     view.x = Math.max(0, Math.min(view.x, size.width - width));
     view.y = Math.max(0, Math.min(view.y, size.height - height));
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${width} ${height}`);
     for (const group of sticky) group.setAttribute("transform", `translate(${view.x} 0)`);
   }
 
-  function zoom(factor, clientX = stage.clientWidth / 2, clientY = stage.clientHeight / 2) {
+  function zoom(factor, clientX = diagram.clientWidth / 2, clientY = diagram.clientHeight / 2) {
     const scale = Math.max(0.05, Math.min(8, view.scale * factor));
     view.x += clientX / view.scale - clientX / scale;
     view.y += clientY / view.scale - clientY / scale;
@@ -143,13 +144,13 @@
   }
 
   function fit() {
-    lookFromStart(Math.min(stage.clientWidth / size.width, stage.clientHeight / size.height, 1.6));
+    lookFromStart(Math.min(diagram.clientWidth / size.width, diagram.clientHeight / size.height, 1.6));
   }
 
-  // A long run opens at its start, as large as the lanes can be seen together.
+  // A long run opens at its start, as large as it can be with all lanes visible.
   function open() {
     fit();
-    if (view.scale < 0.85) lookFromStart(Math.max(0.7, Math.min(stage.clientHeight / size.height, 1.1)));
+    if (view.scale < 0.85) lookFromStart(Math.max(0.7, Math.min(diagram.clientHeight / size.height, 1.1)));
   }
 
   function lookFromStart(scale) {
@@ -165,7 +166,7 @@
     };
     const group = make("g", { id: "cursor", "pointer-events": "none" });
     const names = svg.querySelector(".names"), { y, height } = names.getBBox();
-    // Down to the marks of the axis, which stand in the last 32 pixels.
+    // Down to the marks of the axis, which are in the last 32 pixels.
     group.append(make("path", { d: `M0 -22V${y + height - 32}` }), make("circle", { r: 9 }));
     names.before(group);
     return group;
@@ -174,40 +175,40 @@
   // The mouse.
 
   let drag = null;
-  stage.addEventListener("pointerdown", (event) => {
+  diagram.addEventListener("pointerdown", (event) => {
     drag = { x: event.clientX, y: event.clientY, moved: false, target: event.target };
   });
-  stage.addEventListener("pointermove", (event) => {
+  diagram.addEventListener("pointermove", (event) => {
     hover(event);
     if (!drag) return;
     const dx = event.clientX - drag.x, dy = event.clientY - drag.y;
     if (!drag.moved && Math.hypot(dx, dy) < 4) return;
-    if (!drag.moved) stage.setPointerCapture(event.pointerId);
+    if (!drag.moved) diagram.setPointerCapture(event.pointerId);
     Object.assign(drag, { x: event.clientX, y: event.clientY, moved: true });
-    stage.classList.add("drag");
+    diagram.classList.add("drag");
     view.x -= dx / view.scale;
     view.y -= dy / view.scale;
     look();
   });
-  stage.addEventListener("pointerup", () => {
+  diagram.addEventListener("pointerup", () => {
     const part = drag && !drag.moved && drag.target.closest("[data-i]");
     if (part) jump(Number(part.dataset.i));
     endDrag();
   });
-  stage.addEventListener("pointercancel", endDrag);
-  stage.addEventListener("pointerleave", () => (tip.hidden = true));
-  stage.addEventListener("wheel", (event) => {
+  diagram.addEventListener("pointercancel", endDrag);
+  diagram.addEventListener("pointerleave", () => (tip.hidden = true));
+  diagram.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const box = stage.getBoundingClientRect();
+    const box = diagram.getBoundingClientRect();
     zoom(Math.exp(-event.deltaY * 0.0015), event.clientX - box.left, event.clientY - box.top);
   }, { passive: false });
 
   function endDrag() {
     drag = null;
-    stage.classList.remove("drag");
+    diagram.classList.remove("drag");
   }
 
-  // The browser's own tooltip is slow to come, so the titles are taken over.
+  // The browser's own tooltips are slow to appear, so the page shows the titles itself.
   for (const title of svg.querySelectorAll("title")) {
     title.parentElement.dataset.tip = title.textContent;
     title.remove();
@@ -239,7 +240,7 @@
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in keys)) return;
-    // A focused button answers the space bar itself.
+    // A focused button handles the space bar itself.
     if (event.key === " " && event.target.tagName === "BUTTON") return;
     event.preventDefault();
     keys[event.key]();

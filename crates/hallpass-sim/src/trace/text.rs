@@ -1,12 +1,12 @@
-//! A trace as lines: the time, the node, and what happened in plain words.
+//! A trace as lines of text: the time, the node, and what happened.
 
 use std::fmt::{self, Write};
 
 use hallpass_core::Mode;
 
-use super::{Event, Scale, Trace, What};
+use super::{Event, EventKind, Scale, Trace};
 
-/// The trace as text, a title line and then one line an event.
+/// The trace as text: the title, then one line per event.
 ///
 /// ```text
 /// Ricart-Agrawala, Figure 1
@@ -15,8 +15,8 @@ use super::{Event, Scale, Trace, What};
 ///    1.000 T  2  receives REQUEST(1) from 1
 /// ```
 pub fn render(trace: &Trace) -> String {
-    let times: Vec<String> = trace.events.iter().map(|event| stamp(trace.scale, event.at)).collect();
-    // Never narrower than `12.500 T` with room to the left, so that short traces of one kind line up with each other.
+    let times: Vec<String> = trace.events.iter().map(|event| timestamp(trace.scale, event.at)).collect();
+    // At least as wide as `  12.500 T`, so that short traces line up with each other.
     let width_min = if trace.scale == Scale::Steps { 4 } else { 10 };
     let width_time = times.iter().map(String::len).max().unwrap_or(0).max(width_min);
     let width_node = trace.events.iter().map(|event| event.node.to_string().len()).max().unwrap_or(0);
@@ -25,18 +25,18 @@ pub fn render(trace: &Trace) -> String {
     out.push('\n');
     for (event, time) in trace.events.iter().zip(&times) {
         let node = event.node.to_string();
-        writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.what))
-            .expect("a String takes all");
+        writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.kind))
+            .expect("writing to a String cannot fail");
     }
     out
 }
 
-/// When something happened, as people read it: `12.500 T`, or the step's number.
-pub(super) fn stamp(scale: Scale, at: u64) -> String {
+/// A time for people: `12.500 T`, or the step's number.
+pub(super) fn timestamp(scale: Scale, at: u64) -> String {
     match scale {
         Scale::Steps => at.to_string(),
         Scale::Time { tick } => {
-            // Whole numbers, because the same trace must give the same text everywhere.
+            // In integers, so that a trace gives the same text on every machine.
             let tick = u128::from(tick.max(1));
             let thousandths = (u128::from(at) * 1000 + tick / 2) / tick;
             format!("{}.{:03} T", thousandths / 1000, thousandths % 1000)
@@ -47,38 +47,38 @@ pub(super) fn stamp(scale: Scale, at: u64) -> String {
 impl fmt::Display for Event {
     /// The event without its time, such as `1 sends REQUEST(1) to 2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.node, describe(&self.what))
+        write!(f, "{} {}", self.node, describe(&self.kind))
     }
 }
 
-/// What happened, in one line of plain words that follow the node's name.
-pub(super) fn describe(what: &What) -> String {
-    let words = match what {
-        What::Request(Mode::Exclusive) => "asks".into(),
-        What::Request(Mode::Shared) => "asks, shared".into(),
-        What::Cancel => "gives up".into(),
-        What::Enter { mode: Mode::Exclusive, fence } => format!("enters, fence {fence}"),
-        What::Enter { mode: Mode::Shared, fence } => format!("enters, shared, fence {fence}"),
-        What::Exit => "leaves".into(),
-        What::Send { to, text, .. } => format!("sends {text} to {to}"),
-        What::Deliver { from, text, .. } => format!("receives {text} from {from}"),
-        What::Lose { from, text, .. } => format!("loses {text} from {from}"),
-        What::Timer(name) => format!("timer {name} fires"),
-        What::Crash => "crashes".into(),
-        What::Restart => "restarts".into(),
-        What::Pause => "pauses".into(),
-        What::Resume => "resumes".into(),
-        What::Join => "asks to join the group".into(),
-        What::Leave => "asks to leave the group".into(),
-        What::Joined => "is a member".into(),
-        What::Left => "has left the group".into(),
-        What::Network(text) => format!("network: {text}"),
-        What::Violation(text) => format!("VIOLATION: {text}"),
+/// What happened, in one line that follows the node's name.
+pub(super) fn describe(kind: &EventKind) -> String {
+    let words = match kind {
+        EventKind::Request(Mode::Exclusive) => "asks".into(),
+        EventKind::Request(Mode::Shared) => "asks, shared".into(),
+        EventKind::Cancel => "gives up".into(),
+        EventKind::Enter { mode: Mode::Exclusive, fence } => format!("enters, fence {fence}"),
+        EventKind::Enter { mode: Mode::Shared, fence } => format!("enters, shared, fence {fence}"),
+        EventKind::Exit => "leaves".into(),
+        EventKind::Send { to, text, .. } => format!("sends {text} to {to}"),
+        EventKind::Deliver { from, text, .. } => format!("receives {text} from {from}"),
+        EventKind::Lose { from, text, .. } => format!("loses {text} from {from}"),
+        EventKind::Timer(name) => format!("timer {name} fires"),
+        EventKind::Crash => "crashes".into(),
+        EventKind::Restart => "restarts".into(),
+        EventKind::Pause => "pauses".into(),
+        EventKind::Resume => "resumes".into(),
+        EventKind::Join => "asks to join the group".into(),
+        EventKind::Leave => "asks to leave the group".into(),
+        EventKind::Joined => "is a member".into(),
+        EventKind::Left => "has left the group".into(),
+        EventKind::Network(text) => format!("network: {text}"),
+        EventKind::Violation(text) => format!("VIOLATION: {text}"),
     };
     one_line(&words)
 }
 
-/// The text without line breaks and other control characters, for formats in which a line is a record.
+/// Replaces line breaks and other control characters, for formats with one record per line.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -110,7 +110,7 @@ two nodes
 
     #[test]
     fn columns_grow_with_their_contents() {
-        let event = |at, node| Event { at, node: NodeId(node), what: What::Exit };
+        let event = |at, node| Event { at, node: NodeId(node), kind: EventKind::Exit };
         let trace = Trace {
             title: "t".into(),
             nodes: vec![NodeId(7), NodeId(10)],
@@ -123,14 +123,14 @@ two nodes
     #[test]
     fn times_are_rounded_to_thousandths() {
         let scale = Scale::Time { tick: 3 };
-        assert_eq!(stamp(scale, 1), "0.333 T");
-        assert_eq!(stamp(scale, 2), "0.667 T");
-        assert_eq!(stamp(Scale::Time { tick: 1 }, u64::MAX), format!("{}.000 T", u64::MAX));
-        assert_eq!(stamp(Scale::Steps, 17), "17");
+        assert_eq!(timestamp(scale, 1), "0.333 T");
+        assert_eq!(timestamp(scale, 2), "0.667 T");
+        assert_eq!(timestamp(Scale::Time { tick: 1 }, u64::MAX), format!("{}.000 T", u64::MAX));
+        assert_eq!(timestamp(Scale::Steps, 17), "17");
     }
 
     #[test]
     fn a_line_break_in_a_text_breaks_no_line() {
-        assert_eq!(describe(&What::Network("cut\n1 | 2".into())), "network: cut 1 | 2");
+        assert_eq!(describe(&EventKind::Network("cut\n1 | 2".into())), "network: cut 1 | 2");
     }
 }

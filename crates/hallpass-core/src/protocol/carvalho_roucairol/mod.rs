@@ -8,14 +8,16 @@
 //!
 //! - T15: the listing interleaves two columns. `Reply_Deferred [i]` in RELEASE-RESOURCE means `[j]`, and process 2 calls
 //!   TREAT-REPLY-MESSAGE, not 'TREAT-RELEASE-MESSAGE'. The test on `Using` in TREAT-REQUEST-MESSAGE is what keeps a second node
-//!   out while the first is inside; `as-printed=T15` takes it away.
+//!   out while the first is inside.
 //! - T16: 'the procedures are indivisible, except for the waitfor': the end of the waitfor and `Waiting := false; Using := true`
-//!   are one step here, the delivery of the last REPLY. `as-printed=T16` puts a gap between them.
+//!   are one step here, the delivery of the last REPLY.
 //! - T17: a node that keeps its permissions when it is removed or restarted enters, and nobody can object. An instance lives in
 //!   one view: with a new view or a new life comes a fresh one, without permissions. That is the view layer's promise.
 //! - T1: `Hgst_Sequence_Number` includes one's own numbers, so that a number never comes twice.
 //! - A REPLY names the request that it answers and is otherwise discarded, also as a permission: then the permission is nobody's,
 //!   which is safe.
+//!
+//! The laboratory can put T15 and T16 back; [`AsPrinted`] does it, so that nothing of it is in the code that ships.
 //!
 //! # Why the number is name enough
 //!
@@ -36,16 +38,21 @@
 //! sides would have the permission. So an absent instance has none, in either mode.
 
 mod message;
+mod printed;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use super::{
+    Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
+    TrapSet,
+};
+use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
 pub use message::{Asked, CrMessage};
+pub use printed::AsPrinted;
 
 /// One node's part of the algorithm: the paper's 'shared database'.
 ///
@@ -73,9 +80,7 @@ pub struct CarvalhoRoucairol {
     awaiting: NodeSet,
     /// `Reply_Deferred`, in rising order, at most one request a peer: its newest.
     deferred: Vec<(NodeId, Asked)>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,10 +96,16 @@ struct Request {
 pub struct CrRules {
     /// Give all permissions back when they have not been used for so long; never, by default, as in the paper.
     cache_idle: Option<Ticks>,
-    /// As printed (T15): a node inside answers like one that wants nothing.
-    forgets_using: bool,
-    /// As printed (T16): entering is a step of its own.
-    enters_late: bool,
+}
+
+impl CrRules {
+    fn parse(options: &Options, offered: &[Trap]) -> Result<(Self, TrapSet), OptionError> {
+        let mut parsed = options.read("carvalho-roucairol");
+        let cache_idle = parsed.duration("cache-idle")?;
+        let printed = parsed.as_printed(offered)?;
+        parsed.finish()?;
+        Ok((Self { cache_idle }, printed))
+    }
 }
 
 /// The timers of [`CarvalhoRoucairol`].
@@ -102,7 +113,7 @@ pub struct CrRules {
 pub enum CrTimer {
     /// The permissions here have not been used for a while.
     CacheIdle,
-    /// As printed (T16): all permissions were here a moment ago.
+    /// T16: all permissions were here a moment ago. Only [`AsPrinted`] sets it.
     Using,
 }
 
@@ -114,11 +125,7 @@ impl Protocol for CarvalhoRoucairol {
     type Options = CrRules;
 
     fn parse(options: &Options) -> Result<CrRules, OptionError> {
-        let mut parsed = options.read("carvalho-roucairol");
-        let cache_idle = parsed.duration("cache-idle")?;
-        let printed = parsed.as_printed(&["T15", "T16"])?;
-        parsed.finish()?;
-        Ok(CrRules { cache_idle, forgets_using: printed.contains(&"T15"), enters_late: printed.contains(&"T16") })
+        CrRules::parse(options, &[]).map(|(rules, _)| rules)
     }
 
     fn needs(_: &CrRules) -> Needs {
@@ -143,23 +150,13 @@ impl Protocol for CarvalhoRoucairol {
             shared,
             awaiting: NodeSet::new(),
             deferred: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
     fn handle(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
-        match input {
-            Input::Acquire { mode, .. } => self.on_acquire(mode, out),
-            Input::Cancel | Input::Release => self.on_release(out),
-            Input::Deliver { from, message: CrMessage::Request(asked) } => self.on_request(from, asked, out),
-            Input::Deliver { from, message: CrMessage::Reply { answers, fence } } => {
-                self.on_reply(from, answers, fence, out);
-            }
-            Input::Timeout(CrTimer::CacheIdle) => self.drop_permissions(),
-            Input::Timeout(CrTimer::Using) => self.enter(out),
-            Input::Join { .. } | Input::Leave => {}
-        }
+        self.react(input, out);
+        self.enter_if_granted(out);
     }
 
     /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
@@ -185,13 +182,13 @@ impl Protocol for CarvalhoRoucairol {
 
 impl Capabilities for CarvalhoRoucairol {
     fn floor(&self) -> Option<Floor> {
-        Some(Floor { number: self.highest, fence: self.fence })
+        Some(Floor { number: self.highest, fence: self.fences.count() })
     }
 
     /// Without it a late REPLY to a request of an earlier instance could answer a new one of the same number.
     fn raise_floor(&mut self, floor: Floor) {
         self.highest = self.highest.max(floor.number);
-        self.fence = self.fence.max(floor.fence);
+        self.fences.observe(floor.fence);
     }
 
     fn has_waiters(&self) -> bool {
@@ -201,18 +198,14 @@ impl Capabilities for CarvalhoRoucairol {
     /// All permissions are here and nobody is told of a local change of hands; only the fence moves on.
     fn reenter(&mut self) -> Option<Fence> {
         let request = self.request.as_ref().filter(|request| request.inside)?;
-        let fence = Fence::compose(self.epoch, self.fence + 1)?;
-        self.fence += u64::from(request.mode == Mode::Exclusive);
-        Some(fence)
+        self.fences.next(request.mode)
     }
 
     fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
-        let plain = self.rules.cache_idle.is_none() && !self.rules.enters_late;
-        if !plain || self.request.is_some() || !self.is_granted(mode) {
+        if self.rules.cache_idle.is_some() || self.request.is_some() || !self.is_granted(mode) {
             return None;
         }
-        let fence = Fence::compose(self.epoch, self.fence + 1)?;
-        self.fence += u64::from(mode == Mode::Exclusive);
+        let fence = self.fences.next(mode)?;
         self.highest += 1;
         self.request = Some(Request { number: self.highest, mode, inside: true });
         Some(fence)
@@ -229,8 +222,9 @@ impl Capabilities for CarvalhoRoucairol {
 
     /// As if the REQUEST had been lost and its sender had then given up.
     fn forget_deferred(&mut self, from: NodeId) -> bool {
-        let found = self.deferred.binary_search_by_key(&from, |(node, _)| *node);
-        found.is_ok_and(|at| self.deferred.remove(at).0 == from)
+        let before = self.deferred.len();
+        self.deferred.retain(|(node, _)| *node != from);
+        self.deferred.len() < before
     }
 
     fn supports_try(&self) -> bool {
@@ -253,6 +247,20 @@ impl CarvalhoRoucairol {
         !self.exclusive.is_empty() || !self.shared.is_empty()
     }
 
+    /// Takes one input, up to the waitfor of REQUEST-RESOURCE.
+    fn react(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
+        match input {
+            Input::Acquire { mode, .. } => self.on_acquire(mode, out),
+            Input::Cancel | Input::Release => self.on_release(out),
+            Input::Deliver { from, message: CrMessage::Request(asked) } => self.on_request(from, asked, out),
+            Input::Deliver { from, message: CrMessage::Reply { answers, fence } } => {
+                self.on_reply(from, answers, fence);
+            }
+            Input::Timeout(CrTimer::CacheIdle) => self.drop_permissions(),
+            Input::Timeout(CrTimer::Using) | Input::Join { .. } | Input::Leave => {}
+        }
+    }
+
     /// REQUEST-RESOURCE, up to the waitfor.
     fn on_acquire(&mut self, mode: Mode, out: &mut Out) {
         debug_assert!(self.request.is_none(), "the driver serialises local callers");
@@ -263,7 +271,7 @@ impl CarvalhoRoucairol {
             out.push(Effect::CancelTimer(CrTimer::CacheIdle));
         }
         if self.is_granted(mode) {
-            return self.enter_if_granted(out);
+            return;
         }
         let message = CrMessage::Request(Asked { number, mode });
         if !self.has_permissions() {
@@ -281,9 +289,8 @@ impl CarvalhoRoucairol {
     /// RELEASE-RESOURCE; also for a caller that gives up. The permissions that have arrived for it stay, since their givers know
     /// that they are here; a REPLY that comes later answers nothing and is discarded.
     fn on_release(&mut self, out: &mut Out) {
-        let Some(request) = self.request.take() else { return };
-        if self.rules.enters_late && !request.inside {
-            out.push(Effect::CancelTimer(CrTimer::Using));
+        if self.request.take().is_none() {
+            return;
         }
         self.awaiting = NodeSet::new();
         for at in 0..self.deferred.len() {
@@ -315,10 +322,7 @@ impl CarvalhoRoucairol {
         let Some(request) = self.request.as_ref().filter(|request| request.mode.conflicts(asked.mode)) else {
             return false;
         };
-        if request.inside {
-            return !self.rules.forgets_using;
-        }
-        (request.number, self.me) < (asked.number, from)
+        request.inside || (request.number, self.me) < (asked.number, from)
     }
 
     fn defer(&mut self, from: NodeId, asked: Asked) {
@@ -333,12 +337,12 @@ impl CarvalhoRoucairol {
     fn give(&mut self, to: NodeId, asked: Asked, out: &mut Out) {
         let Some(position) = self.position(to) else { return };
         let had_exclusive = self.exclusive.remove(position);
-        match asked.mode {
-            Mode::Exclusive => drop(self.shared.remove(position)),
-            Mode::Shared if had_exclusive => self.shared.insert(position),
-            Mode::Shared => {}
+        if asked.mode == Mode::Exclusive {
+            self.shared.remove(position);
+        } else if had_exclusive {
+            self.shared.insert(position);
         }
-        out.push(Effect::Send { to, message: CrMessage::Reply { answers: asked, fence: self.fence } });
+        out.push(Effect::Send { to, message: CrMessage::Reply { answers: asked, fence: self.fences.count() } });
     }
 
     /// `if Waiting and A[j] and (not Our_Priority)`: the permission that was just given away is still needed.
@@ -352,14 +356,14 @@ impl CarvalhoRoucairol {
         out.push(Effect::Send { to: from, message: CrMessage::Request(Asked { number, mode }) });
     }
 
-    /// TREAT-REPLY-MESSAGE, and the end of the waitfor if this was the last one (T16).
-    fn on_reply(&mut self, from: NodeId, answers: Asked, fence: u64, out: &mut Out) {
+    /// TREAT-REPLY-MESSAGE.
+    fn on_reply(&mut self, from: NodeId, answers: Asked, fence: u64) {
         let Some(position) = self.position(from) else { return };
         let Some(Request { number, mode, inside: false }) = self.request else { return };
         if answers != (Asked { number, mode }) || !self.awaiting.remove(position) {
             return;
         }
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
         match mode {
             Mode::Exclusive => {
                 self.shared.remove(position);
@@ -367,15 +371,11 @@ impl CarvalhoRoucairol {
             }
             Mode::Shared => self.shared.insert(position),
         }
-        self.enter_if_granted(out);
     }
 
+    /// The end of the waitfor and the entry, in the same step as the last REPLY (T16).
     fn enter_if_granted(&mut self, out: &mut Out) {
-        let granted = self.request.as_ref().is_some_and(|request| !request.inside && self.is_granted(request.mode));
-        if granted && self.rules.enters_late {
-            let after = Span { min: 0, max: u64::MAX };
-            out.push(Effect::SetTimer { timer: CrTimer::Using, after });
-        } else if granted {
+        if self.is_waiting_granted() {
             self.enter(out);
         }
     }
@@ -383,13 +383,8 @@ impl CarvalhoRoucairol {
     /// `Waiting := false; Using := true`.
     fn enter(&mut self, out: &mut Out) {
         let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
-        // At its very end a fence refuses; it never wraps.
-        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        let Some(fence) = self.fences.next(request.mode) else { return };
         request.inside = true;
-        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
-        if request.mode == Mode::Exclusive {
-            self.fence += 1;
-        }
         out.push(Effect::Enter { fence });
     }
 
@@ -406,6 +401,14 @@ impl CarvalhoRoucairol {
 
     fn position(&self, node: NodeId) -> Option<usize> {
         self.peers.binary_search(&node).ok()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| !request.inside)
+    }
+
+    fn is_waiting_granted(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| !request.inside && self.is_granted(request.mode))
     }
 
     fn is_waiting_for(&self, number: u64) -> bool {

@@ -22,7 +22,7 @@ mod tree;
 
 use super::constant::Constant;
 use super::{Bounds, Capabilities, Effect, Effects, Input, Needs, OptionError, Options, Protocol};
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, Mode, NodeId, Setup};
 
 pub use message::{RaymondMessage, Standing};
 pub use rules::RaymondRules;
@@ -45,9 +45,9 @@ pub struct Raymond {
     asked: bool,
     /// `REQUEST_Q`, the head first, this node itself for 'self'. No name is in it twice, so it holds neighbours + 1 at most.
     queue: Vec<NodeId>,
-    /// At the holder: the count of the last entry's fence, which travels with the privilege. Elsewhere what it was when
-    /// the privilege was here; section 8 asks for it.
-    count: u64,
+    /// At the holder: counts the entries, and travels with the privilege. Elsewhere as it was when the privilege was
+    /// here, since section 8 asks for that.
+    fences: FenceCounter,
     /// Section 8, if nodes may come back.
     recovery: Option<Box<Recovery>>,
 }
@@ -59,10 +59,9 @@ struct Fixed {
     rules: RaymondRules,
     bounds: Bounds,
     neighbours: Vec<NodeId>,
-    epoch: u64,
     incarnation: u32,
-    /// `HOLDER` and the count at the start.
-    home: (Option<NodeId>, u64),
+    /// `HOLDER` and the counter at the start.
+    home: (Option<NodeId>, FenceCounter),
 }
 
 /// The timer of [`Raymond`].
@@ -93,22 +92,21 @@ impl Protocol for Raymond {
         let first = setup.initial.holders.first().copied();
         let (neighbours, place) = rules.tree.place(setup.view.members(), setup.me, first);
         let holder = place.filter(|place| !rules.initialize || *place == setup.me);
-        let count = setup.initial.fence.count();
+        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
         Self {
             holder,
             using: first == Some(setup.me),
             asked: false,
             queue: Vec::new(),
-            count,
-            recovery: rules.recovery.then(|| Box::new(Recovery::new(neighbours.len(), count))),
+            fences,
+            recovery: rules.recovery.then(|| Box::new(Recovery::new(neighbours.len(), fences.count()))),
             fixed: Constant::new(Fixed {
                 me: setup.me,
                 rules,
                 bounds: setup.bounds,
                 neighbours,
-                epoch: setup.view.epoch(),
                 incarnation: setup.incarnation,
-                home: (holder, count),
+                home: (holder, fences),
             }),
         }
     }
@@ -132,8 +130,8 @@ impl Protocol for Raymond {
 
     /// As at the start. The holder of a privilege that was used, or whoever has it elsewhere, must remember that.
     fn is_idle(&self) -> bool {
-        let (holder, count) = self.fixed.home;
-        let as_at_the_start = self.holder == holder && (holder != Some(self.fixed.me) || self.count == count);
+        let (holder, fences) = self.fixed.home;
+        let as_at_the_start = self.holder == holder && (holder != Some(self.fixed.me) || self.fences == fences);
         let restarted = self.recovery.as_ref().is_some_and(|recovery| recovery.is_marked());
         as_at_the_start && !self.using && !self.asked && self.queue.is_empty() && !restarted
     }
@@ -146,7 +144,7 @@ impl Protocol for Raymond {
         else {
             return false;
         };
-        *life < self.life() && !self.fixed.rules.t27
+        *life < self.life() && !self.takes_former_incarnations()
     }
 }
 
@@ -175,12 +173,12 @@ impl Raymond {
     /// 'The node receives a PRIVILEGE message.' It comes from where HOLDER points, or it is not one of ours. A REQUEST
     /// that rides along counts as one that overtook it (3.5), so that what is passed on can carry one too.
     fn on_privilege(&mut self, from: NodeId, count: u64, asks: bool, out: &mut Out) {
-        let expected = self.holder == Some(from) || self.is_recovering() || self.fixed.rules.t27;
+        let expected = self.holder == Some(from) || self.is_recovering() || self.takes_former_incarnations();
         if !expected || self.holder == Some(self.fixed.me) {
             return;
         }
         self.holder = Some(self.fixed.me);
-        self.count = count.min(Fence::COUNT_MAX);
+        self.set_count(count);
         self.note_base();
         if asks {
             self.enqueue(from);
@@ -217,7 +215,11 @@ impl Raymond {
         let requested = self.make_request();
         let piggybacked = assigned.is_some() && requested.is_some() && self.fixed.rules.piggyback;
         if let Some(to) = assigned {
-            self.send(to, |life| RaymondMessage::Privilege { life, count: self.count, asks: piggybacked }, out);
+            self.send(
+                to,
+                |life| RaymondMessage::Privilege { life, count: self.fences.count(), asks: piggybacked },
+                out,
+            );
         }
         if let Some(to) = requested.filter(|_| !piggybacked) {
             self.send(to, |life| RaymondMessage::Request { life }, out);
@@ -234,13 +236,14 @@ impl Raymond {
             self.asked = false;
             return Some(head);
         }
-        let count = self.count + 1;
         // At the end of all counts nobody enters any more, and the request stays where it is.
-        let fence = Fence::compose(self.fixed.epoch, count).filter(|_| count <= self.count_max())?;
+        if self.fences.count() >= self.count_max() {
+            return None;
+        }
         self.tell_count_if_due(out);
+        let fence = self.fences.next(Mode::Exclusive)?;
         self.queue.remove(0);
         self.asked = false;
-        self.count = count;
         self.using = true;
         out.push(Effect::Enter { fence });
         None
@@ -283,6 +286,10 @@ impl Raymond {
                 self.on_advise(neighbour, life, of, recovery::Advice { standing, served, count }, out);
             }
         }
+    }
+
+    fn set_count(&mut self, count: u64) {
+        self.fences = FenceCounter::new(self.fences.epoch(), count);
     }
 
     fn send(&self, to: NodeId, message: impl FnOnce(u32) -> RaymondMessage, out: &mut Out) {

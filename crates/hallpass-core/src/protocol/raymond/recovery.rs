@@ -20,7 +20,7 @@
 //! - 8.4: the core has no clock, so the queue is rebuilt by the count of PRIVILEGEs received, the second way.
 
 use super::{Out, Raymond, RaymondMessage, RaymondTimer, Standing};
-use crate::protocol::{Effect, Span};
+use crate::protocol::{Effect, Span, Trap};
 use crate::{Fence, NodeId};
 
 /// What only a protocol with recovery needs to know. Lists are by position in the neighbours.
@@ -74,7 +74,8 @@ impl Raymond {
     pub(super) fn on_restart_of_this_node(&mut self, out: &mut Out) {
         let (me, neighbours) = (self.fixed.me, self.fixed.neighbours.len());
         self.queue.retain(|node| *node == me);
-        (self.holder, self.using, self.asked, self.count) = (None, false, false, 0);
+        (self.holder, self.using, self.asked) = (None, false, false);
+        self.set_count(0);
         let Some(recovery) = &mut self.recovery else { return };
         **recovery = Recovery::new(neighbours, 0);
         recovery.life = self.fixed.incarnation.max(1);
@@ -102,7 +103,7 @@ impl Raymond {
             recovery.lives[neighbour] = of;
             self.finish_if_advised(out);
         } else if self.holder == Some(self.fixed.neighbours[neighbour]) {
-            self.count = self.count.max(advice.count.min(Fence::COUNT_MAX));
+            self.fences.observe(advice.count);
         }
     }
 
@@ -126,17 +127,18 @@ impl Raymond {
     fn rebuild_holder(&mut self, life: u32, advice: &[Advice]) {
         let elsewhere = |advice: &&Advice| matches!(advice.standing, Standing::Queued | Standing::NotQueued);
         let dissenting = advice.iter().position(|advice| elsewhere(&advice));
-        let known = advice.iter().map(|advice| advice.count.min(Fence::COUNT_MAX)).max();
+        let known = advice.iter().map(|advice| advice.count).max();
         if self.holder == Some(self.fixed.me) {
             return;
         }
-        self.count = known.unwrap_or(u64::from(life).saturating_mul(ALONE).min(Fence::COUNT_MAX));
+        self.set_count(known.unwrap_or(u64::from(life).saturating_mul(ALONE)));
         let Some(at) = dissenting else {
             self.holder = Some(self.fixed.me);
             return self.note_base();
         };
         self.holder = Some(self.fixed.neighbours[at]);
-        let asked = if self.fixed.rules.t26 { Standing::NotQueued } else { Standing::Queued };
+        let asked =
+            if self.fixed.rules.printed.contains(Trap::SwappedAsked) { Standing::NotQueued } else { Standing::Queued };
         self.asked = advice[at].standing == asked;
     }
 
@@ -167,7 +169,7 @@ impl Raymond {
         }
         recovery.lives[neighbour] = life;
         if self.holder == Some(self.fixed.neighbours[neighbour]) {
-            self.count = self.fixed.rules.at_most(self.count);
+            self.set_count(self.fences.count().saturating_add(self.fixed.rules.reserve));
         }
         self.advise(neighbour, out);
     }
@@ -176,25 +178,26 @@ impl Raymond {
     fn advise(&self, neighbour: usize, out: &mut Out) {
         let Some(recovery) = &self.recovery else { return };
         let to = self.fixed.neighbours[neighbour];
-        let standing = match (self.holder == Some(to), self.asked, self.queue.contains(&to)) {
-            (true, false, _) => Standing::Yours,
-            (true, true, _) => Standing::YoursAsked,
-            (false, _, true) => Standing::Queued,
-            (false, _, false) => Standing::NotQueued,
+        let standing = if self.holder == Some(to) {
+            if self.asked { Standing::YoursAsked } else { Standing::Yours }
+        } else if self.queue.contains(&to) {
+            Standing::Queued
+        } else {
+            Standing::NotQueued
         };
         let (life, of, served) = (recovery.lives[neighbour], recovery.life, recovery.served[neighbour]);
         out.push(Effect::Send {
             to,
-            message: RaymondMessage::Advise { life, of, standing, served, count: self.count },
+            message: RaymondMessage::Advise { life, of, standing, served, count: self.fences.count() },
         });
     }
 
     /// Before an entry: if the reserve is used up, a neighbour hears of the count (T28).
     pub(super) fn tell_count_if_due(&mut self, out: &mut Out) {
         let reserve = self.fixed.rules.reserve;
-        let is_due = |recovery: &&mut Box<Recovery>| self.count >= recovery.base.saturating_add(reserve);
+        let is_due = |recovery: &&mut Box<Recovery>| self.fences.count() >= recovery.base.saturating_add(reserve);
         if let Some(recovery) = self.recovery.as_mut().filter(is_due) {
-            recovery.base = self.count;
+            recovery.base = self.fences.count();
             if !self.fixed.neighbours.is_empty() {
                 self.advise(0, out);
             }
@@ -226,13 +229,18 @@ impl Raymond {
 
     /// T27: what was sent to a former life is dropped.
     pub(super) fn is_for_this(&self, life: u32) -> bool {
-        life == self.life() || self.fixed.rules.t27
+        life == self.life() || self.takes_former_incarnations()
+    }
+
+    /// As printed (T27): a message counts whichever incarnation it was meant for.
+    pub(super) fn takes_former_incarnations(&self) -> bool {
+        self.fixed.rules.printed.contains(Trap::UntaggedIncarnation)
     }
 
     /// The privilege is here, with this count, which somebody else knows too.
     pub(super) fn note_base(&mut self) {
         if let Some(recovery) = &mut self.recovery {
-            recovery.base = self.count;
+            recovery.base = self.fences.count();
         }
     }
 

@@ -1,6 +1,5 @@
 use super::tree::Tree;
-use crate::Fence;
-use crate::protocol::{Needs, OptionError, Options};
+use crate::protocol::{Needs, OptionError, Options, Trap, TrapSet};
 
 /// The options of [`Raymond`](super::Raymond).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +15,7 @@ pub struct RaymondRules {
     pub(super) recovery: bool,
     /// With recovery: after how many entries of its own a holder tells a neighbour its count (T28).
     pub(super) reserve: u64,
-    /// As printed: states 3 and 4 of 8.1 give ASKED the wrong way round.
-    pub(super) t26: bool,
-    /// As printed: messages to a node's former life count.
-    pub(super) t27: bool,
+    pub(super) printed: TrapSet,
 }
 
 /// One message in so many entries of one node alone; a recovery skips as many fences.
@@ -35,7 +31,7 @@ impl RaymondRules {
         let initialize = parsed.choice("start", &[("placed", false), ("initialize", true)])?;
         let recovery = parsed.choice("recovery", &[("off", false), ("classic", true)])?;
         let reserve = parsed.number("fence-reserve")?;
-        let printed = parsed.as_printed(&["T26", "T27"])?;
+        let printed = parsed.as_printed(&[Trap::SwappedAsked, Trap::UntaggedIncarnation])?;
         parsed.finish()?;
         if recovery && initialize {
             return refuse(
@@ -48,16 +44,7 @@ impl RaymondRules {
         if reserve.is_some_and(|reserve| !(1..=1 << 20).contains(&reserve)) {
             return refuse("fence-reserve is a number of entries from 1 to 1048576");
         }
-        Ok(Self {
-            tree,
-            piggyback,
-            greedy,
-            initialize,
-            recovery,
-            reserve: reserve.unwrap_or(RESERVE),
-            t26: printed.contains(&"T26"),
-            t27: printed.contains(&"T27"),
-        })
+        Ok(Self { tree, piggyback, greedy, initialize, recovery, reserve: reserve.unwrap_or(RESERVE), printed })
     }
 
     pub(super) fn needs(&self) -> Needs {
@@ -68,11 +55,6 @@ impl RaymondRules {
             start: self.initialize,
             ..Needs::default()
         }
-    }
-
-    /// What a count may have grown to behind one's back, by entries of a node that was alone with the privilege.
-    pub(super) fn at_most(&self, count: u64) -> u64 {
-        count.saturating_add(self.reserve).min(Fence::COUNT_MAX)
     }
 }
 

@@ -1,107 +1,23 @@
-//! The paper's rules one by one, on a handful of nodes whose messages are moved by hand.
-
-use std::collections::BTreeMap;
+//! The paper's rules one by one.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::codec::{DecodeError, Reader};
-use crate::protocol::{Message, Mode};
-use crate::{InitialHolders, View};
+use crate::protocol::Message;
+use crate::protocol::testing::{
+    NOTHING, Net, assert_canonical, assert_enters_alone, assert_refuses_past_the_last_fence, assert_round_trip, initial,
+};
+use crate::{Fence, InitialHolders, View};
 
-const BOUNDS: Bounds = Bounds { transit_max: 10, section_max: 0 };
-const NOTHING: [&str; 0] = [];
+type Group = Net<Raymond>;
 
-/// Every action gives back its effects as text and in order, so that a test says all that happens and not more.
-struct Net {
-    rules: RaymondRules,
-    view: View,
-    nodes: BTreeMap<u32, Raymond>,
-    flying: Vec<(u32, u32, RaymondMessage)>,
-    fences: Vec<u64>,
-}
-
-impl Net {
-    fn new(nodes: u32, words: &str) -> Self {
-        Self::seated(View::new((1..=nodes).map(NodeId)), words, InitialHolders::NOBODY)
-    }
-
-    fn seated(view: View, words: &str, initial: InitialHolders<'_>) -> Self {
-        let mut options = Options::from_words(words.split_whitespace()).unwrap();
-        options.nodes = view.members().to_vec();
-        let rules = Raymond::parse(&options).unwrap();
-        let mut net =
-            Self { rules, view: view.clone(), nodes: BTreeMap::new(), flying: Vec::new(), fences: Vec::new() };
-        view.members().iter().for_each(|node| net.start(node.0, 0, initial));
-        net
-    }
-
-    fn start(&mut self, node: u32, incarnation: u32, initial: InitialHolders<'_>) {
-        let (view, options) = (&self.view, &self.rules);
-        let setup = Setup { me: NodeId(node), view, initial, incarnation, bounds: BOUNDS, options };
-        self.nodes.insert(node, Raymond::new(&setup));
-    }
-
-    /// The node dies with all it knows, comes back and waits its old messages out.
-    fn come_back(&mut self, node: u32, incarnation: u32) -> Vec<String> {
+impl Group {
+    /// The node crashes with all it knows, restarts, and waits until its old messages have arrived.
+    fn crash_and_restart(&mut self, node: u32, incarnation: u32) -> Vec<String> {
         self.start(node, incarnation, InitialHolders::NOBODY);
-        let interval = BOUNDS.round_trip();
-        assert_eq!(self.act(node, Input::Join { sponsor: NodeId(1) }), [format!("wait {interval}")]);
-        self.act(node, Input::Timeout(RaymondTimer::RestartInterval))
-    }
-
-    fn act(&mut self, node: u32, input: Input<RaymondMessage, RaymondTimer>) -> Vec<String> {
-        let mut out = Effects::new();
-        self.nodes.get_mut(&node).expect("a node that runs").handle(input, &mut out);
-        out.into_iter().map(|effect| self.carry_out(node, effect)).collect()
-    }
-
-    fn carry_out(&mut self, node: u32, effect: Effect<RaymondMessage, RaymondTimer>) -> String {
-        match effect {
-            Effect::Send { to, message } => {
-                let text = format!("{message} to {to}");
-                self.flying.push((node, to.0, message));
-                text
-            }
-            Effect::Enter { fence } => {
-                self.fences.push(fence.get());
-                "enter".to_owned()
-            }
-            Effect::SetTimer { after, .. } => format!("wait {}", after.max),
-            Effect::Joined => "joined".to_owned(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn acquire(&mut self, node: u32) -> Vec<String> {
-        self.act(node, Input::Acquire { mode: Mode::Exclusive, draw: 0 })
-    }
-
-    fn release(&mut self, node: u32) -> Vec<String> {
-        self.act(node, Input::Release)
-    }
-
-    fn cancel(&mut self, node: u32) -> Vec<String> {
-        self.act(node, Input::Cancel)
-    }
-
-    fn deliver(&mut self, kind: &str, from: u32, to: u32) -> Vec<String> {
-        let message = self.lose(kind, from, to);
-        self.act(to, Input::Deliver { from: NodeId(from), message })
-    }
-
-    fn lose(&mut self, kind: &str, from: u32, to: u32) -> RaymondMessage {
-        let wanted = |(f, t, message): &(u32, u32, RaymondMessage)| (*f, *t, message.kind()) == (from, to, kind);
-        let found = self.flying.iter().position(wanted);
-        self.flying.remove(found.unwrap_or_else(|| panic!("no {kind} from {from} to {to}: {:?}", self.flying))).2
-    }
-
-    /// Delivers everything under way, the oldest first, until nothing is.
-    fn settle(&mut self) {
-        while !self.flying.is_empty() {
-            let (from, to, message) = self.flying.remove(0);
-            self.act(to, Input::Deliver { from: NodeId(from), message });
-        }
+        assert_eq!(self.act(node, Input::Join { sponsor: NodeId(1) }), ["set RestartInterval 21"]);
+        self.fire(node, RaymondTimer::RestartInterval)
     }
 
     fn holder(&self, node: u32) -> u32 {
@@ -114,27 +30,23 @@ impl Net {
 }
 
 #[test]
-fn alone_a_node_enters_at_once_and_says_nothing() {
+fn alone_and_past_the_last_fence() {
     for words in ["", "tree=line greedy=true piggyback=true", "start=initialize", "recovery=classic"] {
-        let mut net = Net::new(1, words);
-        for fence in 1..=3 {
-            assert_eq!(net.acquire(1), ["enter"], "{words}");
-            assert_eq!(net.release(1), NOTHING, "{words}");
-            assert_eq!(net.fences.last(), Some(&fence));
-        }
+        assert_enters_alone::<Raymond>(words);
     }
+    assert_refuses_past_the_last_fence::<Raymond>("");
 }
 
 #[test]
 fn requests_travel_to_the_holder_and_the_privilege_turns_each_holder_on_its_way_back() {
-    let mut net = Net::new(3, "tree=line");
+    let mut net = Group::new(1..=3, "tree=line");
     assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [1, 1, 2], "section 2");
     assert_eq!(net.acquire(3), ["REQUEST to 2"]);
     assert!(net.nodes[&3].has_asked());
-    assert_eq!(net.deliver("REQUEST", 3, 2), ["REQUEST to 1"]);
-    assert_eq!(net.deliver("REQUEST", 2, 1), ["PRIVILEGE to 2"]);
-    assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["PRIVILEGE to 3"]);
-    assert_eq!(net.deliver("PRIVILEGE", 2, 3), ["enter"]);
+    assert_eq!(net.deliver_first("REQUEST", 3, 2), ["REQUEST to 1"]);
+    assert_eq!(net.deliver_first("REQUEST", 2, 1), ["PRIVILEGE to 2"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["PRIVILEGE to 3"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 2, 3), ["enter"]);
     assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [2, 3, 3], "HOLDER leads to node 3 from everywhere");
     assert_eq!(net.release(3), NOTHING, "the last to use the privilege keeps it");
     assert_eq!(net.acquire(3), ["enter"], "and uses it again without a message");
@@ -142,105 +54,105 @@ fn requests_travel_to_the_holder_and_the_privilege_turns_each_holder_on_its_way_
 
 #[test]
 fn a_node_asks_once_for_all_beyond_it() {
-    let mut net = Net::new(4, "tree=given:0,1,2,2");
+    let mut net = Group::new(1..=4, "tree=given:0,1,2,2");
     net.acquire(1);
     assert_eq!(net.acquire(2), ["REQUEST to 1"]);
     net.acquire(3);
     net.acquire(4);
-    assert_eq!(net.deliver("REQUEST", 3, 2), NOTHING, "ASKED: node 2 has asked");
-    assert_eq!(net.deliver("REQUEST", 4, 2), NOTHING);
+    assert_eq!(net.deliver_first("REQUEST", 3, 2), NOTHING, "ASKED: node 2 has asked");
+    assert_eq!(net.deliver_first("REQUEST", 4, 2), NOTHING);
     assert_eq!(net.queue(2), [2, 3, 4], "first in, first out; neighbours + 1 at most");
-    net.deliver("REQUEST", 2, 1);
+    net.deliver_first("REQUEST", 2, 1);
     assert_eq!(net.release(1), ["PRIVILEGE to 2"]);
-    assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["enter"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["enter"]);
     assert_eq!(net.release(2), ["PRIVILEGE to 3", "REQUEST to 3"], "it must come back for node 4");
 }
 
 #[test]
 fn a_request_may_overtake_the_privilege_before_it() {
-    let mut net = Net::new(2, "");
+    let mut net = Group::new(1..=2, "");
     net.acquire(1);
     net.acquire(2);
-    net.deliver("REQUEST", 2, 1);
+    net.deliver_first("REQUEST", 2, 1);
     assert_eq!(net.release(1), ["PRIVILEGE to 2"]);
     assert_eq!(net.acquire(1), ["REQUEST to 2"]);
-    assert_eq!(net.deliver("REQUEST", 1, 2), NOTHING, "3.5: queued, and nothing else");
-    assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["enter"]);
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), NOTHING, "3.5: queued, and nothing else");
+    assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["enter"]);
     assert_eq!(net.release(2), ["PRIVILEGE to 1"]);
 }
 
 #[test]
 fn piggybacked_a_request_and_the_privilege_are_one_message() {
-    let mut net = Net::new(4, "tree=given:0,1,2,2 piggyback=true");
+    let mut net = Group::new(1..=4, "tree=given:0,1,2,2 piggyback=true");
     net.acquire(1);
     [2, 3, 4].into_iter().for_each(|node| drop(net.acquire(node)));
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.release(1), ["PRIVILEGE to 2"], "nobody else wants it back");
     assert_eq!(net.acquire(1), ["REQUEST to 2"], "too late to ride along");
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.release(2), ["PRIVILEGE with REQUEST to 3"]);
-    assert_eq!(net.deliver("PRIVILEGE", 2, 3), ["enter"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 2, 3), ["enter"]);
     assert_eq!(net.queue(3), [2], "processed as if the two separate messages had arrived");
     assert_eq!(net.release(3), ["PRIVILEGE to 2"]);
-    assert_eq!(net.deliver("PRIVILEGE", 3, 2), ["PRIVILEGE with REQUEST to 4"], "it must come back for node 1");
+    assert_eq!(net.deliver_first("PRIVILEGE", 3, 2), ["PRIVILEGE with REQUEST to 4"], "it must come back for node 1");
 }
 
 #[test]
 fn greedy_puts_itself_first() {
-    let mut net = Net::new(3, "tree=line greedy=true");
+    let mut net = Group::new(1..=3, "tree=line greedy=true");
     net.acquire(1);
     net.acquire(3);
-    net.deliver("REQUEST", 3, 2);
+    net.deliver_first("REQUEST", 3, 2);
     net.acquire(2);
     assert_eq!(net.queue(2), [2, 3], "6.2: at the head");
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.release(1), ["PRIVILEGE to 2"]);
-    assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["enter"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["enter"]);
     assert_eq!(net.release(2), ["PRIVILEGE to 3"], "overtaken once");
 }
 
 #[test]
 fn initialize_floods_the_tree_and_who_has_heard_it_may_ask() {
-    let mut net = Net::new(3, "tree=line start=initialize");
+    let mut net = Group::new(1..=3, "tree=line start=initialize");
     assert_eq!(net.acquire(2), NOTHING, "it does not know whom to ask");
     assert_eq!(net.act(1, Input::Join { sponsor: NodeId(1) }), ["INITIALIZE to 2"]);
     assert_eq!(net.act(3, Input::Join { sponsor: NodeId(1) }), NOTHING, "only the first holder begins");
     assert_eq!(
-        net.deliver("INITIALIZE", 1, 2),
+        net.deliver_first("INITIALIZE", 1, 2),
         ["INITIALIZE to 3", "REQUEST to 1"],
         "it asks while node 3 knows nothing"
     );
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.fences, [1]);
     assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [2, 2, 2]);
 }
 
 #[test]
 fn who_gives_up_is_passed_over_and_its_privilege_serves_the_next() {
-    let mut net = Net::new(3, "tree=line");
+    let mut net = Group::new(1..=3, "tree=line");
     net.acquire(1);
     net.acquire(2);
     net.acquire(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.cancel(2), NOTHING);
     net.release(1);
-    assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["PRIVILEGE to 3"], "it goes on to node 3");
-    assert_eq!(net.deliver("PRIVILEGE", 2, 3), ["enter"]);
+    assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["PRIVILEGE to 3"], "it goes on to node 3");
+    assert_eq!(net.deliver_first("PRIVILEGE", 2, 3), ["enter"]);
     // Nobody else waits: the privilege comes all the same and stays, and grants nothing.
     assert_eq!(net.acquire(2), ["REQUEST to 3"]);
     assert_eq!(net.cancel(2), NOTHING);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.release(3), ["PRIVILEGE to 2"]);
-    assert_eq!(net.deliver("PRIVILEGE", 3, 2), NOTHING);
+    assert_eq!(net.deliver_first("PRIVILEGE", 3, 2), NOTHING);
     assert_eq!(net.acquire(2), ["enter"], "a new request uses what is here");
 }
 
 #[test]
 fn fences_count_entries_in_their_order_within_the_views_epoch() {
-    let mut net = Net::seated(View::new((1..=5).map(NodeId)).with_epoch(3), "", InitialHolders::NOBODY);
+    let mut net = Group::with_initial(View::new((1..=5).map(NodeId)).with_epoch(3), "", InitialHolders::NOBODY);
     for node in [5, 1, 1, 4, 2] {
         net.acquire(node);
-        net.settle();
+        net.deliver_all();
         net.release(node);
     }
     let expected: Vec<u64> = (1..=5).map(|count| Fence::compose(3, count).unwrap().get()).collect();
@@ -248,41 +160,30 @@ fn fences_count_entries_in_their_order_within_the_views_epoch() {
 }
 
 #[test]
-fn nobody_enters_past_the_last_fence() {
-    let fence = Fence::compose(0, Fence::COUNT_MAX - 1).unwrap();
-    let mut net = Net::seated(View::new([NodeId(1)]), "", InitialHolders { fence, ..InitialHolders::NOBODY });
-    assert_eq!(net.acquire(1), ["enter"]);
-    net.release(1);
-    assert_eq!(net.acquire(1), NOTHING);
-    assert_eq!(net.cancel(1), NOTHING);
-}
-
-#[test]
-fn the_seats_holder_is_inside_and_everybody_knows_where() {
-    let initial = InitialHolders { holders: &[NodeId(3)], mode: Mode::Exclusive, fence: Fence::new(8) };
+fn an_initial_holder_is_inside_and_everybody_knows_where() {
     for words in ["tree=line", "tree=line recovery=classic"] {
-        let mut net = Net::seated(View::new((1..=3).map(NodeId)), words, initial);
+        let mut net = Group::with_initial(View::new((1..=3).map(NodeId)), words, initial(&[NodeId(3)], 8));
         assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [2, 3, 3]);
         net.acquire(1);
-        net.settle();
+        net.deliver_all();
         assert!(net.fences.is_empty() && !net.nodes[&3].is_idle());
         assert_eq!(net.release(3), ["PRIVILEGE to 2",]);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.fences, [9]);
     }
 }
 
 #[test]
 fn idle_is_who_is_as_at_the_start() {
-    let mut net = Net::new(2, "");
+    let mut net = Group::new(1..=2, "");
     assert!(net.nodes.values().all(Raymond::is_idle));
     net.acquire(2);
     assert!(!net.nodes[&2].is_idle());
-    net.settle();
+    net.deliver_all();
     net.release(2);
     assert!(net.nodes.values().all(|node| !node.is_idle()), "both must remember that the privilege has moved");
     net.acquire(1);
-    net.settle();
+    net.deliver_all();
     net.release(1);
     assert!(net.nodes[&2].is_idle(), "it is at the root again");
     assert!(!net.nodes[&1].is_idle(), "who must remember the count");
@@ -290,26 +191,25 @@ fn idle_is_who_is_as_at_the_start() {
 
 #[test]
 fn what_no_neighbour_may_say_changes_nothing() {
-    let mut net = Net::new(3, "tree=line");
+    let mut net = Group::new(1..=3, "tree=line");
     let before = net.nodes.clone();
     let privilege = RaymondMessage::Privilege { life: 0, count: u64::MAX, asks: true };
-    let deliver = |net: &mut Net, from, to, message| net.act(to, Input::Deliver { from: NodeId(from), message });
-    assert_eq!(deliver(&mut net, 3, 1, RaymondMessage::Request { life: 0 }), NOTHING, "no neighbour");
-    assert_eq!(deliver(&mut net, 3, 2, privilege.clone()), NOTHING, "the privilege is on the other side");
-    assert_eq!(deliver(&mut net, 2, 1, privilege.clone()), NOTHING, "this node has it");
-    assert_eq!(deliver(&mut net, 2, 1, RaymondMessage::Initialize), NOTHING);
-    assert_eq!(deliver(&mut net, 2, 1, RaymondMessage::Restart { life: 1 }), NOTHING, "nobody comes back here");
-    assert_eq!(deliver(&mut net, 2, 1, RaymondMessage::Request { life: 9 }), NOTHING, "another life");
+    assert_eq!(net.receive(3, 1, RaymondMessage::Request { life: 0 }), NOTHING, "no neighbour");
+    assert_eq!(net.receive(3, 2, privilege.clone()), NOTHING, "the privilege is on the other side");
+    assert_eq!(net.receive(2, 1, privilege.clone()), NOTHING, "this node has it");
+    assert_eq!(net.receive(2, 1, RaymondMessage::Initialize), NOTHING);
+    assert_eq!(net.receive(2, 1, RaymondMessage::Restart { life: 1 }), NOTHING, "nobody comes back here");
+    assert_eq!(net.receive(2, 1, RaymondMessage::Request { life: 9 }), NOTHING, "another life");
     assert_eq!(net.nodes, before);
-    assert_eq!(deliver(&mut net, 1, 2, privilege), ["PRIVILEGE to 1"], "an absurd count is cut to the largest");
-    assert_eq!(net.nodes[&2].count, Fence::COUNT_MAX);
+    assert_eq!(net.receive(1, 2, privilege), ["PRIVILEGE to 1"], "an absurd count is cut to the largest");
+    assert_eq!(net.nodes[&2].fences.count(), Fence::COUNT_MAX);
 }
 
 mod recovering {
     use super::*;
 
-    fn line() -> Net {
-        Net::new(3, "tree=line recovery=classic")
+    fn line() -> Group {
+        Group::new(1..=3, "tree=line recovery=classic")
     }
 
     #[test]
@@ -317,11 +217,15 @@ mod recovering {
         let mut net = line();
         net.acquire(1);
         net.acquire(2);
-        net.settle();
-        assert_eq!(net.come_back(1, 1), ["RESTART(life 1) to 2"]);
-        assert_eq!(net.deliver("RESTART", 1, 2), ["ADVISE(you hold, I asked) to 1"]);
-        assert_eq!(net.deliver("ADVISE", 2, 1), ["joined", "PRIVILEGE to 2"], "USING is false, the queue is known");
-        assert_eq!(net.deliver("PRIVILEGE", 1, 2), ["enter"]);
+        net.deliver_all();
+        assert_eq!(net.crash_and_restart(1, 1), ["RESTART(life 1) to 2"]);
+        assert_eq!(net.deliver_first("RESTART", 1, 2), ["ADVISE(you hold, I asked) to 1"]);
+        assert_eq!(
+            net.deliver_first("ADVISE", 2, 1),
+            ["joined", "PRIVILEGE to 2"],
+            "USING is false, the queue is known"
+        );
+        assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["enter"]);
         assert_eq!(net.fences, [1, (1 << 16) + 1], "T28: whoever crashed inside had at most the reserve");
     }
 
@@ -335,45 +239,45 @@ mod recovering {
             net.acquire(1);
             if asks {
                 net.acquire(2);
-                net.settle();
+                net.deliver_all();
             }
-            net.come_back(2, 1);
-            assert_eq!(net.deliver("RESTART", 2, 1), [advice]);
-            assert_eq!(net.deliver("RESTART", 2, 3), ["ADVISE(you hold) to 2"]);
-            net.deliver("ADVISE", 1, 2);
-            assert_eq!(net.deliver("ADVISE", 3, 2), then);
+            net.crash_and_restart(2, 1);
+            assert_eq!(net.deliver_first("RESTART", 2, 1), [advice]);
+            assert_eq!(net.deliver_first("RESTART", 2, 3), ["ADVISE(you hold) to 2"]);
+            net.deliver_first("ADVISE", 1, 2);
+            assert_eq!(net.deliver_first("ADVISE", 3, 2), then);
             assert_eq!((net.holder(2), net.nodes[&2].has_asked()), (1, asks), "8.3");
         }
     }
 
     #[test]
     fn as_printed_asked_is_the_wrong_way_round() {
-        let mut net = Net::new(3, "tree=line recovery=classic as-printed=T26");
-        net.come_back(2, 1);
-        net.settle();
+        let mut net = Group::new(1..=3, "tree=line recovery=classic as-printed=T26");
+        net.crash_and_restart(2, 1);
+        net.deliver_all();
         assert!(net.nodes[&2].has_asked(), "8.1, state 4: it will never ask");
     }
 
     #[test]
     fn the_queue_is_rebuilt_by_who_had_the_privilege_least_often() {
-        let mut net = Net::new(4, "recovery=classic");
+        let mut net = Group::new(1..=4, "recovery=classic");
         for node in [2, 2, 3] {
             net.acquire(node);
-            net.settle();
+            net.deliver_all();
             net.release(node);
             net.acquire(1);
-            net.settle();
+            net.deliver_all();
             net.release(1);
         }
         net.acquire(1);
         [2, 3, 4].into_iter().for_each(|node| drop(net.acquire(node)));
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.queue(1), [2, 3, 4]);
-        net.come_back(1, 1);
+        net.crash_and_restart(1, 1);
         net.acquire(1);
-        [2, 3, 4].into_iter().for_each(|node| drop(net.deliver("RESTART", 1, node)));
-        [2, 3].into_iter().for_each(|node| drop(net.deliver("ADVISE", node, 1)));
-        assert_eq!(net.deliver("ADVISE", 4, 1), ["joined", "PRIVILEGE to 4", "REQUEST to 4"]);
+        [2, 3, 4].into_iter().for_each(|node| drop(net.deliver_first("RESTART", 1, node)));
+        [2, 3].into_iter().for_each(|node| drop(net.deliver_first("ADVISE", node, 1)));
+        assert_eq!(net.deliver_first("ADVISE", 4, 1), ["joined", "PRIVILEGE to 4", "REQUEST to 4"]);
         assert_eq!(net.queue(1), [3, 2, 1], "4 never had it, 3 once, 2 twice; its own caller came last");
     }
 
@@ -381,17 +285,21 @@ mod recovering {
     fn what_was_sent_to_a_former_life_is_dropped() {
         let mut net = line();
         net.acquire(2);
-        net.deliver("REQUEST", 2, 1);
+        net.deliver_first("REQUEST", 2, 1);
         assert!(net.nodes[&2].has_asked());
-        net.come_back(2, 1);
+        net.crash_and_restart(2, 1);
         net.acquire(3);
-        [1, 3].into_iter().for_each(|node| drop(net.deliver("RESTART", 2, node)));
-        net.deliver("ADVISE", 1, 2);
-        assert_eq!(net.deliver("ADVISE", 3, 2), ["joined", "PRIVILEGE to 3"], "rebuilt, and passed on");
-        assert_eq!(net.deliver("PRIVILEGE", 1, 2), NOTHING, "T27: else there would be two");
-        assert_eq!(net.deliver("PRIVILEGE", 2, 3), ["enter"]);
+        [1, 3].into_iter().for_each(|node| drop(net.deliver_first("RESTART", 2, node)));
+        net.deliver_first("ADVISE", 1, 2);
+        assert_eq!(net.deliver_first("ADVISE", 3, 2), ["joined", "PRIVILEGE to 3"], "rebuilt, and passed on");
+        assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), NOTHING, "T27: else there would be two");
+        assert_eq!(net.deliver_first("PRIVILEGE", 2, 3), ["enter"]);
         net.acquire(1);
-        assert_eq!(net.lose("REQUEST", 1, 2), RaymondMessage::Request { life: 1 }, "its neighbours know its life now");
+        assert_eq!(
+            net.take_first("REQUEST", 1, 2),
+            RaymondMessage::Request { life: 1 },
+            "its neighbours know its life now"
+        );
     }
 
     #[test]
@@ -399,89 +307,89 @@ mod recovering {
         let mut net = line();
         net.acquire(1);
         net.acquire(2);
-        net.settle();
-        net.come_back(2, 1);
+        net.deliver_all();
+        net.crash_and_restart(2, 1);
         net.acquire(2);
-        net.deliver("RESTART", 2, 1);
-        net.deliver("RESTART", 2, 3);
+        net.deliver_first("RESTART", 2, 1);
+        net.deliver_first("RESTART", 2, 3);
         assert_eq!(net.release(1), ["PRIVILEGE(life 1) to 2"]);
-        assert_eq!(net.deliver("PRIVILEGE", 1, 2), NOTHING, "no decisions in the recovery phase");
-        net.deliver("ADVISE", 3, 2);
-        assert_eq!(net.deliver("ADVISE", 1, 2), ["joined", "enter"], "8.6: the advice is outdated");
+        assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), NOTHING, "no decisions in the recovery phase");
+        net.deliver_first("ADVISE", 3, 2);
+        assert_eq!(net.deliver_first("ADVISE", 1, 2), ["joined", "enter"], "8.6: the advice is outdated");
         assert_eq!(net.fences, [1, 2], "the count came with it");
     }
 
     #[test]
     fn advice_to_a_recovery_that_failed_is_dropped() {
         let mut net = line();
-        net.come_back(2, 1);
-        net.deliver("RESTART", 2, 1);
-        net.deliver("RESTART", 2, 3);
-        net.come_back(2, 2);
-        net.deliver("ADVISE", 1, 2);
-        assert_eq!(net.deliver("ADVISE", 3, 2), NOTHING, "8.7");
-        net.deliver("RESTART", 2, 1);
-        net.deliver("RESTART", 2, 3);
-        net.deliver("ADVISE", 1, 2);
-        assert_eq!(net.deliver("ADVISE", 3, 2), ["joined"]);
+        net.crash_and_restart(2, 1);
+        net.deliver_first("RESTART", 2, 1);
+        net.deliver_first("RESTART", 2, 3);
+        net.crash_and_restart(2, 2);
+        net.deliver_first("ADVISE", 1, 2);
+        assert_eq!(net.deliver_first("ADVISE", 3, 2), NOTHING, "8.7");
+        net.deliver_first("RESTART", 2, 1);
+        net.deliver_first("RESTART", 2, 3);
+        net.deliver_first("ADVISE", 1, 2);
+        assert_eq!(net.deliver_first("ADVISE", 3, 2), ["joined"]);
     }
 
     #[test]
     fn a_neighbour_learns_the_lives_it_has_forgotten() {
         let mut net = line();
-        net.come_back(2, 1);
-        net.settle();
-        net.come_back(3, 1);
-        net.settle();
+        net.crash_and_restart(2, 1);
+        net.deliver_all();
+        net.crash_and_restart(3, 1);
+        net.deliver_all();
         assert_eq!(net.acquire(3), ["REQUEST(life 1) to 2"], "else node 2 would drop it");
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.fences.len(), 1);
     }
 
     #[test]
     fn two_that_are_no_neighbours_may_be_down_at_once_and_two_neighbours_stay_out() {
         let mut net = line();
-        net.come_back(1, 1);
-        net.come_back(3, 1);
-        net.settle();
+        net.crash_and_restart(1, 1);
+        net.crash_and_restart(3, 1);
+        net.deliver_all();
         assert_eq!([net.holder(1), net.holder(2), net.holder(3)], [1, 1, 2]);
-        net.come_back(1, 2);
-        net.come_back(2, 1);
-        net.settle();
+        net.crash_and_restart(1, 2);
+        net.crash_and_restart(2, 1);
+        net.deliver_all();
         assert_eq!(net.acquire(1), NOTHING, "8.8: nobody can tell");
         assert_eq!(net.acquire(2), NOTHING);
-        net.settle();
+        net.deliver_all();
         assert!(net.fences.is_empty());
     }
 
     #[test]
     fn a_restart_is_answered_once_the_neighbour_knows_something() {
         let mut net = line();
-        net.come_back(2, 1);
-        net.deliver("RESTART", 2, 1);
-        net.deliver("ADVISE", 1, 2);
+        net.crash_and_restart(2, 1);
+        net.deliver_first("RESTART", 2, 1);
+        net.deliver_first("ADVISE", 1, 2);
         // Node 1 has advised and goes down while node 2 still waits for node 3.
-        net.come_back(1, 1);
-        assert_eq!(net.deliver("RESTART", 1, 2), NOTHING);
-        net.deliver("RESTART", 2, 3);
-        assert_eq!(net.deliver("ADVISE", 3, 2), ["joined", "ADVISE(you hold) to 1"]);
-        assert_eq!(net.deliver("ADVISE", 2, 1), ["joined"]);
+        net.crash_and_restart(1, 1);
+        assert_eq!(net.deliver_first("RESTART", 1, 2), NOTHING);
+        net.deliver_first("RESTART", 2, 3);
+        assert_eq!(net.deliver_first("ADVISE", 3, 2), ["joined", "ADVISE(you hold) to 1"]);
+        assert_eq!(net.deliver_first("ADVISE", 2, 1), ["joined"]);
         assert_eq!(net.holder(1), 1);
     }
 
     #[test]
     fn fences_rise_however_often_a_holder_dies_alone_with_its_count() {
-        let mut net = Net::new(2, "recovery=classic fence-reserve=3");
+        let mut net = Group::new(1..=2, "recovery=classic fence-reserve=3");
         for life in 1..=4 {
             for entry in 0..7 {
                 let effects = net.acquire(1);
                 assert_eq!(effects.last().map(String::as_str), Some("enter"));
                 assert_eq!(effects.len() == 2, entry > 0 && entry % 3 == 0, "a neighbour hears every third time");
-                net.settle();
+                net.deliver_all();
                 net.release(1);
             }
-            net.come_back(1, life);
-            net.settle();
+            net.crash_and_restart(1, life);
+            net.deliver_all();
         }
         assert!(net.fences.is_sorted_by(|a, b| a < b), "{:?}", net.fences);
         assert!(*net.fences.last().unwrap() <= 28 + 3 * 3 + 3, "and not by much more than the reserve a death");
@@ -489,9 +397,9 @@ mod recovering {
 
     #[test]
     fn alone_each_life_has_counts_of_its_own() {
-        let mut net = Net::new(1, "recovery=classic");
+        let mut net = Group::new(1..=1, "recovery=classic");
         net.acquire(1);
-        assert_eq!(net.come_back(1, 1), ["joined"]);
+        assert_eq!(net.crash_and_restart(1, 1), ["joined"]);
         net.acquire(1);
         assert_eq!(net.fences, [1, (1 << 24) + 1]);
     }
@@ -522,24 +430,12 @@ fn message() -> impl Strategy<Value = RaymondMessage> {
 proptest! {
     #[test]
     fn messages_come_off_the_wire_as_they_went_on(message in message()) {
-        let mut bytes = Vec::new();
-        message.encode(&mut bytes);
-        let mut reader = Reader::new(&bytes);
-        prop_assert_eq!(RaymondMessage::decode(&mut reader), Ok(message));
-        prop_assert_eq!(reader.finish(), Ok(()));
-        for end in 0..bytes.len() {
-            prop_assert_eq!(RaymondMessage::decode(&mut Reader::new(&bytes[..end])), Err(DecodeError::Truncated));
-        }
+        assert_round_trip(&message);
     }
 
     #[test]
     fn garbage_is_refused_or_read_as_what_it_would_be_written_as(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
-        let mut reader = Reader::new(&bytes);
-        if let Ok(message) = RaymondMessage::decode(&mut reader) {
-            let mut again = Vec::new();
-            message.encode(&mut again);
-            prop_assert_eq!(&bytes[..again.len()], again.as_slice());
-        }
+        assert_canonical::<RaymondMessage>(&bytes);
     }
 
     /// Whatever neighbours and strangers say, nothing panics and the queue stays within its bound.
@@ -548,7 +444,7 @@ proptest! {
         steps in prop::collection::vec((1u32..5, message(), 0u8..8), 0..60),
         words in prop_oneof![Just("tree=line"), Just("recovery=classic"), Just("start=initialize greedy=true piggyback=true")],
     ) {
-        let mut net = Net::new(3, words);
+        let mut net = Group::new(1..=3, words);
         let (mut waiting, mut entered) = (false, 0);
         for (from, message, choice) in steps {
             match choice {
@@ -579,7 +475,7 @@ proptest! {
                 waiting = false;
             }
             prop_assert!(net.nodes[&2].queue().len() <= net.nodes[&2].neighbours().len() + 1);
-            net.flying.clear();
+            net.in_flight.clear();
         }
     }
 }
@@ -594,7 +490,7 @@ fn bytes_of_an_unknown_kind_are_refused() {
 /// The bound of REQUEST_Q, neighbours and self, holds whatever a neighbour sends.
 #[test]
 fn a_neighbour_is_in_the_queue_once_however_often_it_asks() {
-    let mut net = Net::new(2, "tree=line");
+    let mut net = Group::new(1..=2, "tree=line");
     let one = net.nodes.get_mut(&1).unwrap();
     let mut out = Effects::new();
     one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);

@@ -12,7 +12,6 @@
 //! | [`Classic`] | joining, leaving, failing, coming back | 7 |
 
 mod classic;
-mod classic_message;
 mod message;
 mod ring;
 mod rules;
@@ -23,11 +22,12 @@ mod tests;
 use std::sync::Arc;
 
 use super::constant::Constant;
-use super::{Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span};
-use crate::{Fence, NodeId, NodeSet, Setup};
+use super::{
+    Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
+};
+use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
-pub use classic::{Classic, ClassicRules, ClassicTimer};
-pub use classic_message::{Body, ClassicMessage};
+pub use classic::{Body, Classic, ClassicMessage, ClassicRules, ClassicTimer};
 pub use message::RaMessage;
 pub use ring::{Ring, RingMessage, RingRules, Travelling};
 pub use rules::Rules;
@@ -56,9 +56,7 @@ pub struct RicartAgrawala {
     deferred: Vec<(NodeId, u64)>,
     /// REQUESTs of lower priority whose handling is put off (section 6.5), at most one a peer.
     held_back: Vec<(NodeId, RaMessage)>,
-    /// The count of the largest fence known.
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -113,8 +111,7 @@ impl Protocol for RicartAgrawala {
             deferring: NodeSet::new(),
             deferred: Vec::new(),
             held_back: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -125,7 +122,7 @@ impl Protocol for RicartAgrawala {
             Input::Deliver { from, message } => self.on_message(from, message, out),
             Input::Timeout(RaTimer::RoundTrip) => self.on_round_trip_timeout(out),
             Input::Timeout(RaTimer::HoldBack) => self.on_hold_back_timeout(out),
-            Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.note_deferral(node, number),
+            Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.record_deferral(node, number),
             Input::Timeout(RaTimer::NoteNumber(number)) => self.highest = self.later(self.highest, number),
             Input::Join { .. } | Input::Leave => {}
         }
@@ -138,10 +135,10 @@ impl Protocol for RicartAgrawala {
     /// A REPLY to a request that is over, with nothing new in it. Numbers and fences only rise, so that stays so.
     fn is_moot(&self, _: NodeId, message: &RaMessage) -> bool {
         let plain =
-            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_none();
+            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_empty();
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
-        plain && over && *highest <= self.highest && *fence <= self.fence
+        plain && over && *highest <= self.highest && *fence <= self.fences.count()
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -156,12 +153,12 @@ impl Protocol for RicartAgrawala {
 impl Capabilities for RicartAgrawala {
     fn floor(&self) -> Option<Floor> {
         // Numbers that wrap have no highest one.
-        self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fence })
+        self.rules().modulus.is_none().then_some(Floor { number: self.highest, fence: self.fences.count() })
     }
 
     fn raise_floor(&mut self, floor: Floor) {
         self.highest = self.highest.max(floor.number);
-        self.fence = self.fence.max(floor.fence);
+        self.fences.observe(floor.fence);
     }
 
     fn has_waiters(&self) -> bool {
@@ -169,8 +166,9 @@ impl Capabilities for RicartAgrawala {
     }
 
     fn forget_deferred(&mut self, from: NodeId) -> bool {
-        let found = self.deferred.iter().position(|(node, _)| *node == from);
-        found.is_some_and(|at| self.deferred.remove(at).0 == from)
+        let before = self.deferred.len();
+        self.deferred.retain(|(node, _)| *node != from);
+        self.deferred.len() < before
     }
 
     fn supports_try(&self) -> bool {
@@ -207,14 +205,14 @@ impl RicartAgrawala {
         if self.rules().implicit && !request.inside {
             out.push(Effect::CancelTimer(RaTimer::RoundTrip));
         }
-        if self.rules().printed.has(10) {
+        if self.rules().printed.contains(Trap::NoReplyAfterDeferred) {
             self.deferred.clear(); // 'No REPLY message', say the slides: who was deferred waits for ever.
         }
         if self.rules().release != Release::Unicast && !self.deferred.is_empty() {
             let listed = self.rules().release == Release::Broadcast;
             let list = if listed { self.deferred.as_slice().into() } else { Box::default() };
             self.deferred.clear();
-            let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fence };
+            let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fences.count() };
             return out.push(Effect::Broadcast { message });
         }
         for at in 0..self.deferred.len() {
@@ -239,17 +237,17 @@ impl RicartAgrawala {
                 self.on_request(from, number, mode, out);
             }
             RaMessage::Reply { answers, highest, fence } => {
-                self.hear(highest);
+                self.observe(highest);
                 self.on_reply(from, answers, fence, out);
             }
             RaMessage::Deferred { answers, highest } => {
-                self.hear(highest);
-                if let (Some(position), true) = (self.position(from), self.is_waiting_for(answers)) {
+                self.observe(highest);
+                if let Some(position) = self.position(from).filter(|_| self.is_waiting_for(answers)) {
                     self.deferring.insert(position);
                 }
             }
             RaMessage::ReplyAll { list, highest, fence } => {
-                self.hear(highest);
+                self.observe(highest);
                 let unlisted = self.rules().release == Release::Unlisted;
                 let mine = list.iter().find(|(node, _)| *node == self.me).map(|(_, number)| *number);
                 // Footnote 2: without the list, whoever waits takes the REPLY to be its own.
@@ -263,21 +261,21 @@ impl RicartAgrawala {
 
     /// 'Process which receives REQUEST(k, j) messages', in one atomic step (T2, T3).
     fn on_request(&mut self, from: NodeId, number: u64, mode: Mode, out: &mut Out) {
-        if self.rules().printed.has(3) {
+        if self.rules().printed.contains(Trap::AtomicNumber) {
             out.push(Effect::SetTimer { timer: RaTimer::NoteNumber(number), after: Span { min: 0, max: u64::MAX } });
         } else {
-            self.hear_request(number);
+            self.observe_request(number);
         }
         if !self.defers(from, number, mode) {
             return self.send_reply(from, number, out);
         }
-        if self.rules().printed.has(2) {
+        if self.rules().printed.contains(Trap::AtomicDeferral) {
             out.push(Effect::SetTimer {
                 timer: RaTimer::NoteDeferral(from, number),
                 after: Span { min: 0, max: u64::MAX },
             });
         } else {
-            self.note_deferral(from, number);
+            self.record_deferral(from, number);
         }
         if self.rules().implicit {
             let message = RaMessage::Deferred { answers: number, highest: self.stamp() };
@@ -288,20 +286,19 @@ impl RicartAgrawala {
     /// The decision table: rules 3 and 5 defer, rules 1, 2 and 4 do not. Section 6.6: readers never defer readers.
     fn defers(&self, from: NodeId, number: u64, mode: Mode) -> bool {
         let Some(request) = &self.request else { return false };
-        let we_come_first = match (self.before(request.number, number), request.number == number) {
-            (_, true) => self.me < from,
-            (before, false) => before,
-        };
+        let we_come_first = if request.number == number { self.me < from } else { self.before(request.number, number) };
         we_come_first && mode.conflicts(request.mode)
     }
 
     /// 'Process which receives REPLY messages'.
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
-        if self.rules().printed.has(6) {
+        self.fences.observe(fence);
+        if self.rules().printed.contains(Trap::CountedReplies) {
             // As printed: count, whoever sent it and whatever it answers.
             let any = self.awaiting.iter().next();
-            any.map(|position| self.awaiting.remove(position));
+            if let Some(any) = any {
+                self.awaiting.remove(any);
+            }
             return self.enter_if_granted(out);
         }
         let Some(position) = self.position(from) else { return };
@@ -331,23 +328,17 @@ impl RicartAgrawala {
             return;
         }
         let Some(request) = self.request.as_mut().filter(|request| !request.inside) else { return };
-        let count = self.fence + 1;
         let fence = match self.rules.0.fence {
-            FenceRule::Replies => Fence::compose(self.epoch, count),
+            FenceRule::Replies => self.fences.next(request.mode),
             FenceRule::Ticket => {
                 let rank = self.peers.partition_point(|peer| *peer < self.me) as u64;
-                Fence::compose(self.epoch, request.number * (self.peers.len() as u64 + 1) + rank + 1)
+                Fence::compose(self.fences.epoch(), request.number * (self.peers.len() as u64 + 1) + rank + 1)
             }
             FenceRule::Name => ticket(request.number, self.me),
             FenceRule::Off => Some(Fence::new(1)),
         };
-        // At its very end a fence refuses; it never wraps.
         let Some(fence) = fence else { return };
         request.inside = true;
-        // A shared entry carries the last exclusive one's fence plus one, and leaves it to the next exclusive one.
-        if request.mode == Mode::Exclusive && self.rules.0.fence == FenceRule::Replies {
-            self.fence = count;
-        }
         if self.rules().clock == Clock::Lamport {
             self.highest += 1;
         }
@@ -361,11 +352,11 @@ impl RicartAgrawala {
         if self.rules().implicit && !self.deferred.iter().any(|(node, number)| (*node, *number) == (to, answers)) {
             return; // Section 6.1: saying nothing says yes. Only who was told DEFERRED needs the REPLY.
         }
-        let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fence };
+        let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fences.count() };
         out.push(Effect::Send { to, message });
     }
 
-    fn note_deferral(&mut self, from: NodeId, number: u64) {
+    fn record_deferral(&mut self, from: NodeId, number: u64) {
         match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
             // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
             Ok(at) => self.deferred[at].1 = self.later(self.deferred[at].1, number),
@@ -459,7 +450,7 @@ impl RicartAgrawala {
         };
         let number = self.highest + step;
         let number = self.rules().modulus.map_or(number, |modulus| number % modulus);
-        if !self.rules().printed.has(1) {
+        if !self.rules().printed.contains(Trap::OwnNumber) {
             self.highest = number;
         }
         number
@@ -478,15 +469,15 @@ impl RicartAgrawala {
     }
 
     /// Takes note of the number of a received REQUEST.
-    fn hear_request(&mut self, number: u64) {
+    fn observe_request(&mut self, number: u64) {
         match self.rules().clock {
             Clock::Sequence => self.highest = self.later(self.highest, number),
-            Clock::Lamport => self.hear(number),
+            Clock::Lamport => self.observe(number),
         }
     }
 
     /// Takes note of the number that another message carries, if it does.
-    fn hear(&mut self, stamp: u64) {
+    fn observe(&mut self, stamp: u64) {
         match self.rules().clock {
             Clock::Sequence => {
                 self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest }

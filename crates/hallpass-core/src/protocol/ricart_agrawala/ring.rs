@@ -7,13 +7,12 @@ use std::fmt;
 
 use super::NUMBER_MAX;
 use super::message::{put_mode, read_mode};
-use super::rules::Printed;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, NodeId, Setup};
 
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,15 +28,14 @@ pub struct Ring {
     stopped: Vec<Travelling>,
     /// `ring=annotate`: whom this node owes a REPLY, with the number of the request.
     deferred: Vec<(NodeId, u64)>,
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 /// The options of [`Ring`].
 #[derive(Clone, Debug)]
 pub struct RingRules {
     annotate: bool,
-    printed: Printed,
+    printed: TrapSet,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -87,8 +85,8 @@ impl Protocol for Ring {
         let mut parsed = options.read("ricart-agrawala-ring");
         let annotate = parsed.choice("ring", &[("echo", false), ("annotate", true)])?;
         parsed.choice("membership", &[("static", ())])?;
-        let printed = Printed::read(&mut parsed, &["T11"])?;
-        if printed.has(11) && !annotate {
+        let printed = parsed.as_printed(&[Trap::EarlyReply])?;
+        if printed.contains(Trap::EarlyReply) && !annotate {
             return super::rules::refuse("as-printed=T11 is about REPLYs, which only ring=annotate sends");
         }
         parsed.finish()?;
@@ -111,8 +109,7 @@ impl Protocol for Ring {
             request: setup.initial.held_by(setup.me).map(seated),
             stopped: Vec::new(),
             deferred: Vec::new(),
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -146,7 +143,10 @@ impl Protocol for Ring {
             RingMessage::Reply { answers, fence } => (*answers, *fence),
         };
         let waits = self.request.as_ref().is_some_and(|request| request.number == answers && !request.inside);
-        !waits && answers <= self.highest && fence <= self.fence && !self.rules.printed.has(11)
+        !waits
+            && answers <= self.highest
+            && fence <= self.fences.count()
+            && !self.rules.printed.contains(Trap::EarlyReply)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -169,7 +169,8 @@ impl Ring {
         if self.next.is_none() {
             return self.enter(out);
         }
-        let travelling = Travelling { number, origin: self.me, mode, fence: self.fence, deferred_by: Box::default() };
+        let travelling =
+            Travelling { number, origin: self.me, mode, fence: self.fences.count(), deferred_by: Box::default() };
         self.pass_on(travelling, out);
     }
 
@@ -198,8 +199,8 @@ impl Ring {
 
     /// One's own REQUEST is back: every node has let it pass or has written its name on it.
     fn on_return(&mut self, travelling: Travelling, out: &mut Out) {
-        self.fence = self.fence.max(travelling.fence.min(Fence::COUNT_MAX));
-        let keeps_early = !self.rules.printed.has(11);
+        self.fences.observe(travelling.fence);
+        let keeps_early = !self.rules.printed.contains(Trap::EarlyReply);
         let Some(request) = self.waiting_for(travelling.number).filter(|request| request.awaiting.is_none()) else {
             return;
         };
@@ -209,7 +210,7 @@ impl Ring {
     }
 
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
-        self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+        self.fences.observe(fence);
         let Some(request) = self.waiting_for(answers) else { return };
         match &mut request.awaiting {
             Some(awaiting) => awaiting.retain(|node| *node != from),
@@ -229,12 +230,12 @@ impl Ring {
             self.pass_on(travelling, out);
         }
         for (to, answers) in std::mem::take(&mut self.deferred) {
-            out.push(Effect::Send { to, message: RingMessage::Reply { answers, fence: self.fence } });
+            out.push(Effect::Send { to, message: RingMessage::Reply { answers, fence: self.fences.count() } });
         }
     }
 
     fn pass_on(&self, mut travelling: Travelling, out: &mut Out) {
-        travelling.fence = travelling.fence.max(self.fence);
+        travelling.fence = travelling.fence.max(self.fences.count());
         if let Some(to) = self.next {
             out.push(Effect::Send { to, message: RingMessage::Request(travelling) });
         }
@@ -252,13 +253,9 @@ impl Ring {
     }
 
     fn enter(&mut self, out: &mut Out) {
-        let (Some(request), Some(fence)) = (&mut self.request, Fence::compose(self.epoch, self.fence + 1)) else {
-            return;
-        };
+        let Some(request) = &mut self.request else { return };
+        let Some(fence) = self.fences.next(request.mode) else { return };
         request.inside = true;
-        if request.mode == Mode::Exclusive {
-            self.fence += 1;
-        }
         out.push(Effect::Enter { fence });
     }
 }

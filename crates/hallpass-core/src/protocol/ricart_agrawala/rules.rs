@@ -1,4 +1,4 @@
-use crate::protocol::{Medium, Needs, OptionError, Options, Parsed};
+use crate::protocol::{Medium, Needs, OptionError, Options, Parsed, Trap, TrapSet};
 use crate::{NodeId, Ticks};
 
 /// The options of [`RicartAgrawala`](super::RicartAgrawala), found to fit together.
@@ -18,7 +18,7 @@ pub struct Rules {
     pub(super) clocks: Vec<(NodeId, u64)>,
     pub(super) fence: FenceRule,
     pub(super) transit_max: Option<Ticks>,
-    pub(super) printed: Printed,
+    pub(super) printed: TrapSet,
 }
 
 /// How the REPLYs that are owed at a release leave (section 6.2.2).
@@ -61,29 +61,6 @@ pub(super) enum FenceRule {
     Off,
 }
 
-/// The traps of ALGORITHMS.md whose printed text is put back, to see it fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Printed(u32);
-
-impl Printed {
-    pub(super) const OFFERED: &[&str] = &["T1", "T2", "T3", "T4", "T6", "T10"];
-
-    pub(super) fn read(parsed: &mut Parsed<'_>, offered: &[&'static str]) -> Result<Self, OptionError> {
-        let traps = parsed.as_printed(offered)?;
-        Ok(Self(
-            traps.iter().fold(0, |bits, trap| bits | 1 << trap[1..].parse::<u32>().expect("a trap is T and a number")),
-        ))
-    }
-
-    pub(super) fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(super) fn has(self, trap: u32) -> bool {
-        self.0 >> trap & 1 == 1
-    }
-}
-
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -99,7 +76,7 @@ impl Default for Rules {
             clocks: Vec::new(),
             fence: FenceRule::Replies,
             transit_max: None,
-            printed: Printed::default(),
+            printed: TrapSet::default(),
         }
     }
 }
@@ -201,7 +178,14 @@ impl Rules {
             clocks: each_node(parsed, "clocks")?,
             fence: if implicit && fence == FenceRule::Replies { FenceRule::Ticket } else { fence },
             transit_max: parsed.duration("transit-max")?,
-            printed: Printed::read(parsed, Printed::OFFERED)?,
+            printed: parsed.as_printed(&[
+                Trap::OwnNumber,
+                Trap::AtomicDeferral,
+                Trap::AtomicNumber,
+                Trap::ModuloReaders,
+                Trap::CountedReplies,
+                Trap::NoReplyAfterDeferred,
+            ])?,
         })
     }
 
@@ -213,7 +197,7 @@ impl Rules {
             delay_bound: self.implicit.then_some("reply=implicit"),
             fifo: None,
             no_shared: modulo
-                .filter(|_| !self.printed.has(4))
+                .filter(|_| !self.printed.contains(Trap::ModuloReaders))
                 .map(|_| "numbers=modulo breaks with readers, already with two nodes (T4)"),
             no_cancel: modulo.map(|_| "numbers=modulo: a late REPLY to a cancelled request could match a new one (T4)"),
             no_loss: if self.implicit {

@@ -10,7 +10,7 @@ use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{
     Capabilities, Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
 };
-use crate::{Fence, NodeId, Setup};
+use crate::{FenceCounter, NodeId, Setup};
 
 /// One node that listens to the medium.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -22,8 +22,7 @@ pub struct Sequenced {
     request: Option<Request>,
     /// How many requests this node has made: it names them, it does not order them.
     made: u64,
-    fence: u64,
-    epoch: u64,
+    fences: FenceCounter,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -84,8 +83,7 @@ impl Protocol for Sequenced {
             queue: setup.initial.holders.iter().map(|holder| (*holder, 0, setup.initial.mode)).collect(),
             request: setup.initial.held_by(setup.me).map(|mode| Request { id: 0, mode, inside: true }),
             made: 0,
-            fence: setup.initial.fence.count(),
-            epoch: setup.view.epoch(),
+            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
         }
     }
 
@@ -98,7 +96,7 @@ impl Protocol for Sequenced {
                 self.enter_if_first(out);
             }
             Input::Deliver { from, message: SequencedMessage::Reply { id, fence } } => {
-                self.fence = self.fence.max(fence.min(Fence::COUNT_MAX));
+                self.fences.observe(fence);
                 self.queue.retain(|(node, other, _)| (*node, *other) != (from, id));
                 self.enter_if_first(out);
             }
@@ -130,7 +128,7 @@ impl Sequenced {
         if self.alone {
             return self.queue.clear();
         }
-        out.push(Effect::Broadcast { message: SequencedMessage::Reply { id: request.id, fence: self.fence } });
+        out.push(Effect::Broadcast { message: SequencedMessage::Reply { id: request.id, fence: self.fences.count() } });
     }
 
     /// 'REPLYs are only needed from those other nodes which have themselves successfully broadcast a prior REQUEST.'
@@ -141,11 +139,8 @@ impl Sequenced {
         if self.queue[..mine].iter().any(|(_, _, mode)| mode.conflicts(request.mode)) {
             return;
         }
-        let Some(fence) = Fence::compose(self.epoch, self.fence + 1) else { return };
+        let Some(fence) = self.fences.next(request.mode) else { return };
         request.inside = true;
-        if request.mode == Mode::Exclusive {
-            self.fence += 1;
-        }
         out.push(Effect::Enter { fence });
     }
 }

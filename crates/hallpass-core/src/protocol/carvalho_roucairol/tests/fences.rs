@@ -2,22 +2,22 @@
 
 use super::*;
 
-/// ALGORITHMS.md 7: entries (2,0) then (1,1), here nodes 1 and 2. Node 1 enters again before it hears of node 2's REQUEST, which
+/// Why a request's number is no fence. Node 1 enters again before it hears of node 2's REQUEST, which
 /// has a lower number than its own second one.
 #[test]
 fn numbers_are_not_monotonic_and_fences_are() {
-    let mut net = Net::new(2);
+    let mut net = Group::new(1..=2, "");
     let mut entries = Vec::new();
-    net.write(1);
-    net.write(2);
-    net.deliver("REQUEST", 1, 2);
-    net.deliver("REPLY", 2, 1);
+    net.acquire(1);
+    net.acquire(2);
+    net.deliver_first("REQUEST", 1, 2);
+    net.deliver_first("REPLY", 2, 1);
     entries.push((net.nodes[&1].request_number().unwrap(), 1));
     net.release(1);
-    assert_eq!(net.write(1), ["enter"]);
+    assert_eq!(net.acquire(1), ["enter"]);
     entries.push((net.nodes[&1].request_number().unwrap(), 1));
     net.release(1);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [2]);
     entries.push((net.nodes[&2].request_number().unwrap(), 2));
     assert_eq!(entries, [(1, 1), (2, 1), (1, 2)], "(2,1) before (1,2)");
@@ -26,39 +26,39 @@ fn numbers_are_not_monotonic_and_fences_are() {
 
 #[test]
 fn a_shared_entry_shows_the_last_exclusive_fence_plus_one() {
-    let mut net = Net::new(3);
-    net.pass_through(1, Exclusive);
-    net.pass_through(2, Shared);
-    net.pass_through(3, Shared);
-    net.pass_through(2, Shared);
-    net.pass_through(3, Exclusive);
-    net.pass_through(2, Shared);
+    let mut net = Group::new(1..=3, "");
+    net.pass_through(1);
+    net.pass_through_as(2, Shared);
+    net.pass_through_as(3, Shared);
+    net.pass_through_as(2, Shared);
+    net.pass_through(3);
+    net.pass_through_as(2, Shared);
     assert_eq!(net.fences, [1, 2, 2, 2, 2, 3]);
 }
 
 #[test]
 fn the_epoch_comes_first() {
-    let mut net = Net::new(1);
+    let mut net = Group::new(1..=1, "");
     net.view = net.view.clone().with_epoch(3);
-    net.nodes.insert(1, net.fresh(1, InitialHolders::NOBODY));
-    net.write(1);
+    net.nodes.insert(1, net.fresh(1, 0, InitialHolders::NOBODY));
+    net.acquire(1);
     assert_eq!(net.fences, [Fence::compose(3, 1).unwrap().get()]);
 }
 
 #[test]
 fn at_the_end_of_all_counts_an_entry_is_refused() {
-    let mut net = Net::new(1);
+    let mut net = Group::new(1..=1, "");
     net.nodes.get_mut(&1).unwrap().raise_floor(Floor { number: 0, fence: Fence::COUNT_MAX - 1 });
-    assert_eq!(net.write(1), ["enter"]);
+    assert_eq!(net.acquire(1), ["enter"]);
     net.release(1);
-    assert_eq!(net.write(1), NOTHING);
+    assert_eq!(net.acquire(1), NOTHING);
     assert_eq!(net.cancel(1), NOTHING);
 }
 
 #[test]
 fn an_absurd_fence_is_cut_to_the_largest() {
-    let mut net = Net::new(2);
-    net.write(1);
+    let mut net = Group::new(1..=2, "");
+    net.acquire(1);
     let answers = Asked { number: 1, mode: Exclusive };
     assert_eq!(net.receive(2, 1, CrMessage::Reply { answers, fence: u64::MAX }), NOTHING, "refused, not wrapped");
     assert_eq!(net.nodes[&1].floor().unwrap().fence, Fence::COUNT_MAX);

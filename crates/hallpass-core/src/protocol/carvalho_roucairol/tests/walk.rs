@@ -5,26 +5,26 @@ use proptest::prelude::*;
 use super::*;
 
 /// One step, chosen by a number: whatever fits there and then. Now and then a message is repeated.
-fn step(net: &mut Net, choice: u16) {
+fn step(net: &mut Group, choice: u16) {
     let node = u32::from(choice % 3) + 1;
     let choice = usize::from(choice / 3);
     let waits = net.nodes[&node].request.is_some();
     match choice % 11 {
-        0 if !waits => drop(net.write(node)),
-        1 if !waits => drop(net.read(node)),
-        2 if waits && !net.inside.contains_key(&node) => drop(net.cancel(node)),
-        3 | 4 if net.inside.contains_key(&node) => drop(net.release(node)),
+        0 if !waits => drop(net.acquire(node)),
+        1 if !waits => drop(net.acquire_shared(node)),
+        2 if waits && !net.is_inside(node) => drop(net.cancel(node)),
+        3 | 4 if net.is_inside(node) => drop(net.release(node)),
         5 => net.nodes.get_mut(&node).unwrap().drop_permissions(),
         6 if net.nodes[&node].is_idle() => {
-            let mut fresh = net.fresh(node, InitialHolders::NOBODY);
+            let mut fresh = net.fresh(node, 0, InitialHolders::NOBODY);
             // Node-wide: other locks may have raised it further.
             let Floor { number, fence } = net.nodes[&node].floor().unwrap();
             fresh.raise_floor(Floor { number: number + choice as u64 % 2, fence });
             net.nodes.insert(node, fresh);
         }
-        kind if !net.flying.is_empty() => {
-            let at = choice / 11 % net.flying.len();
-            let (from, to, message) = if kind == 7 { net.flying[at].clone() } else { net.flying.remove(at) };
+        kind if !net.in_flight.is_empty() => {
+            let at = choice / 11 % net.in_flight.len();
+            let (from, to, message) = if kind == 7 { net.in_flight[at].clone() } else { net.in_flight.remove(at) };
             net.receive(from, to, message);
         }
         _ => {}
@@ -32,10 +32,10 @@ fn step(net: &mut Net, choice: u16) {
 }
 
 /// Like a cache line: exclusive on one side means nothing on the other.
-fn pairs_agree(net: &Net) {
+fn pairs_agree(net: &Group) {
     for a in 1..=3 {
         for b in a + 1..=3 {
-            let pair = (net.has(a, b), net.has(b, a));
+            let pair = (permission(net, a, b), permission(net, b, a));
             assert!(matches!(pair, ("", _) | (_, "") | ("S", "S")), "{a} and {b}: {pair:?}");
         }
     }
@@ -54,14 +54,14 @@ proptest! {
     /// Exclusion is asserted by the net at every entry.
     #[test]
     fn whatever_happens_pairs_agree_and_fences_rise(choices in prop::collection::vec(any::<u16>(), 0..150)) {
-        let mut net = Net::new(3);
+        let mut net = Group::new(1..=3, "");
         for choice in choices {
             step(&mut net, choice);
             pairs_agree(&net);
         }
         // Heal: everybody leaves or waits to, and everything arrives.
         for _ in 0..4 {
-            net.settle();
+            net.deliver_all();
             for node in net.inside() {
                 net.release(node);
             }
@@ -74,12 +74,12 @@ proptest! {
 proptest! {
     #[test]
     fn what_is_moot_changes_nothing_now_or_later(choices in prop::collection::vec(any::<u16>(), 0..60)) {
-        let mut net = Net::new(3);
+        let mut net = Group::new(1..=3, "");
         let mut moot: Vec<(u32, u32, CrMessage)> = Vec::new();
         for choice in choices {
             step(&mut net, choice);
             let made = (1..=3).flat_map(|to| small_replies().map(move |message| (to % 3 + 1, to, message)));
-            let candidates: Vec<_> = net.flying.iter().cloned().chain(made).collect();
+            let candidates: Vec<_> = net.in_flight.iter().cloned().chain(made).collect();
             for (from, to, message) in candidates {
                 if net.nodes[&to].is_moot(NodeId(from), &message) && !moot.contains(&(from, to, message.clone())) {
                     moot.push((from, to, message));
@@ -99,12 +99,12 @@ proptest! {
 
 #[test]
 fn what_may_still_be_accepted_is_not_moot() {
-    let mut net = Net::new(2);
-    net.write(1);
+    let mut net = Group::new(1..=2, "");
+    net.acquire(1);
     let reply = |number| CrMessage::Reply { answers: Asked { number, mode: Exclusive }, fence: 0 };
-    let is_moot = |net: &Net, message| net.nodes[&1].is_moot(NodeId(2), &message);
+    let is_moot = |net: &Group, message| net.nodes[&1].is_moot(NodeId(2), &message);
     assert!(is_moot(&net, reply(0)) && !is_moot(&net, reply(1)) && !is_moot(&net, reply(2)));
     assert!(!net.nodes[&1].is_moot(NodeId(2), &CrMessage::Request(Asked { number: 1, mode: Shared })));
-    net.settle();
+    net.deliver_all();
     assert!(is_moot(&net, reply(1)) && !is_moot(&net, reply(2)));
 }

@@ -3,20 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::{DecodeError, Reader};
-
-fn bytes_of(message: &CrMessage) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    message.encode(&mut bytes);
-    bytes
-}
-
-fn decode(bytes: &[u8]) -> Result<CrMessage, DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let message = CrMessage::decode(&mut reader)?;
-    reader.finish()?;
-    Ok(message)
-}
+use crate::protocol::testing::{assert_canonical, assert_kinds, assert_round_trip};
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..300, (0u32..64).prop_map(|bit| 1 << bit), any::<u64>(), Just(u64::MAX)]
@@ -31,31 +18,27 @@ fn message() -> impl Strategy<Value = CrMessage> {
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out(message in message()) {
-        let bytes = bytes_of(&message);
-        prop_assert_eq!(decode(&bytes), Ok(message));
-        for length in 0..bytes.len() {
-            prop_assert_eq!(decode(&bytes[..length]), Err(DecodeError::Truncated));
-        }
-        prop_assert_eq!(decode(&[bytes, vec![0]].concat()), Err(DecodeError::Trailing));
+    fn messages_decode_as_they_were_encoded(message in message()) {
+        assert_round_trip(&message);
     }
 
     #[test]
     fn garbage_is_refused_or_has_one_encoding(bytes in prop::collection::vec(prop_oneof![0u8..6, any::<u8>()], 0..40)) {
-        if let Ok(message) = decode(&bytes) {
-            prop_assert_eq!(bytes_of(&message), bytes);
-        }
+        assert_canonical::<CrMessage>(&bytes);
     }
 }
 
 #[test]
 fn messages_are_small_and_unknown_kinds_are_refused() {
+    let bytes = |message: CrMessage| {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        bytes
+    };
     let answers = Asked { number: 100, mode: Shared };
-    assert_eq!(bytes_of(&CrMessage::Request(answers)), [2, 100]);
-    assert_eq!(bytes_of(&CrMessage::Reply { answers, fence: 9 }), [4, 100, 9]);
-    for kind in [0, 5, 255] {
-        assert_eq!(decode(&[kind, 1, 1, 1]), Err(DecodeError::Unknown));
-    }
+    assert_eq!(bytes(CrMessage::Request(answers)), [2, 100]);
+    assert_eq!(bytes(CrMessage::Reply { answers, fence: 9 }), [4, 100, 9]);
+    assert_kinds::<CrMessage>(1..=4);
 }
 
 #[test]

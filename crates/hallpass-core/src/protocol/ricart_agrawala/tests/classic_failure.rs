@@ -9,7 +9,7 @@ type Group = Net<Classic>;
 fn three_is_inside(words: &str) -> Group {
     let mut net = Group::new([1, 2, 3], words);
     net.acquire(3);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
     assert_eq!(net.acquire(1), ["REQUEST(2) to 2", "REQUEST(2) to 3", "set Overdue 121"]);
     net.deliver(1, 2);
@@ -19,12 +19,12 @@ fn three_is_inside(words: &str) -> Group {
 
 /// Node 1 has declared node 3 failed, which lives.
 fn three_is_given_up() -> Group {
-    let mut net = three_is_inside("");
+    let mut net = three_is_inside("").without_exclusion();
     net.deliver(1, 3);
     net.fire(1, Overdue);
-    net.lose(1, 3);
+    net.take(1, 3);
     net.fire(1, Unanswered);
-    net.lose(1, 3);
+    net.take(1, 3);
     net.fire(1, Unanswered);
     assert_eq!(net.inside(), [1, 3], "T7");
     net
@@ -59,7 +59,7 @@ fn a_request_given_up_while_others_are_probed_leaves_the_next_one_its_timer() {
     net.acquire(1);
     net.fire(1, Overdue);
     net.cancel(1);
-    net.flying.clear();
+    net.in_flight.clear();
     net.acquire(1);
     net.deliver(1, 2);
     assert_eq!(net.deliver(2, 1), ["set Overdue 121"]);
@@ -88,7 +88,7 @@ fn who_says_yes_i_am_here_is_waited_for_however_long_its_section_is() {
 
 #[test]
 fn a_yes_to_an_older_request_does_not_count() {
-    let mut net = three_is_inside("probes=1");
+    let mut net = three_is_inside("probes=1").without_exclusion();
     net.deliver(1, 3);
     net.fire(1, Overdue);
     net.deliver(1, 3);
@@ -97,7 +97,7 @@ fn a_yes_to_an_older_request_does_not_count() {
     net.deliver(1, 2);
     net.deliver(2, 1);
     assert_eq!(net.fire(1, Overdue), ["ARE_YOU_THERE(3) to 3", "set Unanswered 21"]);
-    assert_eq!(net.deliver_kind("YES_I_AM_HERE", 3, 1), NOTHING);
+    assert_eq!(net.deliver_first("YES_I_AM_HERE", 3, 1), NOTHING);
     assert_eq!(net.fire(1, Unanswered)[..2], ["FAILED(3) to 2", "FAILED(3) to 3"]);
 }
 
@@ -105,7 +105,7 @@ fn a_yes_to_an_older_request_does_not_count() {
 fn who_stays_silent_for_all_probes_has_failed_and_all_are_told() {
     for (words, probes) in [("", 2), ("probes=1", 1), ("probes=4", 4)] {
         let mut net = three_is_inside(words);
-        net.nodes.remove(&3);
+        net.crash(3);
         assert_eq!(net.fire(1, Overdue), ["ARE_YOU_THERE(2) to 3", "set Unanswered 21"]);
         for _ in 1..probes {
             assert_eq!(net.fire(1, Unanswered), ["ARE_YOU_THERE(2) to 3", "set Unanswered 21"], "{words}");
@@ -116,7 +116,7 @@ fn who_stays_silent_for_all_probes_has_failed_and_all_are_told() {
             ["FAILED(3) to 2", "FAILED(3) to 3", "cancel Overdue", "cancel Unanswered", "enter"],
             "{words}"
         );
-        assert_eq!(net.timers, BTreeMap::new());
+        assert!(net.timers.is_empty());
         net.release(1);
         assert_eq!(net.acquire(1), ["REQUEST(3) to 2", "set Overdue 121"]);
     }
@@ -127,7 +127,7 @@ fn a_probe_that_is_answered_in_the_second_round_is_an_answer() {
     let mut net = three_is_inside("");
     net.deliver(1, 3);
     net.fire(1, Overdue);
-    net.lose(1, 3);
+    net.take(1, 3);
     net.fire(1, Unanswered);
     net.deliver(1, 3);
     net.deliver(3, 1);
@@ -138,25 +138,25 @@ fn a_probe_that_is_answered_in_the_second_round_is_an_answer() {
 fn of_two_suspects_only_the_silent_one_fails() {
     let mut net = Group::new([1, 2, 3], "probes=1");
     net.acquire(2);
-    net.settle();
+    net.deliver_all();
     net.acquire(1);
     assert_eq!(
         net.fire(1, Overdue),
         ["ARE_YOU_THERE(2) to 2", "ARE_YOU_THERE(2) to 3", "set Unanswered 21"],
         "nobody has replied"
     );
-    net.deliver_kind("ARE_YOU_THERE", 1, 2);
+    net.deliver_first("ARE_YOU_THERE", 1, 2);
     net.deliver(2, 1);
     assert_eq!(net.fire(1, Unanswered), ["FAILED(3) to 2", "FAILED(3) to 3", "set Overdue 121"]);
     net.release(2);
-    assert_eq!(net.deliver_kind("REPLY", 2, 1), ["cancel Overdue", "cancel Unanswered", "enter"]);
+    assert_eq!(net.deliver_first("REPLY", 2, 1), ["cancel Overdue", "cancel Unanswered", "enter"]);
 }
 
 #[test]
 fn whoever_hears_of_a_failure_pretends_the_reply() {
     let mut net = Group::new([1, 2, 3], "");
     net.acquire(2);
-    net.lose(2, 3);
+    net.take(2, 3);
     net.deliver(2, 1);
     net.deliver(1, 2);
     let body = Body::Failed { node: NodeId(3), incarnation: 0 };
@@ -177,21 +177,21 @@ fn a_node_that_fails_while_it_is_deferred_is_not_answered() {
 #[test]
 fn t5_a_probe_stands_for_a_request_that_was_lost() {
     let mut net = three_is_inside("");
-    net.lose(1, 3);
+    net.take(1, 3);
     net.fire(1, Overdue);
     assert_eq!(net.deliver(1, 3), ["YES_I_AM_HERE(2) to 1"], "it is inside, and has never heard the REQUEST");
     net.deliver(3, 1);
     assert_eq!(net.inside(), [3]);
-    assert_eq!(net.highest(3), 2, "the probe's number is heard like the REQUEST's");
+    assert_eq!(net.nodes[&3].highest_number(), 2, "the probe's number is heard like the REQUEST's");
     assert_eq!(net.release(3).last().unwrap(), "REPLY(2) to 1");
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
 #[test]
 fn t5_as_printed_two_are_inside() {
     let mut net = three_is_inside("as-printed=T5");
-    net.lose(1, 3);
+    net.take(1, 3);
     net.fire(1, Overdue);
     assert_eq!(net.deliver(1, 3), ["REPLY(2) to 1"]);
     net.deliver(3, 1);
@@ -204,7 +204,7 @@ fn a_probe_to_a_node_that_wants_nothing_is_answered_by_the_reply_that_was_lost()
         let mut net = Group::new([1, 2], words);
         net.acquire(1);
         net.deliver(1, 2);
-        net.lose(2, 1);
+        net.take(2, 1);
         net.fire(1, Overdue);
         assert_eq!(net.deliver(1, 2), ["REPLY(1) to 1"]);
         assert_eq!(net.deliver(2, 1), ["cancel Overdue", "cancel Unanswered", "enter"]);
@@ -214,9 +214,9 @@ fn a_probe_to_a_node_that_wants_nothing_is_answered_by_the_reply_that_was_lost()
 #[test]
 fn the_request_of_a_node_on_nobodys_list_is_answered_by_restart() {
     let mut net = three_is_given_up();
-    net.flying.clear();
+    net.in_flight.clear();
     net.release(3);
-    net.flying.clear();
+    net.in_flight.clear();
     assert_eq!(net.acquire(3).len(), 3);
     assert_eq!(net.deliver(3, 1), ["RESTART to 3"], "instead of a REPLY or of silence");
     assert_eq!(net.deliver(1, 3), ["cancel Overdue", "cancel Unanswered", "restart"], "at once: it only waits");
@@ -252,30 +252,30 @@ fn told_to_restart_while_idle_it_does_at_once() {
 #[test]
 fn told_that_it_failed_while_inside_it_restarts_after_the_release_only() {
     let mut net = three_is_given_up();
-    assert_eq!(net.deliver_kind("FAILED", 1, 3), NOTHING);
+    assert_eq!(net.deliver_first("FAILED", 1, 3), NOTHING);
     assert_eq!(net.inside(), [1, 3]);
     let effects = net.release(3);
     assert_eq!(effects, ["cancel Overdue", "cancel Unanswered", "REPLY(2) to 1", "restart"]);
-    assert_eq!(net.deliver_kind("REPLY", 3, 1), NOTHING, "node 1 has forgotten it");
+    assert_eq!(net.deliver_first("REPLY", 3, 1), NOTHING, "node 1 has forgotten it");
 }
 
 #[test]
 fn a_node_that_restarts_gets_back_in() {
     let mut net = three_is_given_up();
-    net.settle();
+    net.deliver_all();
     net.release(1);
     net.release(3);
-    net.settle();
+    net.deliver_all();
     net.start(3, 1, InitialHolders::NOBODY);
     net.acquire(3);
     net.act(3, Input::Join { sponsor: NodeId(1) });
-    net.settle();
-    net.fire(3, ClassicTimer::Forgotten);
-    net.settle();
+    net.deliver_all();
+    net.fire(3, ClassicTimer::RestartInterval);
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
     net.release(3);
     for node in [1, 2, 3] {
-        net.pass_through(node, Mode::Exclusive);
+        net.pass_through(node);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sections 7.2.1 and 7.2.2: joining and coming back.
 
-use super::ClassicTimer::{Forgotten, NoWelcome, Task};
+use super::ClassicTimer::{NoWelcome, RestartInterval, Task};
 use super::*;
 
 type Group = Net<Classic>;
@@ -32,7 +32,7 @@ fn a_newcomer_is_added_everywhere_under_mutual_exclusion_before_it_is_welcome() 
     assert_eq!(net.inside(), [0; 0]);
     // Node 2's request is made before it hears of node 4; it waits for the sponsor.
     assert_eq!(net.acquire(2), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
-    assert_eq!(net.deliver_kind("REQUEST", 2, 1), NOTHING);
+    assert_eq!(net.deliver_first("REQUEST", 2, 1), NOTHING);
     assert_eq!(net.deliver(1, 2), ["ADDED(highest 2) to 1"], "its own outstanding number included");
     assert_eq!(net.deliver(1, 3), ["ADDED(highest 1) to 1"]);
     assert_eq!(net.deliver(3, 1), NOTHING);
@@ -45,10 +45,10 @@ fn a_newcomer_is_added_everywhere_under_mutual_exclusion_before_it_is_welcome() 
         net.deliver(1, 4),
         ["cancel NoWelcome", "joined", "REQUEST(3) to 1", "REQUEST(3) to 2", "REQUEST(3) to 3", "set Overdue 121"]
     );
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [2], "node 2 never asked node 4, and yet comes first");
     net.release(2);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [4]);
     net.release(4);
     assert_eq!(net.acquire(3), ["REQUEST(4) to 1", "REQUEST(4) to 2", "REQUEST(4) to 4", "set Overdue 121"]);
@@ -60,9 +60,9 @@ fn t8_as_printed_a_newcomer_with_too_low_a_number_enters_beside_a_member() {
         let mut net = being_added(0, words);
         net.deliver(3, 1);
         assert_eq!(net.acquire(2).len(), 3, "{words}");
-        net.deliver_kind("REQUEST", 2, 1);
+        net.deliver_first("REQUEST", 2, 1);
         net.acquire(0);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), inside, "{words}");
     }
 }
@@ -73,18 +73,18 @@ fn a_newcomer_answers_everybody_before_it_knows_anybody() {
     let request = RaMessage::Request { number: 9, mode: Mode::Exclusive };
     let message = ClassicMessage { from: 0, to: 0, body: Body::Base(request) };
     assert_eq!(net.receive(2, 4, message), ["REPLY(9) to 2"]);
-    assert_eq!(net.highest(4), 9, "and learns");
+    assert_eq!(net.nodes[&4].highest_number(), 9, "and learns");
 }
 
 #[test]
 fn a_lost_add_is_sent_again_and_silence_after_that_is_a_failure() {
     let mut net = being_added(4, "");
     net.deliver(3, 1);
-    net.lose(1, 2);
+    net.take(1, 2);
     net.deliver(1, 3);
     net.deliver(3, 1);
     assert_eq!(net.fire(1, Task), ["ADD(4) to 2", "set Task 21"]);
-    net.lose(1, 2);
+    net.take(1, 2);
     assert_eq!(
         net.fire(1, Task),
         [
@@ -97,7 +97,7 @@ fn a_lost_add_is_sent_again_and_silence_after_that_is_a_failure() {
             "cancel Unanswered"
         ]
     );
-    net.deliver_kind("WELCOME", 1, 4);
+    net.deliver_first("WELCOME", 1, 4);
     assert_eq!(net.acquire(4), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
 }
 
@@ -106,12 +106,12 @@ fn a_sponsor_that_does_not_answer_is_left_for_the_next_one() {
     let mut net = Group::new([1, 2, 3], "");
     net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 2);
-    net.lose(4, 2);
+    net.take(4, 2);
     assert_eq!(net.fire(4, NoWelcome), ["JOIN to 3", "set NoWelcome 142"]);
     assert_eq!(net.fire(4, NoWelcome), ["JOIN to 1", "set NoWelcome 142"]);
-    net.settle();
+    net.deliver_all();
     assert!(!net.timers.contains_key(&(4, NoWelcome)), "it is welcome");
-    net.pass_through(4, Mode::Exclusive);
+    net.pass_through(4);
     assert_eq!(join(&mut net, 4, 1), NOTHING, "a member does not join");
 }
 
@@ -120,16 +120,16 @@ fn a_sponsor_asked_twice_does_it_once() {
     let mut net = Group::new([1, 2], "");
     net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 1);
-    let join = net.lose(4, 1);
+    let join = net.take(4, 1);
     net.acquire(1); // A caller waits, then the errand.
     assert_eq!(net.receive(4, 1, join.clone()), NOTHING);
     assert_eq!(net.receive(4, 1, join), NOTHING);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
     net.release(1);
     let mut added = 0;
-    while !net.flying.is_empty() {
-        let (from, to, message) = net.flying.remove(0);
+    while !net.in_flight.is_empty() {
+        let (from, to, message) = net.in_flight.remove(0);
         added += u32::from(message.kind() == "ADD");
         net.receive(from, to, message);
     }
@@ -141,7 +141,7 @@ fn a_sponsor_asked_twice_does_it_once() {
 fn inserted_by_broadcast_everybody_includes_the_newcomer() {
     let mut net = Group::new([1, 2, 3], "insert=broadcast");
     net.start(4, 0, InitialHolders::NOBODY);
-    net.pass_through(3, Mode::Exclusive);
+    net.pass_through(3);
     join(&mut net, 4, 1);
     assert_eq!(net.deliver(4, 1), ["WELCOME(highest 0) to 4"], "without mutual exclusion");
     assert_eq!(net.deliver(1, 4), ["cancel NoWelcome", "INCLUDE_ME to all", "set Task 21"]);
@@ -153,35 +153,35 @@ fn inserted_by_broadcast_everybody_includes_the_newcomer() {
     assert_eq!(net.deliver(3, 4), NOTHING);
     let asks = ["REQUEST(2) to 1", "REQUEST(2) to 2", "REQUEST(2) to 3", "set Overdue 121"];
     assert_eq!(net.deliver(2, 4), [&["cancel Task", "joined"], &asks[..]].concat());
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [4]);
 }
 
 #[test]
 fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     let mut net = Group::new([1, 2, 3], "");
-    net.pass_through(3, Mode::Exclusive);
+    net.pass_through(3);
     net.acquire(1); // Node 3 fails while node 1 waits for it.
-    net.lose(1, 3);
+    net.take(1, 3);
     net.deliver(1, 2);
     net.deliver(2, 1);
     net.start(3, 1, InitialHolders::NOBODY);
-    assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set Forgotten 21"]);
+    assert_eq!(join(&mut net, 3, 2), ["FAILED(3) to 1", "FAILED(3) to 2", "set RestartInterval 21"]);
     let failed = Body::Failed { node: NodeId(3), incarnation: 0 };
     assert!(
-        net.flying.iter().all(|(_, _, message)| message.body == failed && message.from == 1),
+        net.in_flight.iter().all(|(_, _, message)| message.body == failed && message.from == 1),
         "its old life is over"
     );
     assert_eq!(net.deliver(3, 1), ["cancel Overdue", "cancel Unanswered", "enter"], "node 1 pretends the REPLY");
     assert_eq!(net.deliver(3, 2), NOTHING);
     net.release(1);
     assert_eq!(net.acquire(1), ["REQUEST(3) to 2", "set Overdue 121"]);
-    net.settle();
+    net.deliver_all();
     net.release(1);
 
     assert_eq!(net.acquire(3), NOTHING, "its caller waits with it");
-    assert_eq!(net.fire(3, Forgotten), ["JOIN to 2", "set NoWelcome 142"]);
-    net.settle();
+    assert_eq!(net.fire(3, RestartInterval), ["JOIN to 2", "set NoWelcome 142"]);
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
     assert_eq!(net.nodes[&3].request_number(), Some(5), "above the sponsor's 4");
     net.release(3);
@@ -193,10 +193,10 @@ fn returned() -> Group {
     let mut net = Group::new([1, 2, 3], "");
     net.start(3, 1, InitialHolders::NOBODY);
     join(&mut net, 3, 1);
-    net.settle();
-    net.fire(3, Forgotten);
-    net.settle();
-    net.pass_through(3, Mode::Exclusive);
+    net.deliver_all();
+    net.fire(3, RestartInterval);
+    net.deliver_all();
+    net.pass_through(3);
     net
 }
 
@@ -283,7 +283,7 @@ fn a_caller_that_gives_up_before_its_node_is_a_member_asks_nothing() {
     join(&mut net, 4, 1);
     net.acquire(4);
     assert_eq!(net.cancel(4), NOTHING);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.nodes[&4].request_number(), None);
-    net.pass_through(4, Mode::Exclusive);
+    net.pass_through(4);
 }

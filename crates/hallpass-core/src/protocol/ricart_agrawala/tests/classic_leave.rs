@@ -21,7 +21,7 @@ fn leaving_waits_for_acknowledgements_and_keeps_replying() {
     assert_eq!(net.acquire(1), ["REQUEST(2) to 2", "set Overdue 121"], "node 3 is off the list");
     // Node 2 has not heard of it yet and asks node 3 too.
     assert_eq!(net.acquire(2), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
-    net.deliver_kind("REQUEST", 2, 3);
+    net.deliver_first("REQUEST", 2, 3);
     assert_eq!(net.deliver(1, 3), NOTHING, "one acknowledgement is missing");
     net.deliver(1, 2);
     net.deliver(2, 1);
@@ -58,8 +58,8 @@ fn t6_a_leave_that_overtakes_its_senders_reply_counts_once() {
     net.acquire(1);
     net.deliver(1, 3);
     assert_eq!(net.act(3, Input::Leave), ["LEAVE to 1", "LEAVE to 2", "set Task 21"], "without mutual exclusion");
-    assert_eq!(net.deliver_kind("LEAVE", 3, 1), ["LEAVE_ACK to 3"]);
-    assert_eq!(net.deliver_kind("REPLY", 3, 1), NOTHING, "node 2 has not replied");
+    assert_eq!(net.deliver_first("LEAVE", 3, 1), ["LEAVE_ACK to 3"]);
+    assert_eq!(net.deliver_first("REPLY", 3, 1), NOTHING, "node 2 has not replied");
     assert_eq!(net.inside(), [0; 0]);
     net.deliver(1, 2);
     net.deliver(2, 1);

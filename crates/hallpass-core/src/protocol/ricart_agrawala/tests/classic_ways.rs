@@ -10,14 +10,14 @@ fn welcome(way: &str) -> (Group, Vec<String>) {
     let mut net = Group::new([1, 2, 3], way);
     net.start(4, 0, InitialHolders::NOBODY);
     for node in [2, 3] {
-        net.pass_through(node, Mode::Exclusive);
+        net.pass_through(node);
     }
     net.act(4, Input::Join { sponsor: NodeId(1) });
-    while !net.flying.iter().any(|(_, _, message)| message.kind() == "WELCOME") {
-        let (from, to, message) = net.flying.remove(0);
+    while !net.in_flight.iter().any(|(_, _, message)| message.kind() == "WELCOME") {
+        let (from, to, message) = net.in_flight.remove(0);
         net.receive(from, to, message);
     }
-    assert_eq!(net.flying.len(), 1);
+    assert_eq!(net.in_flight.len(), 1);
     assert_eq!(net.acquire(4), NOTHING);
     let effects = net.deliver(1, 4);
     (net, effects)
@@ -28,7 +28,7 @@ fn hears_request_of(net: &mut Group, node: u32) -> Vec<String> {
     net.acquire(node);
     let effects = net.deliver(node, 4);
     net.cancel(node);
-    net.flying.retain(|(from, _, _)| *from == 4);
+    net.in_flight.retain(|(from, _, _)| *from == 4);
     effects
 }
 
@@ -52,7 +52,7 @@ fn way_1_asks_all_and_takes_the_largest() {
     let (mut net, effects) = welcome("hsn=ask");
     assert_eq!(effects, ["cancel NoWelcome", "ASK_HSN to 1", "ASK_HSN to 2", "ASK_HSN to 3", "set Task 21"]);
     net.acquire(2);
-    assert_eq!(net.deliver_kind("REQUEST", 2, 4), ["REPLY(4) to 2"], "answered as ever");
+    assert_eq!(net.deliver_first("REQUEST", 2, 4), ["REPLY(4) to 2"], "answered as ever");
     for (node, number) in [(1, 3), (2, 4), (3, 3)] {
         assert_eq!(net.deliver(4, node), [format!("TELL_HSN({number}) to 4")]);
     }
@@ -70,7 +70,7 @@ fn way_1_asks_again_and_then_goes_on_without_the_silent() {
         net.deliver(4, node);
         net.deliver(node, 4);
     }
-    net.lose(4, 3);
+    net.take(4, 3);
     assert_eq!(net.fire(4, Task), ["ASK_HSN to 3", "set Task 21"]);
     let effects = net.fire(4, Task);
     assert!(effects.contains(&"FAILED(3) to 1".to_owned()) && effects.contains(&"joined".to_owned()), "{effects:?}");

@@ -1,4 +1,4 @@
-//! Fencing tokens and the initial that a view change hands over, in every machine that counts its entries.
+//! Fences, and the initial holders that a view change reports, in every machine that counts its entries.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn they_count_the_entries_of_all_nodes() {
     fn check<P: Protocol>(words: &str) {
         let mut net = Net::<P>::new([1, 2, 3], words);
         for node in [1, 2, 1, 3, 3, 2, 1] {
-            net.pass_through(node, Mode::Exclusive);
+            net.pass_through(node);
         }
         assert_eq!(net.fences, [1, 2, 3, 4, 5, 6, 7], "{words}");
     }
@@ -50,7 +50,7 @@ fn they_count_under_contention_too() {
                 net.acquire(node);
             }
             for _ in 0..3 {
-                net.settle();
+                net.deliver_all();
                 let inside = net.inside();
                 assert_eq!(inside.len(), 1, "{words}");
                 net.release(inside[0]);
@@ -71,10 +71,10 @@ fn tickets_rise_from_entry_to_entry() {
         assert_eq!(net.fences.len(), 6);
         assert!(net.fences.is_sorted_by(|a, b| a < b), "{words}: {:?}", net.fences);
     }
-    check::<Classic>("", |net, node| net.pass_through(node, Mode::Exclusive));
+    check::<Classic>("", Net::pass_through);
     check::<RicartAgrawala>("reply=implicit", |net, node| {
         net.acquire(node);
-        net.settle();
+        net.deliver_all();
         net.fire(node, RaTimer::RoundTrip);
         net.release(node);
     });
@@ -84,17 +84,17 @@ fn tickets_rise_from_entry_to_entry() {
 fn a_shared_entry_carries_the_last_exclusive_one_plus_one() {
     fn check<P: Protocol>(words: &str) {
         let mut net = Net::<P>::new([1, 2, 3], words);
-        net.pass_through(1, Mode::Exclusive);
+        net.pass_through(1);
         for reader in [2, 3] {
-            net.acquire_as(reader, Mode::Shared);
-            net.settle();
+            net.acquire_shared(reader);
+            net.deliver_all();
         }
         assert_eq!(net.inside(), [2, 3], "{words}");
         net.release(2);
         net.release(3);
-        net.settle();
-        net.pass_through(1, Mode::Exclusive);
-        net.pass_through(2, Mode::Shared);
+        net.deliver_all();
+        net.pass_through(1);
+        net.pass_through_as(2, Mode::Shared);
         assert_eq!(net.fences, [1, 2, 2, 2, 3], "{words}");
     }
     for_each_machine!(check);
@@ -103,9 +103,9 @@ fn a_shared_entry_carries_the_last_exclusive_one_plus_one() {
 #[test]
 fn the_epoch_goes_in_front() {
     fn check<P: Protocol>(words: &str) {
-        let mut net = Net::<P>::with_initial(three().with_epoch(5), words, |_| InitialHolders::NOBODY);
-        net.pass_through(2, Mode::Exclusive);
-        net.pass_through(3, Mode::Exclusive);
+        let mut net = Net::<P>::with_initial(three().with_epoch(5), words, InitialHolders::NOBODY);
+        net.pass_through(2);
+        net.pass_through(3);
         let fences = [1, 2].map(|count| Fence::compose(5, count).unwrap().get());
         assert_eq!(net.fences, fences, "{words}");
         assert!(net.fences[0] > Fence::compose(4, Fence::COUNT_MAX).unwrap().get());
@@ -116,20 +116,16 @@ fn the_epoch_goes_in_front() {
 #[test]
 fn past_the_last_one_nobody_enters_and_nothing_panics() {
     fn check<P: Protocol>(words: &str) {
-        let almost = Fence::compose(1, Fence::COUNT_MAX - 1).unwrap();
-        let mut net = Net::<P>::with_initial(three().with_epoch(1), words, |_| InitialHolders {
-            fence: almost,
-            ..InitialHolders::NOBODY
-        });
-        net.pass_through(2, Mode::Exclusive);
+        let mut net = Net::<P>::with_initial(three().with_epoch(1), words, initial(&[], Fence::COUNT_MAX - 1));
+        net.pass_through(2);
         assert_eq!(net.fences, [Fence::compose(1, Fence::COUNT_MAX).unwrap().get()], "{words}");
         for mode in [Mode::Exclusive, Mode::Shared] {
             for node in [1, 2] {
                 net.acquire_as(node, mode);
-                net.settle();
+                net.deliver_all();
                 assert_eq!((net.inside(), net.fences.len()), (vec![], 1), "{words}");
                 net.cancel(node);
-                net.settle();
+                net.deliver_all();
                 assert!(net.nodes[&node].is_idle(), "{words}");
             }
         }
@@ -140,11 +136,7 @@ fn past_the_last_one_nobody_enters_and_nothing_panics() {
 #[test]
 fn alone_past_the_last_one_nobody_enters_either() {
     fn check<P: Protocol>(words: &str) {
-        let last = Fence::compose(0, Fence::COUNT_MAX).unwrap();
-        let mut net = Net::<P>::with_initial(View::new([NodeId(1)]), words, |_| InitialHolders {
-            fence: last,
-            ..InitialHolders::NOBODY
-        });
+        let mut net = Net::<P>::with_initial(View::new([NodeId(1)]), words, initial(&[], Fence::COUNT_MAX));
         assert_eq!(net.acquire(1), NOTHING, "{words}");
         assert_eq!(net.cancel(1), NOTHING, "{words}");
     }
@@ -155,41 +147,41 @@ fn alone_past_the_last_one_nobody_enters_either() {
 fn a_ticket_past_the_last_one_does_not_enter() {
     let mut net = Net::<Classic>::new([1, 2], "");
     net.acquire(1);
-    net.lose(1, 2);
+    net.take(1, 2);
     let request = RaMessage::Request { number: (1 << 31) - 2, mode: Mode::Exclusive };
     let body = Body::Base(request);
     net.receive(2, 1, ClassicMessage { from: 0, to: 0, body });
-    net.flying.clear();
+    net.in_flight.clear();
     net.cancel(1);
-    net.pass_through(1, Mode::Exclusive);
+    net.pass_through(1);
     assert_eq!(net.fences, [((1 << 31) - 1) << 32 | 1]);
     net.acquire(1);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [0; 0]);
 }
 
-/// A node that sits inside from the start, as a view change reported it.
-fn seated<P: Protocol>(words: &str, mode: Mode) -> Net<P> {
+/// Node 3 is inside from the start, as a view change reported it.
+fn three_holds<P: Protocol>(words: &str, mode: Mode) -> Net<P> {
     let fence = Fence::compose(3, 41).unwrap();
-    Net::with_initial(three().with_epoch(4), words, |_| InitialHolders { holders: &[NodeId(3)], mode, fence })
+    Net::with_initial(three().with_epoch(4), words, InitialHolders { holders: &[NodeId(3)], mode, fence })
 }
 
 #[test]
-fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
+fn an_initial_holder_is_inside_and_defers_everybody_until_it_leaves() {
     fn check<P: Protocol>(words: &str) {
-        let mut net = seated::<P>(words, Mode::Exclusive);
+        let mut net = three_holds::<P>(words, Mode::Exclusive);
         assert!(!net.nodes[&3].is_idle());
         net.acquire(1);
         net.acquire(2);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), [3], "{words}");
         net.release(3);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), [1], "{words}");
         net.release(1);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), [2], "{words}");
-        // The counts of the initial are taken over.
+        // The epoch is the new view's, and the count goes on.
         assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
     }
     for words in ["", "release=broadcast", "clock=lamport", "clock=lamport clocks=5,9,7", "increment=random:4"] {
@@ -201,8 +193,8 @@ fn who_has_the_seat_is_inside_and_defers_everybody_until_it_leaves() {
 }
 
 #[test]
-fn release_of_the_seat_answers_each_request_by_its_number() {
-    let mut net = seated::<RicartAgrawala>("", Mode::Exclusive);
+fn an_initial_holder_answers_each_request_by_its_number() {
+    let mut net = three_holds::<RicartAgrawala>("", Mode::Exclusive);
     net.acquire(1);
     net.deliver(1, 2);
     net.acquire(2);
@@ -212,18 +204,18 @@ fn release_of_the_seat_answers_each_request_by_its_number() {
 }
 
 #[test]
-fn a_shared_seat_lets_readers_in_and_keeps_writers_out() {
+fn an_initial_reader_lets_readers_in_and_keeps_writers_out() {
     fn check<P: Protocol>(words: &str) {
-        let mut net = seated::<P>(words, Mode::Shared);
-        net.acquire_as(1, Mode::Shared);
-        net.settle();
+        let mut net = three_holds::<P>(words, Mode::Shared);
+        net.acquire_shared(1);
+        net.deliver_all();
         assert_eq!(net.inside(), [1, 3], "{words}");
         net.release(1);
         net.acquire(2);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), [3], "{words}");
         net.release(3);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.inside(), [2], "{words}");
     }
     check::<RicartAgrawala>("");
@@ -233,14 +225,12 @@ fn a_shared_seat_lets_readers_in_and_keeps_writers_out() {
 }
 
 #[test]
-fn whose_seat_is_another_ones_takes_the_fence_over() {
+fn a_count_that_one_node_knows_at_the_start_reaches_the_others() {
     fn check<P: Protocol>(words: &str) {
-        let fence = Fence::compose(3, 41).unwrap();
-        let initial =
-            |node| if node == 2 { InitialHolders { fence, ..InitialHolders::NOBODY } } else { InitialHolders::NOBODY };
-        let mut net = Net::<P>::with_initial(three().with_epoch(4), words, initial);
-        net.pass_through(2, Mode::Exclusive);
-        net.pass_through(1, Mode::Exclusive);
+        let mut net = Net::<P>::with_initial(three().with_epoch(4), words, InitialHolders::NOBODY);
+        net.start(2, 0, initial(&[], 41));
+        net.pass_through(2);
+        net.pass_through(1);
         assert_eq!(net.fences, [42, 43].map(|count| Fence::compose(4, count).unwrap().get()), "{words}");
     }
     for_each_machine!(check);

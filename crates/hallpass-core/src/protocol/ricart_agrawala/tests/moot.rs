@@ -13,11 +13,11 @@ fn step(net: &mut Plain, choice: u16) {
     let waits = net.nodes[&node].request_number().is_some();
     match choice % 8 {
         0 if !waits => drop(net.acquire(node)),
-        1 if !waits => drop(net.acquire_as(node, Mode::Shared)),
-        2 if waits && !net.inside.contains(&node) => drop(net.cancel(node)),
-        3 | 4 if net.inside.contains(&node) => drop(net.release(node)),
-        _ if !net.flying.is_empty() => {
-            let (from, to, message) = net.flying.remove(choice / 8 % net.flying.len());
+        1 if !waits => drop(net.acquire_shared(node)),
+        2 if waits && !net.is_inside(node) => drop(net.cancel(node)),
+        3 | 4 if net.is_inside(node) => drop(net.release(node)),
+        _ if !net.in_flight.is_empty() => {
+            let (from, to, message) = net.in_flight.remove(choice / 8 % net.in_flight.len());
             net.receive(from, to, message);
         }
         _ => {}
@@ -38,7 +38,7 @@ proptest! {
         let mut moot: Vec<(u32, u32, RaMessage)> = Vec::new();
         for choice in choices {
             step(&mut net, choice);
-            let known = net.flying.iter().cloned();
+            let known = net.in_flight.iter().cloned();
             let made = (1..=3).flat_map(|to| small_replies().map(move |message| (to % 3 + 1, to, message)));
             let candidates: Vec<_> = known.chain(made).collect();
             for (from, to, message) in candidates {
@@ -63,7 +63,7 @@ fn a_late_reply_to_a_request_given_up_is_moot() {
     let mut net = Plain::new([1, 2], "");
     net.acquire(1);
     net.deliver(1, 2);
-    let reply = net.flying[0].2.clone();
+    let reply = net.in_flight[0].2.clone();
     assert!(!net.nodes[&1].is_moot(NodeId(2), &reply));
     net.cancel(1);
     assert!(net.nodes[&1].is_moot(NodeId(2), &reply));
@@ -72,7 +72,7 @@ fn a_late_reply_to_a_request_given_up_is_moot() {
 #[test]
 fn what_still_tells_something_is_not_moot() {
     let mut net = Plain::new([1, 2], "");
-    net.pass_through(1, Mode::Exclusive);
+    net.pass_through(1);
     let is_moot = |message: RaMessage| net.nodes[&1].is_moot(NodeId(2), &message);
     assert!(is_moot(RaMessage::Reply { answers: 1, highest: 1, fence: 1 }));
     assert!(!is_moot(RaMessage::Reply { answers: 1, highest: 2, fence: 1 }));
@@ -87,7 +87,7 @@ fn what_still_tells_something_is_not_moot() {
 fn where_numbers_come_again_or_clocks_tick_nothing_is_moot() {
     for words in ["clock=lamport", "numbers=modulo:5", "as-printed=T1", "as-printed=T6"] {
         let mut net = Plain::new([1, 2, 3], words);
-        net.pass_through(1, Mode::Exclusive);
+        net.pass_through(1);
         assert!(small_replies().all(|message| !net.nodes[&1].is_moot(NodeId(2), &message)), "{words}");
     }
 }

@@ -39,24 +39,24 @@ fn modulo_numbers_wrap_and_the_order_stays() {
     let mut chosen = Vec::new();
     for node in [1, 2, 3, 1, 2, 3, 1] {
         chosen.push(net.acquire(node).remove(0));
-        net.settle();
+        net.deliver_all();
         net.release(node);
     }
     assert_eq!(chosen, [1, 2, 3, 4, 0, 1, 2].map(|number| format!("REQUEST({number}) to all")));
     for node in [3, 1] {
-        net.pass_through(node, Mode::Exclusive);
+        net.pass_through(node);
     }
     // Node 3 asks with 0, node 1 has 4 still outstanding: 4 comes before 0.
     let mut net = Plain::new([1, 2, 3], "numbers=modulo:5");
     for node in [1, 2, 1] {
-        net.pass_through(node, Mode::Exclusive);
+        net.pass_through(node);
     }
     assert_eq!(net.acquire(3), ["REQUEST(4) to all"]);
     net.deliver(3, 1);
     assert_eq!(net.acquire(1), ["REQUEST(0) to all"]);
-    assert_eq!(net.deliver_kind("REQUEST", 1, 3), NOTHING);
-    assert_eq!(net.highest(3), 0, "0 is the higher of 4 and 0");
-    net.settle();
+    assert_eq!(net.deliver_first("REQUEST", 1, 3), NOTHING);
+    assert_eq!(net.nodes[&3].highest_number(), 0, "0 is the higher of 4 and 0");
+    net.deliver_all();
     assert_eq!(net.inside(), [3]);
 }
 
@@ -99,9 +99,9 @@ fn hold_back_keeps_a_low_priority_request_unanswered_until_its_timer() {
     net.deliver(1, 3);
     net.acquire(2); // Number 6: it has heard of 1.
     net.acquire(3);
-    assert_eq!(net.deliver_kind("REQUEST", 2, 1), ["set HoldBack 3000"]);
-    assert_eq!(net.deliver_kind("REQUEST", 3, 1), NOTHING, "the timer runs already");
-    assert_eq!(net.highest(1), 1, "what is held back is not yet heard");
+    assert_eq!(net.deliver_first("REQUEST", 2, 1), ["set HoldBack 3000"]);
+    assert_eq!(net.deliver_first("REQUEST", 3, 1), NOTHING, "the timer runs already");
+    assert_eq!(net.nodes[&1].highest_number(), 1, "what is held back is not yet heard");
     assert!(!net.nodes[&1].is_idle());
     net.deliver(2, 1);
     assert_eq!(net.deliver(3, 1), ["enter"]);
@@ -109,7 +109,7 @@ fn hold_back_keeps_a_low_priority_request_unanswered_until_its_timer() {
     // It monopolises: its next number is still below theirs.
     assert_eq!(net.acquire(1), ["REQUEST(2) to all"]);
     assert_eq!(net.fire(1, HoldBack), NOTHING, "handled now, and deferred");
-    assert_eq!(net.highest(1), 6);
+    assert_eq!(net.nodes[&1].highest_number(), 6);
     assert_eq!(net.cancel(1), ["REPLY(6) to 2", "REPLY(6) to 3"]);
     assert!(net.nodes[&1].is_idle());
 }
@@ -133,9 +133,9 @@ fn hold_back_is_for_nodes_that_want_in_and_against_lower_priority_only() {
     assert_eq!(net.deliver(2, 3), ["REPLY(5) to 2"]);
     net.acquire(3); // Number 10.
     net.acquire(1);
-    assert_eq!(net.deliver_kind("REQUEST", 3, 2), NOTHING, "equal priority: deferred at once, no timer");
-    assert_eq!(net.deliver_kind("REQUEST", 1, 2), NOTHING, "higher priority: handled at once");
-    assert_eq!(net.highest(2), 10);
+    assert_eq!(net.deliver_first("REQUEST", 3, 2), NOTHING, "equal priority: deferred at once, no timer");
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), NOTHING, "higher priority: handled at once");
+    assert_eq!(net.nodes[&2].highest_number(), 10);
 }
 
 /// Every stamp of the worked example, T = 10 L + process: those of the sendings stand in the messages, those of the
@@ -144,9 +144,9 @@ fn hold_back_is_for_nodes_that_want_in_and_against_lower_priority_only() {
 fn lamport_clocks_reproduce_the_worked_example() {
     use super::RaMessage::{Reply, Request};
     let mut net = Plain::new([1, 2, 3], "clock=lamport clocks=42,9,14");
-    let stamp = |net: &Plain, node: u32| 10 * net.highest(node) + u64::from(node);
+    let stamp = |net: &Plain, node: u32| 10 * net.nodes[&node].highest_number() + u64::from(node);
     let reply_stamp = |net: &Plain, from, to| {
-        let found = net.flying.iter().find_map(|(f, t, message)| match message {
+        let found = net.in_flight.iter().find_map(|(f, t, message)| match message {
             Reply { highest, .. } if (*f, *t) == (from, to) => Some(*highest),
             _ => None,
         });
@@ -165,7 +165,7 @@ fn lamport_clocks_reproduce_the_worked_example() {
     assert_eq!(stamp(&net, 3), 473); // R at 463, then ENTER
     assert_eq!(net.acquire(1), ["REQUEST(451) to all"]); // B
     assert_eq!(net.acquire(2), ["REQUEST(182) to all"]); // B
-    assert_eq!(net.flying[0].2, request(451));
+    assert_eq!(net.in_flight[0].2, request(451));
     assert_eq!(net.deliver(1, 3), NOTHING);
     assert_eq!(stamp(&net, 3), 483); // R(1)
     assert_eq!(net.deliver(2, 3), NOTHING);
@@ -189,7 +189,7 @@ fn lamport_clocks_reproduce_the_worked_example() {
     assert_eq!(net.deliver(2, 1), ["enter"]);
     assert_eq!(stamp(&net, 1), 561); // R at 551, then ENTER
     assert_eq!(net.release(1), NOTHING);
-    assert!(net.flying.is_empty());
+    assert!(net.in_flight.is_empty());
 }
 
 #[test]

@@ -12,11 +12,10 @@ fn joining(members: &[u32], words: &str) -> Net<Classic> {
 }
 
 #[test]
-fn on_the_medium_everybody_knows_who_has_the_seat() {
-    let initial = |_| InitialHolders { holders: &[NodeId(1)], mode: Mode::Exclusive, fence: Fence::new(7) };
-    let mut net = Net::<Sequenced>::with_initial(View::new([1, 2].map(NodeId)), "", initial);
+fn on_the_medium_everybody_knows_the_initial_holder() {
+    let mut net = Net::<Sequenced>::with_initial(View::new([1, 2].map(NodeId)), "", initial(&[NodeId(1)], 7));
     net.acquire(2);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
 
@@ -27,9 +26,9 @@ fn an_answer_to_an_earlier_join_does_not_count_for_the_next() {
     for (from, to) in [(4, 1), (1, 2), (2, 1), (1, 2)] {
         net.deliver(from, to);
     }
-    let added = net.lose(2, 1);
+    let added = net.take(2, 1);
     net.receive(2, 1, added.clone());
-    net.settle();
+    net.deliver_all();
     net.act(9, Input::Join { sponsor: NodeId(1) });
     for (from, to) in [(9, 1), (1, 2), (1, 4), (2, 1), (4, 1), (1, 4), (4, 1)] {
         net.deliver(from, to);
@@ -40,11 +39,11 @@ fn an_answer_to_an_earlier_join_does_not_count_for_the_next() {
 #[test]
 fn one_request_from_each_means_from_each_that_is_there() {
     let mut net = joining(&[1, 2, 3], "hsn=each");
-    net.settle();
-    let say = |body| ClassicMessage { from: 0, to: 0, body };
-    let request = |number| say(Body::Base(RaMessage::Request { number, mode: Mode::Exclusive }));
+    net.deliver_all();
+    let message = |body| ClassicMessage { from: 0, to: 0, body };
+    let request = |number| message(Body::Base(RaMessage::Request { number, mode: Mode::Exclusive }));
     net.receive(2, 4, request(5));
-    net.receive(2, 4, say(Body::Leave));
+    net.receive(2, 4, message(Body::Leave));
     assert_eq!(net.receive(1, 4, request(6)), ["REPLY(6) to 1"], "node 3 has not been heard");
 }
 
@@ -70,12 +69,12 @@ fn an_older_request_that_comes_later_does_not_replace_the_newer_one_held_back() 
     net.acquire(2);
     net.cancel(2);
     net.acquire(2);
-    let first = net.lose(2, 1);
+    let first = net.take(2, 1);
     net.deliver(2, 1);
     net.receive(2, 1, first);
     net.cancel(1);
     net.fire(1, RaTimer::HoldBack);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [2]);
 }
 
@@ -83,19 +82,19 @@ fn an_older_request_that_comes_later_does_not_replace_the_newer_one_held_back() 
 fn a_newcomer_by_broadcast_uses_the_numbers_it_was_told() {
     let mut net = Net::<Classic>::new([1, 2], "hsn=quiet insert=broadcast");
     for _ in 0..5 {
-        net.pass_through(1, Mode::Exclusive);
+        net.pass_through(1);
     }
     net.start(4, 0, InitialHolders::NOBODY);
     net.act(4, Input::Join { sponsor: NodeId(1) });
-    net.settle();
+    net.deliver_all();
     net.fire(4, ClassicTimer::Quiet);
-    assert_eq!(net.highest(4), 5);
+    assert_eq!(net.nodes[&4].highest_number(), 5);
 }
 
 #[test]
 fn a_newcomer_without_a_priority_still_counts_upwards() {
     let mut net = joining(&[1, 2], "increment=priority priorities=1,5");
-    net.settle();
+    net.deliver_all();
     let first = net.acquire(4);
     net.cancel(4);
     assert_ne!(first, net.acquire(4));
@@ -112,9 +111,9 @@ fn a_node_whose_caller_waits_is_not_idle() {
 fn implicit_fences_grow_across_views() {
     let fence = |epoch| {
         let view = View::new([1, 2].map(NodeId)).with_epoch(epoch);
-        let mut net = Net::<RicartAgrawala>::with_initial(view, "reply=implicit", |_| InitialHolders::NOBODY);
+        let mut net = Net::<RicartAgrawala>::with_initial(view, "reply=implicit", InitialHolders::NOBODY);
         net.acquire(1);
-        net.settle();
+        net.deliver_all();
         net.fire(1, RaTimer::RoundTrip);
         net.fences[0]
     };
@@ -124,6 +123,6 @@ fn implicit_fences_grow_across_views() {
 #[test]
 fn a_node_that_is_still_learning_says_goodbye() {
     let mut net = joining(&[1, 2, 3], "hsn=each");
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.act(4, Input::Leave), NOTHING, "it is on every list: it leaves as a member");
 }

@@ -66,7 +66,7 @@ fn annotate_notes_who_defers_and_does_not_pause() {
     net.acquire(4);
     assert_eq!(net.deliver(4, 1), ["REQUEST(1 of 4, deferred by 1) to 2"]);
     net.deliver(1, 2);
-    assert_eq!(net.deliver_kind("REQUEST", 1, 2), ["REQUEST(1 of 4, deferred by 1, deferred by 2) to 3"]);
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), ["REQUEST(1 of 4, deferred by 1, deferred by 2) to 3"]);
     net.deliver(2, 3);
     net.deliver(2, 3);
     assert_eq!(net.deliver(2, 3), ["REQUEST(1 of 4, deferred by 1, deferred by 2) to 4"]);
@@ -77,7 +77,7 @@ fn annotate_notes_who_defers_and_does_not_pause() {
     assert_eq!(net.deliver(4, 1), ["enter"]);
     assert_eq!(net.release(1), ["REPLY(1) to 2", "REPLY(1) to 4"]);
     assert_eq!(net.deliver(1, 4), NOTHING);
-    assert_eq!(net.deliver_kind("REPLY", 1, 2), NOTHING, "its REQUEST is not home yet");
+    assert_eq!(net.deliver_first("REPLY", 1, 2), NOTHING, "its REQUEST is not home yet");
     assert_eq!(net.deliver(1, 2), ["enter"], "the REPLY that came early counts");
     assert_eq!(net.release(2), ["REPLY(1) to 4"]);
     assert_eq!(net.deliver(2, 4), ["enter"]);
@@ -96,11 +96,11 @@ fn annotate_one_node_replying_twice_is_not_two_nodes() {
     net.deliver(2, 3);
     net.deliver(2, 3); // Home, deferred by 1 and 2.
     net.cancel(1);
-    let reply = net.lose(1, 3);
+    let reply = net.take(1, 3);
     assert_eq!(net.receive(1, 3, reply.clone()), NOTHING);
     assert_eq!(net.receive(1, 3, reply), NOTHING);
     net.cancel(2);
-    assert_eq!(net.deliver_kind("REPLY", 2, 3), ["enter"]);
+    assert_eq!(net.deliver_first("REPLY", 2, 3), ["enter"]);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn t11_a_reply_before_the_request_is_home_is_kept() {
         net.deliver(2, 3);
         assert_eq!(net.deliver(3, 1), ["REQUEST(1 of 2, deferred by 1) to 2"]);
         assert_eq!(net.cancel(1), ["REPLY(1) to 2"]);
-        assert_eq!(net.deliver_kind("REPLY", 1, 2), NOTHING);
-        while net.flying.iter().any(|(from, to, _)| (*from, *to) == (1, 2)) {
+        assert_eq!(net.deliver_first("REPLY", 1, 2), NOTHING);
+        while net.in_flight.iter().any(|(from, to, _)| (*from, *to) == (1, 2)) {
             net.deliver(1, 2);
         }
         assert_eq!(net.inside(), inside, "{words}");
@@ -131,7 +131,7 @@ fn t1_numbers_do_not_repeat() {
 #[test]
 fn readers_pass_readers() {
     let mut net = Rings::new([1, 2], "ring=echo");
-    net.acquire_as(1, Mode::Shared);
-    assert_eq!(net.acquire_as(2, Mode::Shared), ["REQUEST(1 of 2, shared) to 1"]);
+    net.acquire_shared(1);
+    assert_eq!(net.acquire_shared(2), ["REQUEST(1 of 2, shared) to 1"]);
     assert_eq!(net.deliver(2, 1), ["REQUEST(1 of 2, shared) to 2"]);
 }

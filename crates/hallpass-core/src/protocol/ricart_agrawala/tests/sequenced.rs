@@ -4,12 +4,12 @@ use super::*;
 
 type Medium = Net<Sequenced>;
 
-/// Everybody hears the oldest broadcast; gives back who enters by it.
-fn hear(net: &mut Medium) -> Vec<u32> {
-    let (from, _, message) = net.flying[0].clone();
+/// Delivers the oldest broadcast to everybody; returns who enters.
+fn deliver_broadcast(net: &mut Medium) -> Vec<u32> {
+    let (from, _, message) = net.in_flight[0].clone();
     let mut entered = Vec::new();
     for to in net.nodes.keys().copied().collect::<Vec<_>>() {
-        assert_eq!(net.lose(from, to), message);
+        assert_eq!(net.take(from, to), message);
         if net.receive(from, to, message.clone()) == ["enter"] {
             entered.push(to);
         }
@@ -23,15 +23,15 @@ fn entries_come_in_the_mediums_order_whatever_the_nodes() {
     assert_eq!(net.acquire(3), ["REQUEST(#1) to all"]);
     net.acquire(1);
     net.acquire(2);
-    assert_eq!(hear(&mut net), [3]);
-    assert_eq!(hear(&mut net), [0; 0]);
-    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [3]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
     assert_eq!(net.release(3), ["REPLY(#1) to all"]);
-    assert_eq!(hear(&mut net), [1]);
+    assert_eq!(deliver_broadcast(&mut net), [1]);
     assert_eq!(net.release(1), ["REPLY(#1) to all"]);
-    assert_eq!(hear(&mut net), [2]);
+    assert_eq!(deliver_broadcast(&mut net), [2]);
     net.release(2);
-    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
     assert!(net.nodes.values().all(Sequenced::is_idle));
 }
 
@@ -49,11 +49,11 @@ fn a_request_on_the_medium_before_ones_own_comes_first_although_asked_later() {
     let mut net = Medium::new([1, 2], "");
     net.acquire(1);
     net.acquire(2);
-    net.flying.rotate_left(2); // The medium takes node 2's first.
-    assert_eq!(hear(&mut net), [2]);
-    assert_eq!(hear(&mut net), [0; 0]);
+    net.in_flight.rotate_left(2); // The medium takes node 2's first.
+    assert_eq!(deliver_broadcast(&mut net), [2]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
     net.release(2);
-    assert_eq!(hear(&mut net), [1]);
+    assert_eq!(deliver_broadcast(&mut net), [1]);
 }
 
 #[test]
@@ -63,12 +63,16 @@ fn giving_up_lets_the_next_one_in_and_an_old_request_does_not_stand_for_a_new_on
     net.acquire(2);
     assert_eq!(net.cancel(1), ["REPLY(#1) to all"]);
     assert_eq!(net.acquire(1), ["REQUEST(#2) to all"]);
-    assert_eq!(hear(&mut net), [0; 0], "node 1's first request is over, and its second not on the medium yet");
-    assert_eq!(hear(&mut net), [0; 0]);
-    assert_eq!(hear(&mut net), [2]);
-    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(
+        deliver_broadcast(&mut net),
+        [0; 0],
+        "node 1's first request is over, and its second not on the medium yet"
+    );
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [2]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
     net.release(2);
-    assert_eq!(hear(&mut net), [1]);
+    assert_eq!(deliver_broadcast(&mut net), [1]);
 }
 
 #[test]
@@ -77,38 +81,36 @@ fn a_reply_ends_the_request_that_it_names_and_no_other() {
     net.acquire(1);
     net.cancel(1);
     net.acquire(1);
-    net.flying[2..].rotate_left(2); // The medium takes node 1's second REQUEST before the REPLY that ends its first.
-    assert_eq!(hear(&mut net), [0; 0]);
-    assert_eq!(hear(&mut net), [0; 0]);
-    assert_eq!(hear(&mut net), [1], "the second one is still in the queue");
+    net.in_flight[2..].rotate_left(2); // The medium takes node 1's second REQUEST before the REPLY that ends its first.
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [1], "the second one is still in the queue");
 }
 
 #[test]
 fn readers_enter_together_and_a_writer_between_them_parts_them() {
     let mut net = Medium::new([1, 2, 3, 4], "");
-    net.acquire_as(1, Mode::Shared);
-    net.acquire_as(2, Mode::Shared);
+    net.acquire_shared(1);
+    net.acquire_shared(2);
     net.acquire_as(3, Mode::Exclusive);
-    net.acquire_as(4, Mode::Shared);
-    let entered: Vec<Vec<u32>> = (0..4).map(|_| hear(&mut net)).collect();
+    net.acquire_shared(4);
+    let entered: Vec<Vec<u32>> = (0..4).map(|_| deliver_broadcast(&mut net)).collect();
     assert_eq!(entered, [vec![1], vec![2], vec![], vec![]]);
     net.release(1);
-    assert_eq!(hear(&mut net), [0; 0]);
+    assert_eq!(deliver_broadcast(&mut net), [0; 0]);
     net.release(2);
-    assert_eq!(hear(&mut net), [3]);
+    assert_eq!(deliver_broadcast(&mut net), [3]);
     net.release(3);
-    assert_eq!(hear(&mut net), [4]);
+    assert_eq!(deliver_broadcast(&mut net), [4]);
 }
 
 #[test]
-fn who_has_the_seat_stands_first_in_its_own_queue() {
-    let fence = Fence::new(7);
-    let initial = |_| InitialHolders { holders: &[NodeId(1)], mode: Mode::Exclusive, fence };
-    let mut net = Medium::with_initial(View::new([NodeId(1), NodeId(2)]), "", initial);
+fn an_initial_holder_is_first_in_every_queue() {
+    let mut net = Medium::with_initial(View::new([1, 2].map(NodeId)), "", initial(&[NodeId(1)], 7));
     assert_eq!(net.inside(), [1]);
     assert_eq!(net.release(1), ["REPLY(#0) to all"]);
-    hear(&mut net);
+    deliver_broadcast(&mut net);
     assert!(net.nodes.values().all(Sequenced::is_idle));
-    net.pass_through(2, Mode::Exclusive);
+    net.pass_through(2);
     assert_eq!(net.fences, [8]);
 }

@@ -56,8 +56,8 @@ fn implicit_a_reply_that_overtakes_its_deferred_counts() {
     net.deliver(1, 2);
     assert_eq!(net.deliver(2, 1), ["DEFERRED(1) to 2"]);
     assert_eq!(net.cancel(1), ["cancel RoundTrip", "REPLY(1) to 2"]);
-    assert_eq!(net.deliver_kind("REPLY", 1, 2), ["cancel RoundTrip", "enter"]);
-    assert_eq!(net.deliver_kind("DEFERRED", 1, 2), NOTHING);
+    assert_eq!(net.deliver_first("REPLY", 1, 2), ["cancel RoundTrip", "enter"]);
+    assert_eq!(net.deliver_first("DEFERRED", 1, 2), NOTHING);
     net.release(2);
 
     // The same with a third node, so that the DEFERRED comes while node 2 still waits.
@@ -67,8 +67,8 @@ fn implicit_a_reply_that_overtakes_its_deferred_counts() {
     net.deliver(1, 2);
     net.deliver(2, 1);
     net.cancel(1);
-    assert_eq!(net.deliver_kind("REPLY", 1, 2), NOTHING);
-    assert_eq!(net.deliver_kind("DEFERRED", 1, 2), NOTHING);
+    assert_eq!(net.deliver_first("REPLY", 1, 2), NOTHING);
+    assert_eq!(net.deliver_first("DEFERRED", 1, 2), NOTHING);
     assert_eq!(net.fire(2, RoundTrip), ["cancel RoundTrip", "enter"]);
 }
 
@@ -81,7 +81,7 @@ fn implicit_a_deferred_to_a_request_given_up_does_not_hold_the_next() {
     net.deliver(2, 1);
     assert_eq!(net.cancel(2), ["cancel RoundTrip"]);
     net.acquire(2);
-    assert_eq!(net.deliver_kind("DEFERRED", 1, 2), NOTHING);
+    assert_eq!(net.deliver_first("DEFERRED", 1, 2), NOTHING);
     assert_eq!(net.fire(2, RoundTrip), ["cancel RoundTrip", "enter"]);
 }
 
@@ -103,7 +103,7 @@ fn broadcast_one_reply_with_a_list_answers_all_who_were_deferred() {
     }
     net.deliver(2, 1);
     net.deliver(3, 1);
-    net.settle();
+    net.deliver_all();
     assert_eq!(net.inside(), [1]);
     assert_eq!(net.release(1), ["REPLY(1 of 2, 1 of 3) to all"]);
     assert_eq!(net.deliver(1, 2), ["enter"]);
@@ -116,7 +116,7 @@ fn broadcast_without_anybody_to_answer_says_nothing() {
     for words in ["release=broadcast", "release=unlisted"] {
         let mut net = Plain::new([1, 2], words);
         net.acquire(1);
-        net.settle();
+        net.deliver_all();
         assert_eq!(net.release(1), NOTHING);
     }
 }
@@ -124,6 +124,9 @@ fn broadcast_without_anybody_to_answer_says_nothing() {
 /// Footnote 2: node 2's REQUEST is still on its way to node 1 when node 1 broadcasts the REPLY it owes node 3.
 fn footnote_2(words: &str) -> Vec<u32> {
     let mut net = Plain::new([1, 2, 3], words);
+    if words.contains("release=unlisted") {
+        net = net.without_exclusion();
+    }
     net.acquire(1);
     net.acquire(3);
     net.deliver(1, 2);
@@ -133,7 +136,7 @@ fn footnote_2(words: &str) -> Vec<u32> {
     net.deliver(2, 1);
     assert_eq!(net.deliver(3, 1), ["enter"]);
     assert_eq!(net.acquire(2), ["REQUEST(2) to all"]);
-    net.deliver_kind("REQUEST", 2, 3);
+    net.deliver_first("REQUEST", 2, 3);
     net.release(1);
     net.deliver(1, 2);
     net.deliver(1, 3);
@@ -141,9 +144,9 @@ fn footnote_2(words: &str) -> Vec<u32> {
     net.release(3);
     net.deliver(3, 2);
     // 'Node 1 may make a new request with sequence number 2 and be entitled to enter its critical section first.'
-    net.lose(3, 1); // What node 3 broadcast does not concern node 1.
+    net.take(3, 1); // What node 3 broadcast does not concern node 1.
     assert_eq!(net.acquire(1), ["REQUEST(2) to all"]);
-    net.settle();
+    net.deliver_all();
     net.inside()
 }
 
@@ -160,26 +163,22 @@ fn footnote_2_without_the_list_two_are_inside() {
 #[test]
 fn t2_a_deferral_noted_too_late_is_lost() {
     use super::RaTimer::NoteDeferral;
-    let mut one = Plain::new([1, 2], "as-printed=T2").nodes.remove(&1).unwrap();
-    let mut out = Effects::new();
-    one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);
-    let message = RaMessage::Request { number: 1, mode: Mode::Exclusive };
-    one.handle(Input::Deliver { from: NodeId(2), message }, &mut out);
-    out.clear();
-    one.handle(Input::Cancel, &mut out);
-    one.handle(Input::Timeout(NoteDeferral(NodeId(2), 1)), &mut out);
-    assert_eq!(out, []);
-    assert!(!one.is_idle(), "a REPLY is owed that nobody will send");
+    let mut net = Plain::new([1, 2], "as-printed=T2");
+    net.acquire(1);
+    net.acquire(2);
+    let note = NoteDeferral(NodeId(2), 1);
+    assert_eq!(net.deliver(2, 1), [format!("set {note:?}")]);
+    assert_eq!(net.cancel(1), NOTHING);
+    assert_eq!(net.fire(1, note), NOTHING);
+    assert!(!net.nodes[&1].is_idle(), "a REPLY is owed that nobody will send");
 }
 
 #[test]
 fn t3_a_number_noted_too_late_is_chosen_again() {
     use super::RaTimer::NoteNumber;
-    let mut one = Plain::new([1, 2], "as-printed=T3").nodes.remove(&1).unwrap();
-    let mut out = Effects::new();
-    let message = RaMessage::Request { number: 8, mode: Mode::Exclusive };
-    one.handle(Input::Deliver { from: NodeId(2), message }, &mut out);
-    assert_eq!(one.highest_number(), 0);
-    one.handle(Input::Timeout(NoteNumber(8)), &mut out);
-    assert_eq!(one.highest_number(), 8);
+    let mut net = Plain::new([1, 2], "as-printed=T3");
+    net.receive(2, 1, RaMessage::Request { number: 8, mode: Mode::Exclusive });
+    assert_eq!(net.nodes[&1].highest_number(), 0);
+    net.fire(1, NoteNumber(8));
+    assert_eq!(net.nodes[&1].highest_number(), 8);
 }

@@ -1,0 +1,87 @@
+//! The printed text of the two traps that can be put back, kept apart from the code that ships.
+
+use super::{CarvalhoRoucairol, CrMessage, CrRules, CrTimer, Out};
+use crate::protocol::{Capabilities, Effect, Input, Needs, OptionError, Options, Protocol, Span, Trap, TrapSet};
+use crate::{NodeId, Setup};
+
+/// [`CarvalhoRoucairol`] with traps put back, to see them fail; for the laboratory only.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AsPrinted {
+    inner: CarvalhoRoucairol,
+    printed: TrapSet,
+}
+
+impl Protocol for AsPrinted {
+    type Message = CrMessage;
+    type Timer = CrTimer;
+    type Options = (CrRules, TrapSet);
+
+    fn parse(options: &Options) -> Result<Self::Options, OptionError> {
+        CrRules::parse(options, &[Trap::UsingTest, Trap::AtomicEntry])
+    }
+
+    fn needs((rules, _): &Self::Options) -> Needs {
+        CarvalhoRoucairol::needs(rules)
+    }
+
+    fn new(setup: &Setup<'_, Self::Options>) -> Self {
+        let (options, printed) = setup.options;
+        let Setup { me, view, initial, incarnation, bounds, .. } = *setup;
+        let inner = CarvalhoRoucairol::new(&Setup { me, view, initial, incarnation, bounds, options });
+        Self { inner, printed: *printed }
+    }
+
+    fn handle(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
+        if input == Input::Timeout(CrTimer::Using) {
+            // T16: whether all permissions are still here is not asked again.
+            self.inner.enter(out);
+        } else if self.printed.contains(Trap::AtomicEntry) {
+            self.handle_without_entering(input, out);
+        } else {
+            self.react(input, out);
+            self.inner.enter_if_granted(out);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.inner.is_idle()
+    }
+
+    fn is_moot(&self, from: NodeId, message: &CrMessage) -> bool {
+        self.inner.is_moot(from, message)
+    }
+
+    fn request_number(&self) -> Option<u64> {
+        self.inner.request_number()
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.inner.highest_number()
+    }
+}
+
+impl Capabilities for AsPrinted {}
+
+impl AsPrinted {
+    /// T16: the entry is a step of its own, at any later time.
+    fn handle_without_entering(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
+        let (was_waiting, was_granted) = (self.inner.is_waiting(), self.inner.is_waiting_granted());
+        if was_waiting && matches!(input, Input::Cancel | Input::Release) {
+            out.push(Effect::CancelTimer(CrTimer::Using));
+        }
+        self.react(input, out);
+        if self.inner.is_waiting_granted() && !was_granted {
+            out.push(Effect::SetTimer { timer: CrTimer::Using, after: Span { min: 0, max: u64::MAX } });
+        }
+    }
+
+    /// T15: without the test on `Using` a node that is inside answers like one that wants nothing.
+    fn react(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
+        let hides = self.printed.contains(Trap::UsingTest) && matches!(input, Input::Deliver { .. });
+        let hidden = self.inner.request.take_if(|request| hides && request.inside);
+        self.inner.react(input, out);
+        if hidden.is_some() {
+            self.inner.request = hidden;
+        }
+    }
+}

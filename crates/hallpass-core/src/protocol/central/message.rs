@@ -1,0 +1,79 @@
+use std::fmt;
+
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::Message;
+
+/// What members and the server tell each other in [`Central`](super::Central).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CentralMessage {
+    /// To the server: I want in.
+    Request {
+        /// Which of its sender's requests it is.
+        number: u64,
+    },
+    /// From the server: you are in.
+    Grant {
+        /// The request that is granted; no other is.
+        number: u64,
+        /// The count of the entry's fence.
+        fence: u64,
+    },
+    /// To the server: I have left, or I no longer want in.
+    Release {
+        /// The request that is over.
+        number: u64,
+    },
+}
+
+impl Message for CentralMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Grant { .. } => "GRANT",
+            Self::Release { .. } => "RELEASE",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { number } => {
+                out.push(1);
+                put_number(out, *number);
+            }
+            Self::Grant { number, fence } => {
+                out.push(2);
+                put_numbers(out, [*number, *fence]);
+            }
+            Self::Release { number } => {
+                out.push(3);
+                put_number(out, *number);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { number: bytes.number()? },
+            2 => Self::Grant { number: bytes.number()?, fence: bytes.number()? },
+            3 => Self::Release { number: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn grant(&self) -> Option<Self> {
+        match self {
+            Self::Request { number } => Some(Self::Grant { number: *number, fence: 0 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CentralMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number } => write!(f, "REQUEST({number})"),
+            Self::Grant { number, .. } => write!(f, "GRANT({number})"),
+            Self::Release { number } => write!(f, "RELEASE({number})"),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use std::fmt;
+
+use crate::codec::{DecodeError, Reader, put_numbers};
+use crate::protocol::Message;
+
+/// What nodes tell each other in [`Lamport`](super::Lamport).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LamportMessage {
+    /// I want in.
+    Request {
+        /// When, by its sender's clock: with the sender's id the place in every queue.
+        time: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+    /// You know of every request of mine that comes before yours.
+    Reply {
+        /// The time of the request it answers.
+        answers: u64,
+        /// Its sender's clock.
+        clock: u64,
+    },
+    /// I have left, or I no longer want in.
+    Release {
+        /// The time of the request that is over.
+        time: u64,
+        /// Its sender's clock.
+        clock: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+}
+
+impl Message for LamportMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+            Self::Release { .. } => "RELEASE",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { time, fence } => {
+                out.push(1);
+                put_numbers(out, [*time, *fence]);
+            }
+            Self::Reply { answers, clock } => {
+                out.push(2);
+                put_numbers(out, [*answers, *clock]);
+            }
+            Self::Release { time, clock, fence } => {
+                out.push(3);
+                put_numbers(out, [*time, *clock, *fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { time: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
+            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+
+    fn grant(&self) -> Option<Self> {
+        match self {
+            Self::Request { time, .. } => Some(Self::Reply { answers: *time, clock: *time }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for LamportMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { time, .. } => write!(f, "REQUEST({time})"),
+            Self::Reply { answers, .. } => write!(f, "REPLY({answers})"),
+            Self::Release { time, .. } => write!(f, "RELEASE({time})"),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+use std::fmt;
+
+use crate::codec::{DecodeError, Reader, put_numbers};
+use crate::protocol::Message;
+
+/// What nodes tell each other in [`Maekawa`](super::Maekawa). `number` is always the requester's, `grant` the arbiter's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum MaekawaMessage {
+    /// The sender wants in.
+    Request {
+        /// The request's number.
+        number: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+    /// The sender votes for this request.
+    Locked {
+        /// The request's number.
+        number: u64,
+        /// The vote's number.
+        grant: u64,
+        /// The highest number its sender knows.
+        highest: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+    /// Others come before this request.
+    Failed {
+        /// The request's number.
+        number: u64,
+        /// The arbiter's last vote.
+        grant: u64,
+    },
+    /// An earlier request has come: may I have the vote back?
+    Inquire {
+        /// The request's number.
+        number: u64,
+        /// The vote's number.
+        grant: u64,
+    },
+    /// Here it is.
+    Relinquish {
+        /// The request's number.
+        number: u64,
+        /// The vote's number.
+        grant: u64,
+    },
+    /// This request is over: its caller has left, or has given up.
+    Release {
+        /// The request's number.
+        number: u64,
+        /// The count of the largest fence its sender knows.
+        fence: u64,
+    },
+}
+
+impl Message for MaekawaMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Locked { .. } => "LOCKED",
+            Self::Failed { .. } => "FAILED",
+            Self::Inquire { .. } => "INQUIRE",
+            Self::Relinquish { .. } => "RELINQUISH",
+            Self::Release { .. } => "RELEASE",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, numbers) = match *self {
+            Self::Request { number, fence } => (1, [number, fence]),
+            Self::Locked { number, grant, .. } => (2, [number, grant]),
+            Self::Failed { number, grant } => (3, [number, grant]),
+            Self::Inquire { number, grant } => (4, [number, grant]),
+            Self::Relinquish { number, grant } => (5, [number, grant]),
+            Self::Release { number, fence } => (6, [number, fence]),
+        };
+        out.push(kind);
+        put_numbers(out, numbers);
+        if let Self::Locked { highest, fence, .. } = *self {
+            put_numbers(out, [highest, fence]);
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = bytes.byte()?;
+        if !(1..=6).contains(&kind) {
+            return Err(DecodeError::Unknown);
+        }
+        let (number, second) = (bytes.number()?, bytes.number()?);
+        Ok(match kind {
+            1 => Self::Request { number, fence: second },
+            2 => Self::Locked { number, grant: second, highest: bytes.number()?, fence: bytes.number()? },
+            3 => Self::Failed { number, grant: second },
+            4 => Self::Inquire { number, grant: second },
+            5 => Self::Relinquish { number, grant: second },
+            _ => Self::Release { number, fence: second },
+        })
+    }
+}
+
+impl fmt::Display for MaekawaMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number, .. } | Self::Release { number, .. } | Self::Failed { number, .. } => {
+                write!(f, "{}({number})", self.kind())
+            }
+            Self::Locked { number, grant, .. }
+            | Self::Inquire { number, grant }
+            | Self::Relinquish { number, grant } => {
+                write!(f, "{}({number}, vote {grant})", self.kind())
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use std::fmt;
+
+use crate::NodeId;
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::Message;
+
+/// What nodes tell each other in [`NaimiTrehel`](super::NaimiTrehel).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NaimiTrehelMessage {
+    /// Somebody wants in; passed from guess to guess.
+    Request {
+        /// Who.
+        origin: NodeId,
+    },
+    /// The right to enter.
+    Token {
+        /// The view in which it was made.
+        epoch: u64,
+        /// How often it has been sent, this time included.
+        hop: u64,
+        /// Entries so far.
+        fence: u64,
+    },
+}
+
+impl Message for NaimiTrehelMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Token { .. } => "TOKEN",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { origin } => {
+                out.push(1);
+                put_number(out, origin.0.into());
+            }
+            Self::Token { epoch, hop, fence } => {
+                out.push(2);
+                put_numbers(out, [*epoch, *hop, *fence]);
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { origin: bytes.node()? },
+            2 => Self::Token { epoch: bytes.number()?, hop: bytes.number()?, fence: bytes.number()? },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for NaimiTrehelMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { origin } => write!(f, "REQUEST(of {origin})"),
+            Self::Token { hop, .. } => write!(f, "TOKEN(hop {hop})"),
+        }
+    }
+}

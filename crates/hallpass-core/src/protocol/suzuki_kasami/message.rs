@@ -1,0 +1,83 @@
+use std::fmt;
+
+use crate::NodeId;
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::Message;
+
+/// What nodes tell each other in [`SuzukiKasami`](super::SuzukiKasami).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SuzukiKasamiMessage {
+    /// The sender wants in.
+    Request {
+        /// In the sender's own series.
+        number: u64,
+    },
+    /// The right to enter.
+    Token {
+        /// The view in which it was made.
+        epoch: u64,
+        /// How often it has been sent, this time included.
+        hop: u64,
+        /// `LN`: the number each node was last served with.
+        served: Box<[u64]>,
+        /// `Q`: who gets it next.
+        queue: Vec<NodeId>,
+        /// Entries so far.
+        fence: u64,
+    },
+}
+
+impl Message for SuzukiKasamiMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Token { .. } => "TOKEN",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { number } => {
+                out.push(1);
+                put_number(out, *number);
+            }
+            Self::Token { epoch, hop, served, queue, fence } => {
+                out.push(2);
+                put_numbers(out, [*epoch, *hop, *fence, served.len() as u64]);
+                served.iter().for_each(|number| put_number(out, *number));
+                put_number(out, queue.len() as u64);
+                queue.iter().for_each(|node| put_number(out, node.0.into()));
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            1 => Self::Request { number: bytes.number()? },
+            2 => {
+                let (epoch, hop, fence) = (bytes.number()?, bytes.number()?, bytes.number()?);
+                let (served, queue) = (bytes.list(Reader::number)?, bytes.list(Reader::node)?.into_vec());
+                Self::Token { epoch, hop, served, queue, fence }
+            }
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for SuzukiKasamiMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number } => write!(f, "REQUEST({number})"),
+            Self::Token { hop, served, queue, .. } => {
+                write!(f, "TOKEN(hop {hop}, served")?;
+                served.iter().try_for_each(|number| write!(f, " {number}"))?;
+                f.write_str(", queue")?;
+                if queue.is_empty() {
+                    f.write_str(" empty")?;
+                }
+                queue.iter().try_for_each(|node| write!(f, " {node}"))?;
+                f.write_str(")")
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use std::fmt;
+
+use crate::codec::{DecodeError, Reader, put_number, put_numbers};
+use crate::protocol::Message;
+
+/// What nodes tell each other in [`TokenAlgorithm`](super::TokenAlgorithm).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum TokenMessage {
+    /// The sender wants in.
+    Request {
+        /// In the sender's own series.
+        number: u64,
+        /// The sender knows that there is a token, so it needs no REPLY.
+        made: bool,
+    },
+    /// `start=ricart-agrawala`: as far as the sender is concerned, the token may be made.
+    Reply {
+        /// The number of the request it answers.
+        answers: u64,
+    },
+    /// The right to enter.
+    Token {
+        /// The view in which it was made.
+        epoch: u64,
+        /// How often it has been sent, this time included.
+        hop: u64,
+        /// Entries so far.
+        fence: u64,
+        /// `token_data`.
+        data: Box<[u64]>,
+    },
+}
+
+impl Message for TokenMessage {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Reply { .. } => "REPLY",
+            Self::Token { .. } => "TOKEN",
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Request { number, made } => {
+                out.push(if *made { 1 } else { 2 });
+                put_number(out, *number);
+            }
+            Self::Reply { answers } => {
+                out.push(3);
+                put_number(out, *answers);
+            }
+            Self::Token { epoch, hop, fence, data } => {
+                out.push(4);
+                put_numbers(out, [*epoch, *hop, *fence, data.len() as u64]);
+                data.iter().for_each(|number| put_number(out, *number));
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match bytes.byte()? {
+            kind @ (1 | 2) => Self::Request { number: bytes.number()?, made: kind == 1 },
+            3 => Self::Reply { answers: bytes.number()? },
+            4 => Self::Token {
+                epoch: bytes.number()?,
+                hop: bytes.number()?,
+                fence: bytes.number()?,
+                data: bytes.list(Reader::number)?,
+            },
+            _ => return Err(DecodeError::Unknown),
+        })
+    }
+}
+
+impl fmt::Display for TokenMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { number, .. } => write!(f, "REQUEST({number})"),
+            Self::Reply { answers } => write!(f, "REPLY({answers})"),
+            Self::Token { hop, data, .. } => {
+                write!(f, "TOKEN(hop {hop}, served")?;
+                data.iter().try_for_each(|number| write!(f, " {number}"))?;
+                f.write_str(")")
+            }
+        }
+    }
+}

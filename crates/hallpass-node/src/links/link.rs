@@ -1,0 +1,224 @@
+use std::collections::VecDeque;
+
+use hallpass_core::NodeId;
+use hallpass_core::codec::DecodeError;
+
+use crate::Incarnation;
+use crate::wire::{Frame, Header, Outgoing, write};
+
+/// One pair's link, seen from one end: frames are numbered, acknowledged by later frames of the other direction, kept
+/// until acknowledged, sent again after a reconnect and delivered once.
+///
+/// A connection keeps order and loses nothing while it stands; when it breaks, any number of the last frames may be lost.
+/// So a link needs no timer, and no frames of its own while the connection stands.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: NodeId,
+    /// The peer's process, once a connection with it was made.
+    pub(crate) process: Option<Process>,
+    pub(crate) connected: bool,
+    /// Frames that have not been acknowledged, from `start`; what is before has been.
+    out: Vec<u8>,
+    start: usize,
+    /// What is before has been given to the connection.
+    written: usize,
+    /// The lengths of the frames from `start` on.
+    lengths: VecDeque<u32>,
+    /// The number of the next new frame.
+    next: u64,
+    /// The last frame that was received, and the last that was acknowledged.
+    received: u64,
+    acknowledged: u64,
+    /// What has arrived before it can be handled: a part of a frame, or everything until the group is complete.
+    pub(crate) inbound: Vec<u8>,
+}
+
+/// One start of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Process {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) boot_id: u64,
+}
+
+/// After so many frames without one to carry it, an acknowledgement is sent by itself. It bounds what the other end keeps.
+const ACKNOWLEDGE_EVERY: u64 = 32;
+/// Acknowledged bytes are moved out of the way when there are this many.
+const COMPACT_BYTES: usize = 64 * 1024;
+
+/// What every frame of this node says of its sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) me: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) epoch: u64,
+}
+
+/// Why a connection must be closed. The link keeps its state and goes on with the next connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// Bytes that are no frame.
+    Decode(DecodeError),
+    /// A frame is missing before this one.
+    Gap,
+    /// A frame for another view, incarnation or node.
+    Misaddressed,
+    /// A frame was acknowledged that was never sent.
+    Acknowledgement,
+    /// More has arrived than is kept until the group is complete.
+    Flooded,
+}
+
+impl std::fmt::Display for LinkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::Gap => f.write_str("a message is missing before this one"),
+            Self::Misaddressed => f.write_str("a message is for another view, another incarnation or another node"),
+            Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
+            Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+impl From<DecodeError> for LinkError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(peer: NodeId) -> Self {
+        Self {
+            peer,
+            process: None,
+            connected: false,
+            out: Vec::new(),
+            start: 0,
+            written: 0,
+            lengths: VecDeque::new(),
+            next: 1,
+            received: 0,
+            acknowledged: 0,
+            inbound: Vec::new(),
+        }
+    }
+
+    /// Bytes that the peer has not acknowledged.
+    #[inline]
+    pub(crate) fn backlog(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// How many frames there have been for the peer so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// Appends a frame. Every peer's process is known before there is a view, and no frame is sent before that; names and
+    /// messages are bounded.
+    pub(crate) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
+        let Some(process) = self.process else { return debug_assert!(false, "a frame for an unknown process") };
+        let header = Header {
+            sequence: self.next,
+            acknowledges: self.received,
+            epoch: sender.epoch,
+            from: sender.me,
+            incarnation: sender.incarnation,
+            to_incarnation: process.incarnation,
+        };
+        let written = write(&mut self.out, &header, body, message);
+        let Ok(length) = written else { return debug_assert!(false, "a message longer than a frame") };
+        self.lengths.push_back(length as u32);
+        self.next += 1;
+        self.acknowledged = self.received;
+    }
+
+    /// What to give to the connection now.
+    #[inline]
+    pub(crate) fn transmit(&self) -> &[u8] {
+        if self.connected { &self.out[self.written..] } else { &[] }
+    }
+
+    /// The connection has taken this many bytes.
+    #[inline]
+    pub(crate) fn transmitted(&mut self, bytes: usize) {
+        self.written = (self.written + bytes).min(self.out.len());
+    }
+
+    /// A new connection: the other end has received up to here, everything after it is sent again.
+    pub(crate) fn connect(&mut self, received: u64) -> Result<(), LinkError> {
+        if received >= self.next {
+            return Err(LinkError::Acknowledgement);
+        }
+        self.inbound.clear();
+        // Nothing is half written on a new connection.
+        self.written = self.start;
+        self.connected = true;
+        self.acknowledge(received)
+    }
+
+    pub(crate) fn disconnect(&mut self) {
+        self.connected = false;
+        // The peer sends a part of a frame again as a whole one, and so the whole ones that wait for the group.
+        self.inbound.clear();
+    }
+
+    /// Checks a frame against the link; false if it was received before.
+    pub(crate) fn receive(&mut self, sender: Sender, frame: &Frame<'_>) -> Result<bool, LinkError> {
+        let header = &frame.header;
+        let known = header.from == self.peer
+            && self.process.is_some_and(|process| process.incarnation == header.incarnation)
+            && header.to_incarnation == sender.incarnation
+            && header.epoch == sender.epoch;
+        if !known {
+            return Err(LinkError::Misaddressed);
+        }
+        if header.sequence > self.received + 1 {
+            return Err(LinkError::Gap);
+        }
+        self.acknowledge(header.acknowledges)?;
+        let new = header.sequence == self.received + 1;
+        self.received += u64::from(new);
+        Ok(new)
+    }
+
+    /// So much was received since the last frame was sent that an acknowledgement must go by itself.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        self.received - self.acknowledged >= ACKNOWLEDGE_EVERY
+    }
+
+    /// The other end has everything up to here: it need not be kept.
+    fn acknowledge(&mut self, sequence: u64) -> Result<(), LinkError> {
+        if sequence >= self.next {
+            return Err(LinkError::Acknowledgement);
+        }
+        let first = self.next - self.lengths.len() as u64;
+        for _ in first..=sequence {
+            let end = self.start + self.lengths.front().map_or(0, |length| *length as usize);
+            // A frame of which a part has been written must be finished, or the other end could not decode what follows. It can be
+            // acknowledged already: it may have arrived by the connection before, after the greeting of this one was written.
+            if (self.start + 1..end).contains(&self.written) {
+                break;
+            }
+            self.lengths.pop_front();
+            self.start = end;
+        }
+        self.written = self.written.max(self.start);
+        if self.start == self.out.len() {
+            self.out.clear();
+            (self.start, self.written) = (0, 0);
+        } else if self.start > COMPACT_BYTES && self.start > self.out.len() / 2 {
+            self.out.drain(..self.start);
+            self.written -= self.start;
+            self.start = 0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! The links to all other members, and which of them have something to transmit.
+
+mod link;
+#[cfg(test)]
+mod tests;
+
+use std::ops::{Index, IndexMut};
+
+use hallpass_core::codec::Reader;
+use hallpass_core::{Message, NodeId};
+
+use crate::wire::{Attempt, Outgoing};
+
+pub use link::LinkError;
+pub(crate) use link::{Link, Process, Sender};
+
+/// The links of a node, in rising order of the peers' ids.
+#[derive(Debug)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    /// What every frame says of its sender: known once there is a view, and nothing is sent before.
+    sender: Option<Sender>,
+    /// The next link to look at for something to transmit. At the end there is none.
+    next: usize,
+    /// A connection took only a part of what it was offered: it is offered again after the next input.
+    leftover: bool,
+    /// Protocol messages sent so far.
+    messages: u64,
+}
+
+impl Links {
+    pub(crate) fn new(peers: impl Iterator<Item = NodeId>) -> Self {
+        let links: Vec<Link> = peers.map(Link::new).collect();
+        debug_assert!(links.is_sorted_by_key(|link| link.peer));
+        Self { next: links.len(), links, sender: None, leftover: false, messages: 0 }
+    }
+
+    /// There is a view: frames can be sent and received.
+    pub(crate) fn open(&mut self, sender: Sender) {
+        self.sender = Some(sender);
+    }
+
+    pub(crate) fn sender(&self) -> Option<Sender> {
+        self.sender
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Link> {
+        self.links.iter()
+    }
+
+    pub(crate) fn position(&self, peer: NodeId) -> Option<usize> {
+        self.links.binary_search_by_key(&peer, |link| link.peer).ok()
+    }
+
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Sends a protocol's message to one peer.
+    pub(crate) fn send<M: Message>(&mut self, index: usize, lock: &str, attempt: Option<Attempt>, message: &M) {
+        self.push(index, &Outgoing::Message { lock, attempt }, |out| message.encode(out));
+        self.messages += 1;
+    }
+
+    pub(crate) fn send_busy(&mut self, index: usize, lock: &str, attempt: Attempt) {
+        self.push(index, &Outgoing::Busy { lock, attempt }, |_| {});
+    }
+
+    pub(crate) fn acknowledge_if_due(&mut self, index: usize) {
+        if self.links[index].owes_acknowledgement() {
+            self.push(index, &Outgoing::Acknowledgement, |_| {});
+        }
+    }
+
+    fn push(&mut self, index: usize, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
+        let Some(sender) = self.sender else { return debug_assert!(false, "a frame before there is a view") };
+        self.links[index].push(sender, body, message);
+        self.next = 0;
+    }
+
+    // ---- transmitting ----
+
+    /// An input begins: what connections did not take is offered again.
+    #[inline]
+    pub(crate) fn offer_leftovers(&mut self) {
+        if self.leftover {
+            self.leftover = false;
+            self.next = 0;
+        }
+    }
+
+    /// Everything is to be offered again: a connection is new, or takes bytes again.
+    pub(crate) fn offer_all(&mut self) {
+        self.next = 0;
+    }
+
+    /// Links may be left that have something to transmit.
+    #[inline]
+    pub(crate) fn has_offers(&self) -> bool {
+        self.next < self.links.len()
+    }
+
+    /// The next peer for whose connection there is something.
+    pub(crate) fn poll_offer(&mut self) -> Option<NodeId> {
+        while let Some(link) = self.links.get(self.next) {
+            self.next += 1;
+            if !link.transmit().is_empty() {
+                return Some(link.peer);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn transmitted(&mut self, index: usize, bytes: usize) {
+        self.links[index].transmitted(bytes);
+        self.leftover |= !self.links[index].transmit().is_empty();
+    }
+}
+
+impl Index<usize> for Links {
+    type Output = Link;
+
+    fn index(&self, index: usize) -> &Link {
+        &self.links[index]
+    }
+}
+
+impl IndexMut<usize> for Links {
+    fn index_mut(&mut self, index: usize) -> &mut Link {
+        &mut self.links[index]
+    }
+}
+
+/// One message of a lock's protocol, not yet decoded.
+pub(crate) struct Arrived<'a> {
+    pub(crate) from: NodeId,
+    pub(crate) lock: &'a str,
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) bytes: Reader<'a>,
+}

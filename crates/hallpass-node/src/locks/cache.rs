@@ -1,0 +1,65 @@
+//! Which locks a node remembers: those in use, and for a while those whose permissions may be used again.
+
+use hallpass_core::Ticks;
+
+use super::{Locks, Slot};
+
+impl<C> Locks<C> {
+    /// Forgets a lock that nobody here holds or wants, or lists it as idle. If too many are listed, the longest unused go.
+    pub(super) fn evict_idle(&mut self, slot: Slot, now: Ticks) {
+        self.forget_or_list(slot, now);
+        // A lock that was used since it was listed is listed again. Only a few are looked at here: every use looks at some.
+        for _ in 0..self.idle.len().min(8) {
+            if self.idle.len() <= self.limits.cache_max {
+                return;
+            }
+            let Some((listed, oldest)) = self.idle.pop_front() else { return };
+            let entry = &mut self.table[oldest];
+            if entry.used > listed {
+                self.idle.push_back((now, oldest));
+                continue;
+            }
+            entry.listed = false;
+            if entry.is_free() {
+                entry.drop_permissions();
+            }
+            self.forget_or_list(oldest, now);
+        }
+    }
+
+    /// Drops the permissions of locks that were not used for `cache_idle`.
+    pub(super) fn expire_idle(&mut self, now: Ticks) {
+        // Each once: what is listed again expires later.
+        for _ in 0..self.idle.len() {
+            let Some((listed, slot)) = self.idle.front().copied() else { break };
+            if listed.saturating_add(self.limits.cache_idle) > now {
+                break;
+            }
+            self.idle.pop_front();
+            let entry = &mut self.table[slot];
+            entry.listed = false;
+            if entry.used.saturating_add(self.limits.cache_idle) <= now {
+                entry.drop_permissions();
+            }
+            self.evict_idle(slot, now);
+        }
+    }
+
+    /// When [`expire_idle`](Self::expire_idle) has something to do next.
+    pub(super) fn next_expiry(&self) -> Option<Ticks> {
+        self.idle.front().map(|(listed, _)| listed.saturating_add(self.limits.cache_idle))
+    }
+
+    fn forget_or_list(&mut self, slot: Slot, now: Ticks) {
+        // Already forgotten locks and listed ones stay as they are: a listed one is looked at when its turn comes.
+        let Some(entry) = self.table.get_mut(slot).filter(|entry| !entry.listed && entry.is_free()) else { return };
+        let Some(floor) = entry.machine.capabilities().floor() else { return };
+        if entry.machine.is_idle() {
+            self.floor.raise(floor);
+            self.table.forget(slot);
+        } else {
+            entry.listed = true;
+            self.idle.push_back((now, slot));
+        }
+    }
+}

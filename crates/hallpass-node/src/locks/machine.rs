@@ -1,0 +1,270 @@
+//! One lock's protocol, whichever it is, between a node's callers and its links.
+
+use hallpass_core::codec::{DecodeError, Reader};
+use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
+use hallpass_core::protocol::{Capabilities, Kind, Medium, Needs, OptionError, Options, Visitor};
+use hallpass_core::{
+    Bounds, Effect, Effects, Fence, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
+};
+
+use crate::links::Links;
+use crate::wire::Attempt;
+
+/// A protocol's input before its message has been decoded and its timer chosen.
+pub(crate) type RawInput<'a> = Input<Reader<'a>, ()>;
+
+/// Where a lock's messages go, and what time it is.
+pub(crate) struct Outbox<'a> {
+    pub(crate) links: &'a mut Links,
+    pub(crate) lock: &'a str,
+    /// The attempt that the messages belong to, if they do.
+    pub(crate) attempt: Option<Attempt>,
+    pub(crate) now: Ticks,
+}
+
+impl Outbox<'_> {
+    fn send<M: Message>(&mut self, index: usize, message: &M) {
+        self.links.send(index, self.lock, self.attempt, message);
+    }
+}
+
+/// A protocol of any kind. The default one is stored inline and shares its list of effects with all locks, so that a
+/// million of them are small; the others are behind a pointer and have their own.
+pub(crate) enum Machine {
+    Inline(CarvalhoRoucairol),
+    Boxed(Box<dyn Running>),
+}
+
+/// The list of effects that all [`Machine::Inline`] share.
+pub(crate) type SharedEffects =
+    Effects<<CarvalhoRoucairol as Protocol>::Message, <CarvalhoRoucairol as Protocol>::Timer>;
+
+impl Machine {
+    /// Handles one input; gives the fence if the local caller has entered.
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        input: RawInput<'_>,
+        effects: &mut SharedEffects,
+        outbox: &mut Outbox<'_>,
+    ) -> Result<Option<Fence>, DecodeError> {
+        match self {
+            Self::Inline(protocol) => handle(protocol, input, effects, &mut Vec::new(), outbox),
+            Self::Boxed(running) => running.handle(input, outbox),
+        }
+    }
+
+    /// Another lock's machine in the same state: for templates.
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Self::Inline(protocol) => Self::Inline(protocol.clone()),
+            Self::Boxed(running) => Self::Boxed(running.copy()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        match self {
+            Self::Inline(protocol) => protocol.is_idle(),
+            Self::Boxed(running) => running.is_idle(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn capabilities(&self) -> &dyn Capabilities {
+        match self {
+            Self::Inline(protocol) => protocol,
+            Self::Boxed(running) => running.capabilities(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn capabilities_mut(&mut self) -> &mut dyn Capabilities {
+        match self {
+            Self::Inline(protocol) => protocol,
+            Self::Boxed(running) => running.capabilities_mut(),
+        }
+    }
+
+    /// The fast path, without a call through a pointer where it matters.
+    #[inline]
+    pub(crate) fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
+        match self {
+            Self::Inline(protocol) => protocol.enter_fast(mode),
+            Self::Boxed(running) => running.capabilities_mut().enter_fast(mode),
+        }
+    }
+
+    /// The fast path out.
+    #[inline]
+    pub(crate) fn leave_fast(&mut self) -> bool {
+        match self {
+            Self::Inline(protocol) => protocol.leave_fast(),
+            Self::Boxed(running) => running.capabilities_mut().leave_fast(),
+        }
+    }
+
+    /// When the next of its timers fires.
+    #[inline]
+    pub(crate) fn timeout(&self) -> Option<Ticks> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Boxed(running) => running.timeout(),
+        }
+    }
+}
+
+/// A protocol behind a pointer, with its effects and timers.
+pub(crate) trait Running: Send {
+    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError>;
+    fn copy(&self) -> Box<dyn Running>;
+    fn is_idle(&self) -> bool;
+    fn capabilities(&self) -> &dyn Capabilities;
+    fn capabilities_mut(&mut self) -> &mut dyn Capabilities;
+    fn timeout(&self) -> Option<Ticks>;
+}
+
+struct Instance<P: Protocol> {
+    protocol: P,
+    effects: Effects<P::Message, P::Timer>,
+    timers: Vec<(Ticks, P::Timer)>,
+}
+
+impl<P: Protocol + 'static> Running for Instance<P> {
+    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError> {
+        handle(&mut self.protocol, input, &mut self.effects, &mut self.timers, outbox)
+    }
+
+    fn copy(&self) -> Box<dyn Running> {
+        Box::new(Self { protocol: self.protocol.clone(), effects: Effects::new(), timers: self.timers.clone() })
+    }
+
+    fn is_idle(&self) -> bool {
+        self.protocol.is_idle() && self.timers.is_empty()
+    }
+
+    fn capabilities(&self) -> &dyn Capabilities {
+        &self.protocol
+    }
+
+    fn capabilities_mut(&mut self) -> &mut dyn Capabilities {
+        &mut self.protocol
+    }
+
+    fn timeout(&self) -> Option<Ticks> {
+        self.timers.iter().map(|(at, _)| *at).min()
+    }
+}
+
+/// One input, and all of its effects in order. Nothing happens if the message cannot be decoded or no timer is due.
+fn handle<P: Protocol>(
+    protocol: &mut P,
+    input: RawInput<'_>,
+    effects: &mut Effects<P::Message, P::Timer>,
+    timers: &mut Vec<(Ticks, P::Timer)>,
+    outbox: &mut Outbox<'_>,
+) -> Result<Option<Fence>, DecodeError> {
+    let input = match input {
+        Input::Acquire { mode, draw } => Input::Acquire { mode, draw },
+        Input::Cancel => Input::Cancel,
+        Input::Release => Input::Release,
+        Input::Deliver { from, message: mut bytes } => {
+            let message = P::Message::decode(&mut bytes)?;
+            bytes.finish()?;
+            Input::Deliver { from, message }
+        }
+        Input::Timeout(()) => match take_due(timers, outbox.now) {
+            Some(timer) => Input::Timeout(timer),
+            None => return Ok(None),
+        },
+        // Classic membership is for the laboratory; no class has it.
+        Input::Join { .. } | Input::Leave => return Ok(None),
+    };
+    protocol.handle(input, effects);
+    let mut entered = None;
+    for effect in effects.drain(..) {
+        match effect {
+            Effect::Send { to, message } => {
+                if let Some(index) = outbox.links.position(to) {
+                    outbox.send(index, &message);
+                }
+            }
+            Effect::Broadcast { message } => (0..outbox.links.len()).for_each(|index| outbox.send(index, &message)),
+            Effect::Enter { fence } => entered = Some(fence),
+            Effect::SetTimer { timer, after } => {
+                timers.retain(|(_, set)| *set != timer);
+                timers.push((outbox.now.saturating_add(after.min), timer));
+            }
+            Effect::CancelTimer(timer) => timers.retain(|(_, set)| *set != timer),
+            Effect::Joined | Effect::Left | Effect::Restart => {}
+        }
+    }
+    Ok(entered)
+}
+
+/// The timer that is due longest, taken off the list.
+fn take_due<T: Copy>(timers: &mut Vec<(Ticks, T)>, now: Ticks) -> Option<T> {
+    let due = timers.iter().enumerate().filter(|(_, (at, _))| *at <= now).min_by_key(|(_, (at, _))| *at);
+    let (index, _) = due?;
+    Some(timers.swap_remove(index).1)
+}
+
+/// Makes the machine that all locks of a class start as.
+pub(crate) struct Factory<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) me: NodeId,
+    pub(crate) view: &'a View,
+}
+
+/// A class's machine, and why shared entries are refused if they are.
+pub(crate) struct Made {
+    pub(crate) machine: Machine,
+    pub(crate) no_shared: Option<&'static str>,
+}
+
+impl Factory<'_> {
+    pub(crate) fn make(&self, kind: Kind) -> Result<Made, OptionError> {
+        if self.options.get("as-printed").is_some() {
+            return Err(OptionError("as-printed puts errors back: it runs in the laboratory only".to_owned()));
+        }
+        if self.options.get("cache-idle").is_some() {
+            return Err(OptionError("cache-idle is a setting of the whole node, not of a class".to_owned()));
+        }
+        if kind == Kind::CarvalhoRoucairol {
+            let (protocol, needs) = self.instance::<CarvalhoRoucairol>()?;
+            return Ok(Made { machine: Machine::Inline(protocol), no_shared: needs.no_shared });
+        }
+        kind.visit(Self { ..*self })
+    }
+
+    fn instance<P: Protocol>(&self) -> Result<(P, Needs), OptionError> {
+        let options = P::parse(self.options)?;
+        let needs = P::needs(&options);
+        let obstacles = [
+            (needs.medium == Medium::Sequenced, "needs a medium that puts all broadcasts into one order"),
+            (needs.delay_bound.is_some(), "needs a bound on message delay, which a real network does not keep"),
+            (needs.membership || needs.recovery || needs.start, "brings its own membership"),
+            (needs.server, "needs a server that is no member"),
+            (needs.no_cancel.is_some(), "cannot take a request back with these options"),
+            (!needs.fences, "gives no fences with these options"),
+            (needs.lab_only.is_some(), needs.lab_only.unwrap_or_default()),
+        ];
+        if let Some((_, why)) = obstacles.iter().find(|(applies, _)| *applies) {
+            return Err(OptionError(format!("this protocol {why}: it runs in the laboratory only")));
+        }
+        let Self { me, view, .. } = *self;
+        let initial = InitialHolders::NOBODY;
+        let setup = Setup { me, view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options };
+        Ok((P::new(&setup), needs))
+    }
+}
+
+impl Visitor for Factory<'_> {
+    type Output = Result<Made, OptionError>;
+
+    fn visit<P: Protocol + 'static>(self) -> Self::Output {
+        let (protocol, needs) = self.instance::<P>()?;
+        let instance = Instance { protocol, effects: Effects::new(), timers: Vec::new() };
+        Ok(Made { machine: Machine::Boxed(Box::new(instance)), no_shared: needs.no_shared })
+    }
+}

@@ -1,0 +1,202 @@
+//! What a step does.
+
+use hallpass_core::{Effect, Fence, Input, NodeId, Protocol};
+
+use super::{Context, Countdown, Model, ModelConfig, Phase, Scratch, Step};
+use crate::oracle::Violation;
+use crate::trace::{Event, EventKind};
+
+impl<P: Protocol> Model<P> {
+    /// Takes one of the steps that [`steps`](Self::steps) lists, appends its events to the trace if there is one, and
+    /// returns what it violates.
+    pub fn apply(
+        &mut self,
+        config: &ModelConfig<P>,
+        step: Step,
+        scratch: &mut Scratch<P>,
+        trace: Option<&mut Vec<Event>>,
+    ) -> Option<Violation> {
+        let mut context = Context { config, scratch, trace };
+        let context = &mut context;
+        match step {
+            Step::Request { node, mode, draw } => {
+                context.record(node, EventKind::Request(mode));
+                let actor = self.actor_mut(node);
+                actor.phase = Phase::Waiting(mode);
+                actor.requests_left.spend();
+                self.handle_input(context, node, Input::Acquire { mode, draw: draw.into() })
+            }
+            Step::Cancel(node) => {
+                context.record(node, EventKind::Cancel);
+                self.remaining.cancels.spend();
+                self.actor_mut(node).phase = Phase::Idle;
+                self.handle_input(context, node, Input::Cancel)
+            }
+            Step::Exit(node) => {
+                context.record(node, EventKind::Exit);
+                self.on_exit(config, node);
+                self.handle_input(context, node, Input::Release)
+            }
+            Step::Deliver(index) => self.deliver(context, index),
+            Step::Lose(index) => {
+                self.remaining.losses -= 1;
+                self.lose(context, index);
+                None
+            }
+            Step::Duplicate(index) => {
+                self.remaining.duplicates -= 1;
+                self.duplicate(index);
+                None
+            }
+            Step::Timeout { node, timer } => {
+                let (timer, _) = self.actor_mut(node).timers.remove(timer.into());
+                context.record_with(node, || EventKind::Timer(format!("{timer:?}")));
+                self.handle_input(context, node, Input::Timeout(timer))
+            }
+            Step::Tick => {
+                self.actors.iter_mut().flat_map(|actor| &mut actor.timers).for_each(|(_, countdown)| countdown.tick());
+                self.tick_packets(config);
+                None
+            }
+            Step::Crash(node) => {
+                context.record(node, EventKind::Crash);
+                self.remaining.crashes -= 1;
+                self.stop(config, node);
+                None
+            }
+            Step::Restart(node) => {
+                self.remaining.restarts -= 1;
+                self.restart(context, node)
+            }
+            Step::Join(node) => {
+                self.remaining.joins -= 1;
+                context.record(node, EventKind::Join);
+                self.actor_mut(node).protocol = Some(config.protocol(node.into(), 0));
+                let sponsor = self.sponsor(config, node);
+                self.handle_input(context, node, Input::Join { sponsor })
+            }
+            Step::Leave(node) => {
+                self.remaining.leaves -= 1;
+                context.record(node, EventKind::Leave);
+                self.actor_mut(node).leaving = true;
+                self.handle_input(context, node, Input::Leave)
+            }
+        }
+    }
+
+    /// Gives a node's protocol one input and carries out the effects.
+    pub(super) fn handle_input(
+        &mut self,
+        context: &mut Context<'_, P>,
+        node: u8,
+        input: Input<P::Message, P::Timer>,
+    ) -> Option<Violation> {
+        let config = context.config;
+        let protocol = self.actor_mut(node).protocol.as_mut()?;
+        let mut effects = std::mem::take(&mut context.scratch.effects);
+        protocol.handle(input, &mut effects);
+        let (mut violation, mut restart) = (None, false);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Send { to, message } => {
+                    if let Some(to) = config.position(to) {
+                        self.send(context, node, to, message);
+                    }
+                }
+                Effect::Broadcast { message } => self.broadcast(context, node, &message),
+                Effect::Enter { fence } => violation = violation.or(self.on_enter(context, node, fence)),
+                Effect::SetTimer { timer, after } => {
+                    if let Some(countdown) = Countdown::new(after) {
+                        let countdown = if config.delay.is_some() { countdown } else { Countdown::DUE };
+                        self.set_timer(node, timer, countdown);
+                    }
+                }
+                Effect::CancelTimer(timer) => self.actor_mut(node).timers.retain(|(other, _)| *other != timer),
+                Effect::Joined => {
+                    self.actor_mut(node).member = true;
+                    context.record(node, EventKind::Joined);
+                }
+                Effect::Left => {
+                    context.record(node, EventKind::Left);
+                    self.stop(config, node);
+                }
+                Effect::Restart => restart = true,
+            }
+        }
+        context.scratch.effects = effects;
+        if restart {
+            violation = violation.or(self.restart(context, node));
+        }
+        if config.drops_moot {
+            self.drop_moot(config, node);
+        }
+        violation
+    }
+
+    fn set_timer(&mut self, node: u8, timer: P::Timer, countdown: Countdown) {
+        let timers = &mut self.actor_mut(node).timers;
+        timers.retain(|(other, _)| *other != timer);
+        timers.push((timer, countdown));
+        timers.sort_unstable();
+    }
+
+    fn on_enter(&mut self, context: &mut Context<'_, P>, node: u8, fence: Fence) -> Option<Violation> {
+        let id = context.id(node);
+        let Phase::Waiting(mode) = self.actor(node).phase else {
+            return Some(Violation { property: "protocol", text: format!("node {id} entered without having asked") });
+        };
+        self.actor_mut(node).phase = Phase::Inside(mode);
+        context.record(node, EventKind::Enter { mode, fence: fence.get() });
+        let last = context.config.view.members().len() as u8 - 1;
+        if node == last {
+            self.overtaken = 0;
+        } else if self.is_waiting(last) {
+            self.overtaken += 1;
+        }
+        let exclusion = self.exclusion.on_enter(id, mode);
+        let fences = if context.config.needs.fences { self.fences.on_enter(id, mode, fence) } else { None };
+        let violation = exclusion.or(fences);
+        if let Some(violation) = &violation {
+            context.record_with(node, || EventKind::Violation(violation.to_string()));
+        }
+        violation
+    }
+
+    fn on_exit(&mut self, config: &ModelConfig<P>, node: u8) {
+        if let Phase::Inside(mode) = std::mem::replace(&mut self.actor_mut(node).phase, Phase::Idle) {
+            self.exclusion.on_exit(config.ids[usize::from(node)], mode);
+        }
+    }
+
+    fn stop(&mut self, config: &ModelConfig<P>, node: u8) {
+        self.on_exit(config, node);
+        let actor = self.actor_mut(node);
+        actor.protocol = None;
+        actor.phase = Phase::Idle;
+        actor.member = false;
+        actor.timers.clear();
+    }
+
+    /// Starts a node with a new incarnation and no memory. A caller that was waiting asks again.
+    fn restart(&mut self, context: &mut Context<'_, P>, node: u8) -> Option<Violation> {
+        context.record(node, EventKind::Restart);
+        let actor = self.actor_mut(node);
+        actor.incarnation = actor.incarnation.checked_add(1).expect("a run has few restarts");
+        actor.member = false;
+        actor.timers.clear();
+        actor.protocol = Some(context.config.protocol(node.into(), actor.incarnation));
+        let phase = actor.phase;
+        let sponsor = self.sponsor(context.config, node);
+        let violation = self.handle_input(context, node, Input::Join { sponsor });
+        let Phase::Waiting(mode) = phase else { return violation };
+        violation.or(self.handle_input(context, node, Input::Acquire { mode, draw: 0 }))
+    }
+
+    /// The first other member that is up.
+    fn sponsor(&self, config: &ModelConfig<P>, node: u8) -> NodeId {
+        let can_sponsor = |other: &usize| {
+            self.actors[*other].member && self.actors[*other].protocol.is_some() && *other != usize::from(node)
+        };
+        config.ids[(0..self.actors.len()).find(can_sponsor).unwrap_or(0)]
+    }
+}

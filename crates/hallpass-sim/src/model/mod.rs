@@ -1,0 +1,180 @@
+//! The same protocols without a clock or chance: at every point, all steps that may come next are open.
+//!
+//! A state is cloned, compared and hashed millions of times in an exploration, so it is kept small: nodes are named by
+//! their position in [`ModelConfig::ids`] and counters are bytes.
+
+mod apply;
+mod config;
+mod countdown;
+mod limits;
+mod network;
+mod step;
+
+use hallpass_core::{Effects, Input, Mode, NodeId, Protocol};
+
+use crate::oracle::{Exclusion, FenceOrder, Progress, Violation};
+use crate::trace::{Event, EventKind};
+
+pub use config::ModelConfig;
+pub use limits::Limits;
+pub use network::InFlight;
+pub use step::Step;
+
+use countdown::Countdown;
+use limits::{Quota, Remaining};
+use network::Packet;
+
+/// The nodes and the messages between them, with every next step open.
+///
+/// - **Inputs**: [`apply`](Self::apply) takes one of the steps that [`steps`](Self::steps) lists.
+/// - **Outputs**: the violation that a step causes; [`check_end`](Self::check_end) once no step must happen any more.
+/// - **Getters**: the rest, for observers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Model<P: Protocol> {
+    actors: Vec<Actor<P>>,
+    /// Messages in flight, sorted, so that equal networks are equal. On lanes that keep order, in that order.
+    packets: Vec<Packet<P::Message>>,
+    exclusion: Exclusion,
+    fences: FenceOrder,
+    remaining: Remaining,
+    /// Entries by others since the last founding member asked.
+    overtaken: u16,
+}
+
+/// One node.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Actor<P: Protocol> {
+    /// None while it is down or not yet a member.
+    protocol: Option<P>,
+    phase: Phase,
+    requests_left: Quota,
+    /// The timers that are set, sorted.
+    timers: Vec<(P::Timer, Countdown)>,
+    incarnation: u8,
+    member: bool,
+    leaving: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Phase {
+    Idle,
+    Waiting(Mode),
+    Inside(Mode),
+}
+
+/// Buffers that a caller keeps between steps, so that a step allocates nothing that it does not keep.
+#[derive(Debug)]
+pub struct Scratch<P: Protocol> {
+    effects: Effects<P::Message, P::Timer>,
+}
+
+impl<P: Protocol> Default for Scratch<P> {
+    fn default() -> Self {
+        Self { effects: Effects::new() }
+    }
+}
+
+/// What a step needs besides the model: the configuration, buffers, and the trace if one is kept.
+struct Context<'a, P: Protocol> {
+    config: &'a ModelConfig<P>,
+    scratch: &'a mut Scratch<P>,
+    trace: Option<&'a mut Vec<Event>>,
+}
+
+impl<P: Protocol> Context<'_, P> {
+    fn id(&self, node: u8) -> NodeId {
+        self.config.ids[usize::from(node)]
+    }
+
+    fn record(&mut self, node: u8, kind: EventKind) {
+        self.record_with(node, || kind);
+    }
+
+    /// For what takes time to describe.
+    fn record_with(&mut self, node: u8, kind: impl FnOnce() -> EventKind) {
+        let node = self.id(node);
+        if let Some(trace) = &mut self.trace {
+            trace.push(Event { at: 0, node, kind: kind() });
+        }
+    }
+}
+
+impl<P: Protocol> Model<P> {
+    /// The model before the first step.
+    pub fn new(config: &ModelConfig<P>) -> Self {
+        let limits = &config.limits;
+        let count = config.ids.len();
+        let founders = config.view.members().len();
+        let started = founders + usize::from(config.needs.server);
+        let actor = |index: usize| {
+            let last_entries = limits.last_entries.filter(|_| index + 1 == count);
+            Actor {
+                protocol: (index < started).then(|| config.protocol(index, 0)),
+                phase: Phase::Idle,
+                requests_left: Quota::new(last_entries.or(limits.entries)),
+                timers: Vec::new(),
+                incarnation: 0,
+                member: index < founders,
+                leaving: false,
+            }
+        };
+        let mut model = Self {
+            actors: (0..count).map(actor).collect(),
+            packets: Vec::new(),
+            exclusion: Exclusion::default(),
+            fences: FenceOrder::default(),
+            remaining: Remaining::new(limits),
+            overtaken: 0,
+        };
+        if config.needs.start {
+            let mut context = Context { config, scratch: &mut Scratch::default(), trace: None };
+            for (index, sponsor) in config.ids.iter().enumerate().take(started) {
+                model.handle_input(&mut context, index as u8, Input::Join { sponsor: *sponsor });
+            }
+        }
+        model
+    }
+
+    /// Call this if no step is left that [must happen](Step::must_happen): names the nodes that wait for ever.
+    ///
+    /// Optional steps are no way out for a node that waits: its caller need not give up, and no node need crash.
+    pub fn check_end(&self, config: &ModelConfig<P>) -> Option<Violation> {
+        let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
+        let nodes = config.ids.iter().zip(&self.actors);
+        let waiting: Vec<NodeId> = nodes.filter(|(_, actor)| waits(actor)).map(|(id, _)| *id).collect();
+        Progress::new(0).on_end(&waiting)
+    }
+
+    /// How often the founding member at the last position has been overtaken since it asked.
+    pub fn overtaken(&self) -> u64 {
+        self.overtaken.into()
+    }
+
+    /// A node's protocol instance, while it is up.
+    pub fn protocol(&self, node: u8) -> Option<&P> {
+        self.actor(node).protocol.as_ref()
+    }
+
+    /// True if the node's caller is inside.
+    pub fn is_inside(&self, node: u8) -> bool {
+        matches!(self.actor(node).phase, Phase::Inside(_))
+    }
+
+    /// True if the node's caller waits.
+    pub fn is_waiting(&self, node: u8) -> bool {
+        matches!(self.actor(node).phase, Phase::Waiting(_))
+    }
+
+    /// The timers that a node has set, in the order of their positions.
+    pub fn timers(&self, node: u8) -> impl Iterator<Item = P::Timer> + '_ {
+        self.actor(node).timers.iter().map(|(timer, _)| *timer)
+    }
+
+    fn actor(&self, node: u8) -> &Actor<P> {
+        &self.actors[usize::from(node)]
+    }
+
+    fn actor_mut(&mut self, node: u8) -> &mut Actor<P> {
+        &mut self.actors[usize::from(node)]
+    }
+}

@@ -1,0 +1,210 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hallpass_core::NodeId;
+use hallpass_node::{Class, Incarnation, NodeConfig};
+use tokio::net::TcpListener;
+
+use crate::data::{exhausted, incarnation_from_clock};
+use crate::driver::{Driver, Peer};
+use crate::node::Running;
+use crate::os::now;
+use crate::tasks::{keep_connected, keep_time, listen};
+use crate::tls::{Keys, Tls};
+use crate::{DataDirectory, Node, StartError};
+
+/// How to start a [`Node`]: see [`Node::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    /// What has a default there; the members and the incarnation are known when the node starts.
+    config: NodeConfig,
+    listen: String,
+    advertise: Option<String>,
+    peers: Vec<String>,
+    keys: Option<Keys>,
+    data: Data,
+}
+
+#[derive(Clone, Debug)]
+enum Data {
+    Nowhere,
+    Path(PathBuf),
+    Open(Arc<DataDirectory>),
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        let mut config = NodeConfig::new(NodeId(1), []);
+        config.name = "node".to_owned();
+        Self {
+            config,
+            listen: "127.0.0.1:0".to_owned(),
+            advertise: None,
+            peers: Vec::new(),
+            keys: None,
+            data: Data::Nowhere,
+        }
+    }
+
+    /// The group's name. Members of different groups reject each other. Default: `hallpass`.
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.config.group = group.into();
+        self
+    }
+
+    /// This node's name, for people and for its certificate. Default: `node`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// Where to listen, such as `127.0.0.1:7400`. Without [`keys`](Self::keys) this must be a loopback address.
+    /// Default: a free port on loopback.
+    pub fn listen(mut self, address: impl Into<String>) -> Self {
+        self.listen = address.into();
+        self
+    }
+
+    /// The address by which the other members know this node, if it is not the one it listens on.
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = Some(address.into());
+        self
+    }
+
+    /// The other members' addresses, written as in their own configuration: `host:port`, or `name@host:port` to require
+    /// the peer to have this name. All members must be given the same list; it may contain this node.
+    pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
+        self.peers = peers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Authenticate the members to each other and encrypt what they send, by mutual TLS with these keys. Without keys a
+    /// node listens on loopback only.
+    pub fn keys(mut self, keys: Keys) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
+    /// A directory of this node's own, where it counts how often it was started. Without one the fence's epoch comes from
+    /// the clock in steps of four seconds: fences may repeat if a whole group is restarted sooner, or its clocks are set
+    /// back.
+    pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data = Data::Path(directory.into());
+        self
+    }
+
+    /// The same with a directory that is open already.
+    pub fn data_directory(mut self, directory: DataDirectory) -> Self {
+        self.data = Data::Open(Arc::new(directory));
+        self
+    }
+
+    /// Locks whose names begin with this prefix use this protocol. Default: `carvalho-roucairol` for all.
+    pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.config.classes.push(Class { prefix: prefix.into(), protocol: protocol.into(), options });
+        self
+    }
+
+    /// How many callers of this node may follow each other while another node waits. Default 1, which is fair; more is
+    /// faster and less fair.
+    pub fn local_streak(mut self, streak: u32) -> Self {
+        self.config.local_streak = streak.max(1);
+        self
+    }
+
+    /// Permissions that are not used for this long are dropped. Default: 10 seconds.
+    pub fn cache_idle(mut self, idle: Duration) -> Self {
+        self.config.cache_idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Starts the node. It listens when this returns, and grants locks once it has been connected with all other members.
+    pub async fn start(self) -> Result<Node, StartError> {
+        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
+        let data = match &self.data {
+            Data::Nowhere => None,
+            Data::Path(path) => Some(Arc::new(DataDirectory::open(path)?)),
+            Data::Open(directory) => Some(Arc::clone(directory)),
+        };
+        let listener = self.bind(tls.is_some()).await?;
+        let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
+        let (mut config, peers) = self.members(address)?;
+        config.incarnation = match &data {
+            Some(data) => data.incarnation(),
+            None => {
+                let number = incarnation_from_clock();
+                Incarnation::new(number).ok_or_else(|| StartError::Setting(exhausted(number)))?
+            }
+        };
+        let (name, group) = (config.name.clone(), config.group.clone());
+        let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
+        let me = node.id();
+        let driver = Driver::new(node, peers, data);
+        tokio::spawn(listen(Arc::clone(&driver), listener, tls.clone()));
+        tokio::spawn(keep_time(Arc::clone(&driver)));
+        // Of two members the one with the lower id makes the connection.
+        for index in (0..driver.peers.len()).filter(|index| driver.peers[*index].id > me) {
+            tokio::spawn(keep_connected(Arc::clone(&driver), index, tls.clone()));
+        }
+        Ok(Node { running: Arc::new(Running { driver, name, group, address, encrypted: tls.is_some() }) })
+    }
+
+    fn cannot_listen(&self, source: std::io::Error) -> StartError {
+        StartError::Listen { address: self.listen.clone(), source }
+    }
+
+    async fn bind(&self, has_keys: bool) -> Result<TcpListener, StartError> {
+        let addresses = tokio::net::lookup_host(&self.listen).await;
+        let addresses: Vec<SocketAddr> = addresses.map_err(|_| StartError::Address(self.listen.clone()))?.collect();
+        if let Some(exposed) = addresses.iter().find(|address| !address.ip().is_loopback() && !has_keys) {
+            return Err(StartError::Exposed(*exposed));
+        }
+        TcpListener::bind(addresses.as_slice()).await.map_err(|source| self.cannot_listen(source))
+    }
+
+    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
+    fn members(&self, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
+        let own = match &self.advertise {
+            Some(advertised) => advertised.clone(),
+            None if self.listen.ends_with(":0") => address.to_string(),
+            None => self.listen.clone(),
+        };
+        let mut members: Vec<(Option<String>, String)> = Vec::new();
+        for peer in &self.peers {
+            let (name, address) = match peer.split_once('@') {
+                Some((name, address)) => (Some(name.to_owned()), address),
+                None => (None, peer.as_str()),
+            };
+            if !address.contains(':') {
+                return Err(StartError::Address(address.to_owned()));
+            }
+            members.push((name, address.to_owned()));
+        }
+        // A list that is the same everywhere may contain this node, too.
+        members.retain(|(_, address)| *address != own);
+        members.push((Some(self.config.name.clone()), own.clone()));
+        members.sort_unstable_by(|a, b| a.1.cmp(&b.1));
+        members.dedup_by(|a, b| a.1 == b.1);
+        let numbered = || members.iter().zip(1..).map(|((name, address), id)| (NodeId(id), name, address));
+        let mut config = self.config.clone();
+        config.me = numbered().find(|(_, _, address)| **address == own).map_or(NodeId(1), |(id, ..)| id);
+        config.members = numbered().map(|(id, ..)| id).collect();
+        // Different lists of the same length are not the same list.
+        config.agreed = members.iter().map(|(_, address)| address.clone()).collect();
+        config.boot_id = random((now(), std::process::id()));
+        config.seed = now() ^ random(address);
+        let peers = numbered().filter(|(id, ..)| *id != config.me);
+        let peers =
+            peers.map(|(id, name, address)| Peer { id, address: address.clone(), name: name.clone() }).collect();
+        Ok((config, peers))
+    }
+}
+
+/// A number that nobody can guess, from what the standard library seeds its hash tables with.
+fn random(salt: impl std::hash::Hash) -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), salt)
+}

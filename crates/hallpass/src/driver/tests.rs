@@ -1,0 +1,67 @@
+use hallpass_node::NodeConfig;
+
+use super::*;
+
+fn alone() -> Arc<Driver> {
+    Driver::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new(), None)
+}
+
+fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
+    driver.acquire(lock, Mode::Exclusive, Patience::Wait, 0)
+}
+
+#[tokio::test]
+async fn a_node_that_has_failed_grants_nothing_more() {
+    let driver = alone();
+    let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+    let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
+    fail(&driver, |_| ());
+    assert!(!driver.is_stopped());
+    assert!(!driver.release(ticket), "nobody is let in");
+    assert!(driver.is_stopped());
+    assert!(heard(&waiter, Verdict::Stopped));
+    assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
+    assert_eq!(driver.acquire_fast(ticket.slot().unwrap(), "x", Mode::Exclusive, 0), None);
+}
+
+/// A writer waits, and a reader behind it. When the writer has heard of the end and gives up, the reader's turn would
+/// have come.
+#[tokio::test]
+async fn nobody_gets_in_behind_somebody_who_heard_of_the_end() {
+    let driver = alone();
+    let ask_for = |mode| driver.acquire("x", mode, Patience::Wait, 0);
+    assert!(matches!(ask_for(Mode::Shared), Ok(Asked::Granted(_))));
+    let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
+    let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
+    driver.stop();
+    assert!(heard(&first, Verdict::Stopped));
+    driver.cancel(writer);
+    assert!(heard(&second, Verdict::Stopped));
+    assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
+}
+
+/// The panic comes between a grant and the word of it.
+#[tokio::test]
+async fn who_was_about_to_be_told_hears_of_the_end() {
+    let driver = alone();
+    let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+    let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
+    fail(&driver, |state| state.node.handle_release(ticket, 0));
+    driver.tick();
+    assert!(heard(&waiter, Verdict::Stopped));
+}
+
+fn heard(waiter: &Waiter, verdict: Verdict) -> bool {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    waiter.poll(&mut cx) == std::task::Poll::Ready(verdict)
+}
+
+/// As a bug would, after doing this.
+fn fail<T>(driver: &Driver, first: impl FnOnce(&mut State) -> T + Send) {
+    let fails = || {
+        let mut state = driver.state();
+        first(&mut state);
+        panic!("on purpose");
+    };
+    assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
+}

@@ -1,0 +1,80 @@
+//! What depends on the operating system: the clock, the ownership of directories, and how a dead peer is noticed.
+
+use std::time::Duration;
+
+use hallpass_core::Ticks;
+use tokio::net::TcpStream;
+
+/// Nanoseconds since some moment before this process started, counted also while the machine is suspended: a session must
+/// not outlive a suspended laptop.
+#[cfg(unix)]
+pub(crate) fn now() -> Ticks {
+    use rustix::time::{ClockId, clock_gettime};
+    // Elsewhere CLOCK_MONOTONIC counts suspended time; on Linux it does not.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The same, by a clock that may stand still while the machine is suspended.
+#[cfg(not(unix))]
+pub(crate) fn now() -> Ticks {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Makes a directory that only this user can use, and its parents.
+pub(crate) fn create_private_directory(path: &std::path::Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+/// True if only this user can write to a file or directory, as far as that can be seen.
+pub(crate) fn is_private(found: &std::fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = found;
+        true
+    }
+}
+
+/// Makes renamed files in a directory durable.
+pub(crate) fn sync_directory(path: &std::path::Path) -> std::io::Result<()> {
+    if cfg!(unix) { std::fs::File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+/// A peer whose machine is gone sends nothing, not even the end of the connection: the system probes it now and then.
+pub(crate) fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
+    const IDLE: Duration = Duration::from_secs(5);
+    const INTERVAL: Duration = Duration::from_secs(2);
+    const PROBES: u32 = 3;
+    #[cfg(unix)]
+    {
+        use rustix::net::sockopt;
+        sockopt::set_socket_keepalive(stream, true)?;
+        #[cfg(not(any(target_os = "macos", target_os = "ios", target_os = "openbsd")))]
+        sockopt::set_tcp_keepidle(stream, IDLE)?;
+        #[cfg(not(target_os = "openbsd"))]
+        {
+            sockopt::set_tcp_keepintvl(stream, INTERVAL)?;
+            sockopt::set_tcp_keepcnt(stream, PROBES)?;
+        }
+        // Unacknowledged data gives up after as long as the probes take.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        sockopt::set_tcp_user_timeout(stream, (IDLE + INTERVAL * PROBES).as_millis() as u32)?;
+    }
+    let _ = (stream, IDLE, INTERVAL, PROBES);
+    Ok(())
+}
