@@ -66,7 +66,7 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Parses the text of a configuration file. Values are not checked further: whoever uses one does that.
+    /// Parses the text of a configuration file. Its values are not checked further here.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start);

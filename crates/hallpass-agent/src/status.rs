@@ -58,5 +58,5 @@ pub(crate) fn missing_member(node: &Node) -> Option<String> {
     let missing = status.members.iter().find(|member| !member.connected)?;
     let name = missing.name.as_ref().unwrap_or(&missing.address).escape_debug();
     let state = if missing.incarnation.is_none() { "has not connected yet" } else { "is not connected" };
-    Some(format!("member '{name}' {state}; 'hallpass members' says more"))
+    Some(format!("member '{name}' {state}; 'hallpass members' shows more"))
 }

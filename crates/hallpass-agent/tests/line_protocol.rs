@@ -20,10 +20,19 @@ fn requests_are_written_and_read_as_recorded() {
     ];
     for (request, line) in recorded {
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
-        assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request);
+        assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
+        assert_eq!(Request::parse(format!("{line}\n").as_bytes()).unwrap(), request);
     }
-    let short: Request = serde_json::from_str(r#"{"do":"acquire","lock":"a/b"}"#).unwrap();
+    let short = Request::parse(br#"{"do":"acquire","lock":"a/b"}"#).unwrap();
     assert_eq!(short, acquire(false, false, None), "everything but the name may be left out");
+}
+
+#[test]
+fn what_is_no_request_is_an_error() {
+    for line in [&b""[..], b"\n", b"GET / HTTP/1.1", b"{}", br#"{"do":"fly"}"#, br#"{"do":"release"}"#, b"\xff\0"] {
+        let error = Request::parse(line).unwrap_err().to_string();
+        assert!(error.starts_with("the request is not understood: "), "{error}");
+    }
 }
 
 #[test]

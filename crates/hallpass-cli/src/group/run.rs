@@ -30,7 +30,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
         };
         match acquire(args, &mut client, start) {
             Ok(fence) => return hold(args, client, fence),
-            // A private agent ends by itself, or because somebody told it to: another one can be started.
+            // A private agent ends by itself or on request: another one can be started.
             Err(NotAcquired::AgentGone) if is_private => {}
             Err(NotAcquired::AgentGone) => return Err(Fault::Unavailable(ClientError::Closed.to_string())),
             Err(NotAcquired::Fault(fault)) => return Err(fault),

@@ -20,8 +20,8 @@ pub(crate) fn die_with_parent(parent: u32) -> bool {
 /// Orphans are adopted by the system's first process, and cannot be found from here.
 pub(crate) fn adopt_orphans() {}
 
-/// Descendants cannot be listed, so there may be one. The lock is then not released but left to the closing of the connection,
-/// and a loss just before the end of the command is not reported.
+/// Descendants cannot be listed, so there may be one. The lock is then not released but left to the closing of the connection: it
+/// is free a moment after `run` has ended, and a loss just before the end of the command is not reported.
 pub(crate) fn any_descendant_except(_args: &[&str]) -> bool {
     true
 }

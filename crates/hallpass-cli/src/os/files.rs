@@ -60,7 +60,7 @@ pub(crate) fn is_private_to_user(directory: &Path) -> bool {
     is_own_directory(directory, 0o077)
 }
 
-/// Links are not followed: whoever made the link decides where it points.
+/// Links are not followed: another user may have created the link.
 fn is_own_directory(directory: &Path, forbidden_mode: u32) -> bool {
     let is_own =
         |found: Metadata| found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & forbidden_mode == 0;
