@@ -87,7 +87,7 @@ Exit code: 0, or 1 on a violation.
 Examples:
   hallpass lab sweep --out comparison.html
   hallpass lab sweep --nodes 2..50 --loads light,saturated --out comparison.html
-  hallpass lab sweep --pictures docs/sweep";
+  hallpass lab sweep --pictures docs/generated/sweep";
 
 const SWARM_EXAMPLES: &str = "\
 A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,

@@ -120,6 +120,11 @@ impl Playback {
     }
 }
 
+/// Checks a scenario's text without playing it. The error names the line.
+pub fn validate(text: &str) -> Result<(), LabError> {
+    Script::parse(text).map(drop)
+}
+
 /// Plays a scenario, optionally with a planted bug. If the text is invalid, the error names the line.
 pub fn play(text: &str, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let script = Script::parse(text)?;
