@@ -33,9 +33,11 @@
 //! **The driver's contract**: after every call of [`Protocol::handle`], carry out all effects, in order, before the next
 //! input.
 //!
-//! The algorithms are in [`protocol`], a module for each paper. [`codec`] turns their messages into bytes.
+//! The algorithms are in [`protocol`], a module for each paper. [`codec`] turns their messages into bytes, and [`duration`]
+//! reads options such as `250ms`.
 
 pub mod codec;
+pub mod duration;
 mod fence;
 mod node_id;
 pub mod protocol;

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hallpass_core::Ticks;
 use hallpass_sim::group::{self, Bug, Fault, GroupReport};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -45,8 +46,9 @@ impl SwarmSpec {
 pub struct SwarmReport {
     /// How many runs were made.
     pub runs: u64,
-    /// The virtual time of all runs together.
-    pub simulated_seconds: f64,
+    /// The virtual time of all runs together. Counted in whole ticks, so that the order in which runs end does not matter.
+    #[serde(rename = "simulated_seconds", serialize_with = "as_seconds")]
+    pub simulated: Ticks,
     /// How often a lock was granted.
     pub grants: u64,
     /// How often each fault was injected.
@@ -81,7 +83,7 @@ impl SwarmReport {
         let violation = match run {
             None => Some("panic: the code under test stopped in the middle".to_owned()),
             Some(run) => {
-                self.simulated_seconds += run.duration as f64 / 1e9;
+                self.simulated += run.duration;
                 self.grants += run.grants;
                 self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
                 run.violation.map(|violation| violation.to_string())
@@ -119,6 +121,10 @@ pub fn swarm(spec: &SwarmSpec, on_progress: impl Fn(u64, u64) + Sync) -> SwarmRe
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
     report.into_inner().expect("nobody panics while it holds the lock")
+}
+
+fn as_seconds<S: Serializer>(ticks: &Ticks, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ticks as f64 / 1e9)
 }
 
 fn as_map<S: Serializer>(counts: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {

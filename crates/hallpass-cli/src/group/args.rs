@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Reads `250ms`, `10s`, `2m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    hallpass_sim::parse_duration(text)
+    hallpass_core::duration::parse(text)
         .map(Duration::from_nanos)
         .ok_or_else(|| "not a duration such as 250ms, 10s or 2m, up to a century".to_owned())
 }

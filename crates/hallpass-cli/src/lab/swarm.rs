@@ -52,7 +52,7 @@ fn summary(report: &SwarmReport, took: Duration) -> String {
     let paint = Paint::stdout();
     let mut facts = Facts::new();
     facts.add("runs", format!("{} ({} per second)", grouped(report.runs), rate(report.runs, took.as_secs_f64())));
-    facts.add("simulated", format!("{} s of virtual time", grouped(report.simulated_seconds as u64)));
+    facts.add("simulated", format!("{} s of virtual time", grouped(report.simulated / 1_000_000_000)));
     facts.add("grants", grouped(report.grants));
     for (kind, number) in Kind::ALL.iter().zip(report.faults) {
         facts.add(kind.name(), grouped(number));

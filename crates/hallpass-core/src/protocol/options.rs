@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::{Ticks, Trap, TrapSet};
-use crate::NodeId;
+use crate::{NodeId, duration};
 
 /// Options as a user gives them: `key=value`, not yet parsed by a protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +82,9 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
+/// The longest duration of an option, a day: it leaves room for sums of many.
+const DURATION_MAX: Ticks = 86_400_000_000_000;
+
 /// Parses options one by one and remembers which exist, so that [`finish`](Self::finish) can refuse the rest.
 #[derive(Debug)]
 pub struct Parsed<'a> {
@@ -143,16 +146,20 @@ impl<'a> Parsed<'a> {
     /// be a whole number of T.
     pub fn duration(&mut self, key: &'static str) -> Result<Option<Ticks>, OptionError> {
         let Some(text) = self.text(key) else { return Ok(None) };
-        if self.options.tick == 1 {
+        let (ticks, expected) = if self.options.tick == 1 {
             let whole = text.strip_suffix('T').and_then(|number| number.parse().ok()).filter(|number| *number <= 1000);
-            let fail = || {
-                OptionError(format!("option {key}={text}: in an exploration time is whole T, such as 2T, up to 1000T"))
-            };
-            return whole.map(Some).ok_or_else(fail);
+            (whole, ": in an exploration time is whole T, such as 2T, up to 1000T")
+        } else {
+            (self.parse_ticks(text), " is not a duration such as 500us, 10ms, 2s or 0.5T, up to a day")
+        };
+        ticks.map(Some).ok_or_else(|| OptionError(format!("option {key}={text}{expected}")))
+    }
+
+    fn parse_ticks(&self, text: &str) -> Option<Ticks> {
+        match duration::split_unit(text)? {
+            (number, "T") => duration::scale(number, self.options.tick, DURATION_MAX as f64),
+            _ => duration::parse(text).filter(|ticks| *ticks <= DURATION_MAX),
         }
-        parse_ticks(text, self.options.tick).map(Some).ok_or_else(|| {
-            OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T, up to a day"))
-        })
     }
 
     /// The traps whose printed text is put back: `as-printed=T1,T5`.
@@ -191,33 +198,25 @@ impl<'a> Parsed<'a> {
     }
 }
 
-fn parse_ticks(text: &str, tick: Ticks) -> Option<Ticks> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().ok()?;
-    let factor = match unit {
-        "T" => tick as f64,
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        _ => return None,
-    };
-    let ticks = number * factor;
-    (ticks.is_finite() && ticks <= 86_400e9).then_some(ticks as Ticks)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reads_durations_in_seconds_and_in_t() {
-        assert_eq!(parse_ticks("250us", 7), Some(250_000));
-        assert_eq!(parse_ticks("1.5T", 1000), Some(1500));
-        for bad in ["", "5", "ms", "1e9s", "-1s", "5parsec", "99999999999999999999s"] {
-            assert_eq!(parse_ticks(bad, 1), None, "{bad}");
+        let read = |text: &str, tick| {
+            let options = Options { tick, ..Options::from_words([format!("wait={text}").as_str()]).unwrap() };
+            options.read("ricart-agrawala").duration("wait")
+        };
+        assert_eq!(read("250us", 7), Ok(Some(250_000)));
+        assert_eq!(read("1.5T", 1000), Ok(Some(1500)));
+        assert_eq!(read("24h", 1000), Ok(Some(DURATION_MAX)));
+        assert_eq!(read("3T", 1), Ok(Some(3)));
+        for bad in ["", "5", "ms", "T", "1e9s", "-1s", "5parsec", "25h", "99999999999999999999T"] {
+            assert!(read(bad, 1000).unwrap_err().0.contains("is not a duration"), "{bad}");
+        }
+        for bad in ["1.5T", "1001T", "2ms"] {
+            assert!(read(bad, 1).unwrap_err().0.contains("whole T"), "{bad}");
         }
     }
 
