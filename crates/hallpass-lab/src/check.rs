@@ -137,7 +137,12 @@ impl CheckSpec {
 }
 
 /// Explores every order of events. `on_progress` is called often.
-pub fn check(spec: &CheckSpec, on_progress: impl FnMut(Progress)) -> Result<CheckReport, LabError> {
+pub fn check(spec: &CheckSpec, mut on_progress: impl FnMut(Progress)) -> Result<CheckReport, LabError> {
+    check_dyn(spec, &mut on_progress)
+}
+
+/// One copy for all callers: this compiles the exploration of every protocol, which takes a while.
+fn check_dyn(spec: &CheckSpec, on_progress: &mut dyn FnMut(Progress)) -> Result<CheckReport, LabError> {
     let (kind, ids, mut options) = select(&spec.protocol, spec.nodes, &spec.options)?;
     options.tick = 1;
     let limits = spec.limits()?;
@@ -146,15 +151,15 @@ pub fn check(spec: &CheckSpec, on_progress: impl FnMut(Progress)) -> Result<Chec
     Ok(report)
 }
 
-struct Check<'a, W> {
+struct Check<'a> {
     spec: &'a CheckSpec,
     ids: &'a [NodeId],
     options: &'a Options,
     limits: Limits,
-    on_progress: W,
+    on_progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<W: FnMut(Progress)> Visitor for Check<'_, W> {
+impl Visitor for Check<'_> {
     type Output = Result<CheckReport, LabError>;
 
     fn visit<P: Protocol + 'static>(self) -> Self::Output {
