@@ -17,14 +17,18 @@
 //! where they were used last: a node that uses a lock alone asks nobody, readers ask once until a writer comes. For programs
 //! without async there is [`blocking`].
 
+#![warn(missing_debug_implementations)]
+
 pub mod blocking;
 mod builder;
 mod connection;
 mod data;
 mod driver;
 mod error;
+mod guard;
 mod lock;
 mod node;
+mod options;
 mod os;
 mod status;
 mod tasks;
@@ -34,9 +38,13 @@ mod waiter;
 pub use builder::Builder;
 pub use data::DataDirectory;
 pub use error::{AcquireError, Lost, StartError};
+pub use guard::{Guard, Term};
+#[doc(inline)]
 pub use hallpass_core::Mode;
+#[doc(inline)]
 pub use hallpass_node::Refusal;
-pub use lock::{Guard, Lock, Term};
+pub use lock::Lock;
 pub use node::Node;
+pub use options::AcquireOptions;
 pub use status::{LockInfo, Member, Status};
 pub use tls::Keys;

@@ -1,18 +1,22 @@
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hallpass_core::{Fence, Mode, Ticks};
-use hallpass_node::{Grant, Outcome, Patience, Slot, Ticket};
+use hallpass_core::{Mode, Ticks};
+use hallpass_node::{Grant, Outcome, Slot, Ticket};
 
 use crate::driver::{Asked, Driver};
 use crate::node::Running;
 use crate::os;
 use crate::waiter::{Verdict, Waiter};
-use crate::{AcquireError, Lost};
+use crate::{AcquireError, AcquireOptions, Guard};
 
-/// A lock by its name, on one node. Cheap to clone; it holds nothing.
+/// A lock by its name, on one node. Cheap to clone.
+///
+/// It holds nothing: [`acquire`](Self::acquire) returns the [`Guard`] that does. Keep it to acquire the same lock again and
+/// again, which is then faster than by [`Node::lock`](crate::Node::lock) each time.
 #[derive(Clone)]
 pub struct Lock(Arc<Named>);
 
@@ -23,8 +27,8 @@ struct Named {
     slot: SlotHint,
     /// When a caller last had to wait for it.
     waited: AtomicU64,
-    /// Turns so far, as far as they were counted: two at once may count as one.
-    turns: AtomicU32,
+    /// Requests so far, approximately: two at once may count as one.
+    requests: AtomicU32,
 }
 
 /// Where a lock was found the last time, if it was.
@@ -34,6 +38,7 @@ impl SlotHint {
     /// No table has a slot of this number.
     const NONE: u32 = u32::MAX;
 
+    #[inline]
     fn get(&self) -> Option<Slot> {
         let number = self.0.load(Ordering::Relaxed);
         (number != Self::NONE).then(|| Slot::new(number))
@@ -50,14 +55,11 @@ impl Default for SlotHint {
     }
 }
 
-/// After so many turns without waiting others have theirs: by then a message could have come from another machine.
-const TURNS_MAX: u32 = 256;
+/// After so many requests that did not wait, the caller yields: by then a message could have come from another machine.
+const REQUESTS_BEFORE_YIELD: u32 = 256;
 
-/// A lock that somebody waited for so short a time ago is wanted elsewhere, too.
-const WANTED: Ticks = 1_000_000;
-
-/// Who only tries does not wait longer for a member that is there but says nothing.
-const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// A lock that a caller waited for so short a time ago is wanted by other members, too.
+const CONTENDED: Ticks = 1_000_000;
 
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
@@ -66,50 +68,60 @@ impl Lock {
             name,
             slot: SlotHint::default(),
             waited: AtomicU64::new(0),
-            turns: AtomicU32::new(0),
+            requests: AtomicU32::new(0),
         }))
     }
 
-    fn driver(&self) -> &Driver {
+    #[inline]
+    pub(crate) fn driver(&self) -> &Driver {
         &self.0.running.driver
     }
 
-    /// Its name.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Waits until nobody else is inside, and enters alone. Dropping the future leaves no trace behind.
+    /// Waits until the lock can be held exclusively, for as long as it takes.
+    ///
+    /// Callers of one node are served in order, and members take turns. Dropping the future gives up: the request is
+    /// withdrawn, or the lock is released if it was granted at that moment.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let node = hallpass::Node::builder().start().await?;
     /// let guard = node.lock("invoices/42").acquire().await?;
-    /// println!("inside, with fence {}", guard.fence());
+    /// println!("holding the lock with fence {}", guard.fence());
     /// drop(guard);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
+    #[inline]
     pub async fn acquire(&self) -> Result<Guard, AcquireError> {
-        self.acquire_as(Mode::Exclusive).await
+        self.acquire_with(AcquireOptions::exclusive()).await
     }
 
-    /// Waits until nobody is inside alone, and enters together with others who share.
+    /// Waits until the lock can be shared: held by several callers and members, while nobody holds it exclusively.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let node = hallpass::Node::builder().start().await?;
-    /// let one = node.lock("report").acquire_shared().await?;
-    /// let other = node.lock("report").acquire_shared().await?;
-    /// assert_eq!(one.fence(), other.fence());
+    /// let lock = node.lock("report");
+    /// let one = lock.acquire_shared().await?;
+    /// let other = lock.acquire_shared().await?;
+    /// assert!(lock.try_acquire().await?.is_none(), "readers keep a writer out");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
+    #[inline]
     pub async fn acquire_shared(&self) -> Result<Guard, AcquireError> {
-        self.acquire_as(Mode::Shared).await
+        self.acquire_with(AcquireOptions::shared()).await
     }
 
-    /// Enters if nobody is inside or waits: one round trip, or nothing if a member does not answer for two seconds. Two who try at the same moment may both be refused.
+    /// Acquires the lock exclusively if it is free, without waiting for other holders: `None` if it is not.
+    ///
+    /// Answers within [two seconds](AcquireOptions::TRY_TIMEOUT), normally within one round trip:
+    /// [`AcquireOptions::try_now`] tells the details.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -122,15 +134,15 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<Guard>, AcquireError> {
-        self.attempt(Mode::Exclusive).await
+        busy_is_none(self.acquire_with(AcquireOptions::exclusive().try_now()).await)
     }
 
-    /// The same, together with others who share.
+    /// [`try_acquire`](Self::try_acquire) for a shared lock.
     pub async fn try_acquire_shared(&self) -> Result<Option<Guard>, AcquireError> {
-        self.attempt(Mode::Shared).await
+        busy_is_none(self.acquire_with(AcquireOptions::shared().try_now()).await)
     }
 
-    /// Waits, but not longer than this.
+    /// Waits until the lock can be held exclusively, but not longer than this.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -144,85 +156,98 @@ impl Lock {
     /// # }).unwrap();
     /// ```
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Guard, AcquireError> {
-        tokio::time::timeout(limit, self.acquire()).await.unwrap_or(Err(AcquireError::Timeout))
+        self.acquire_with(AcquireOptions::exclusive().timeout(limit)).await
     }
 
+    /// Acquires the lock with any combination of mode, timeout and not waiting: see [`AcquireOptions`].
+    ///
+    /// Dropping the future gives up, as with [`acquire`](Self::acquire).
     #[inline]
-    async fn acquire_as(&self, mode: Mode) -> Result<Guard, AcquireError> {
-        let (now, others_first) = self.turn();
-        if !others_first && let Some(guard) = self.enter_fast(mode, now) {
+    pub async fn acquire_with(&self, options: AcquireOptions) -> Result<Guard, AcquireError> {
+        let (now, yields) = self.count_request();
+        if !yields && let Some(guard) = self.acquire_fast(options.mode(), now) {
             return Ok(guard);
         }
-        self.enter(mode, Patience::Wait, others_first).await?.ok_or(AcquireError::Timeout)
+        let acquiring = self.acquire_slow(options, yields);
+        match options.limit() {
+            None => acquiring.await,
+            Some(limit) => tokio::time::timeout(limit, acquiring).await.unwrap_or_else(|_| Err(options.expired())),
+        }
     }
 
-    async fn attempt(&self, mode: Mode) -> Result<Option<Guard>, AcquireError> {
-        let enters = self.enter(mode, Patience::Try, self.turn().1);
-        tokio::time::timeout(ATTEMPT_MAX, enters).await.unwrap_or(Ok(None))
-    }
-
-    /// The time, and whether others have their turn first.
+    /// The time, and whether the caller yields to other tasks first.
     ///
-    /// A caller who always finds the lock here never waits: now and then the tasks that read the sockets must have their
-    /// turn, or the other members' requests are not heard. And where the lock has just come from another member, the next
-    /// request for it is on its way or lies unread: it is heard before the lock is taken again.
+    /// A caller who always finds the lock here never waits. Now and then it must yield, or the tasks that read the sockets
+    /// do not run and the other members' requests stay unread. And where the lock has just come from another member, the
+    /// next request for it is on its way or lies unread: it is read before the lock is taken again.
     #[inline]
-    fn turn(&self) -> (Ticks, bool) {
-        let turn = self.0.turns.load(Ordering::Relaxed).wrapping_add(1);
-        self.0.turns.store(turn, Ordering::Relaxed);
+    fn count_request(&self) -> (Ticks, bool) {
+        let count = self.0.requests.load(Ordering::Relaxed).wrapping_add(1);
+        self.0.requests.store(count, Ordering::Relaxed);
         let now = os::now();
-        let wanted = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < WANTED;
-        (now, wanted || turn.is_multiple_of(TURNS_MAX))
+        let contended = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < CONTENDED;
+        (now, contended || count.is_multiple_of(REQUESTS_BEFORE_YIELD))
     }
 
-    /// The fast path, where the permissions are here and nobody is inside.
+    /// The fast path, where the permissions are here and nobody holds the lock.
     #[inline]
-    fn enter_fast(&self, mode: Mode, now: Ticks) -> Option<Guard> {
-        let Grant { ticket, fence } = self.driver().acquire_fast(self.0.slot.get()?, &self.0.name, mode, now)?;
-        Some(Guard { lock: self.clone(), ticket, fence, held: true })
+    fn acquire_fast(&self, mode: Mode, now: Ticks) -> Option<Guard> {
+        let grant = self.driver().acquire_fast(self.0.slot.get()?, &self.0.name, mode, now)?;
+        Some(Guard::new(self.clone(), grant))
     }
 
-    async fn enter(&self, mode: Mode, patience: Patience, others_first: bool) -> Result<Option<Guard>, AcquireError> {
-        if others_first {
+    async fn acquire_slow(&self, options: AcquireOptions, yields: bool) -> Result<Guard, AcquireError> {
+        if yields {
             tokio::task::yield_now().await;
         }
-        match self.driver().acquire(&self.0.name, mode, patience, os::now())? {
-            Asked::Granted(grant) => Ok(Some(self.guard(grant))),
-            Asked::Busy => Ok(None),
-            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, done: false }.wait().await,
+        match self.driver().acquire(&self.0.name, options.mode(), options.patience(), os::now())? {
+            Asked::Granted(grant) => Ok(self.guard(grant)),
+            Asked::Busy => Err(AcquireError::Busy),
+            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, answered: false }.wait().await,
         }
     }
 
-    fn guard(&self, Grant { ticket, fence }: Grant) -> Guard {
-        self.0.slot.set(ticket.slot());
-        Guard { lock: self.clone(), ticket, fence, held: true }
+    fn guard(&self, grant: Grant) -> Guard {
+        self.0.slot.set(grant.ticket.slot());
+        Guard::new(self.clone(), grant)
     }
 }
 
-/// A caller in the queue; dropped, it leaves the queue, or the lock if its turn has just come.
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn busy_is_none<G>(acquired: Result<G, AcquireError>) -> Result<Option<G>, AcquireError> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        Err(AcquireError::Busy) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A caller in the queue. Dropped before it is answered, it leaves the queue, or releases the lock if it was granted at
+/// that moment.
 struct Waiting<'a> {
     lock: &'a Lock,
     ticket: Ticket,
     waiter: Arc<Waiter>,
-    done: bool,
+    answered: bool,
 }
 
 impl Waiting<'_> {
-    async fn wait(mut self) -> Result<Option<Guard>, AcquireError> {
-        match poll_fn(|cx| self.waiter.poll(cx)).await {
+    async fn wait(mut self) -> Result<Guard, AcquireError> {
+        let verdict = poll_fn(|cx| self.waiter.poll(cx)).await;
+        // Nothing is left to cancel, also if the node has been stopped.
+        self.answered = true;
+        match verdict {
             Verdict::Outcome(Outcome::Granted(grant)) => {
-                self.done = true;
                 self.lock.0.waited.store(os::now(), Ordering::Relaxed);
-                Ok(Some(self.lock.guard(grant)))
+                Ok(self.lock.guard(grant))
             }
-            Verdict::Outcome(Outcome::Busy) => {
-                self.done = true;
-                Ok(None)
-            }
-            Verdict::Outcome(Outcome::Refused(refusal)) => {
-                self.done = true;
-                Err(refusal.into())
-            }
+            Verdict::Outcome(Outcome::Busy) => Err(AcquireError::Busy),
+            Verdict::Outcome(Outcome::Refused(refusal)) => Err(refusal.into()),
             Verdict::Stopped => Err(AcquireError::Stopped),
         }
     }
@@ -230,120 +255,8 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.answered {
             self.lock.driver().cancel(self.ticket);
         }
-    }
-}
-
-/// The lock is held as long as this lives. It can move between tasks and threads and be released from any.
-///
-/// ```
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// # let node = hallpass::Node::builder().start().await?;
-/// let guard = node.lock("invoices/42").acquire().await?;
-/// let fence = guard.fence();
-/// let elsewhere = tokio::spawn(async move { guard.release().await });
-/// elsewhere.await??;
-/// let next = node.lock("invoices/42").acquire().await?;
-/// assert!(next.fence() > fence);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-#[must_use = "dropping the guard releases the lock"]
-pub struct Guard {
-    lock: Lock,
-    ticket: Ticket,
-    fence: Fence,
-    held: bool,
-}
-
-impl Guard {
-    /// The entry's fencing token: larger than that of every earlier exclusive entry. Give it to what you protect, and let
-    /// that refuse smaller ones.
-    pub fn fence(&self) -> u64 {
-        self.fence.get()
-    }
-
-    /// The lock's name.
-    pub fn name(&self) -> &str {
-        self.lock.name()
-    }
-
-    /// Comes true when the lock is held no more though nobody released it: today, when the node has been stopped.
-    ///
-    /// ```
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// # let node = hallpass::Node::builder().start().await?;
-    /// let guard = node.lock("nightly").acquire().await?;
-    /// let work = async { node.stop().await; std::future::pending::<()>().await };
-    /// tokio::select! {
-    ///     () = work => unreachable!("it takes for ever"),
-    ///     () = guard.lost() => println!("stop at once"),
-    /// }
-    /// assert!(guard.release().await.is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub async fn lost(&self) {
-        self.lock.driver().when_stopped().await;
-    }
-
-    /// Comes true when the lock may be lost soon. With a fixed list of members there is no session to run out: it comes
-    /// with [`lost`](Self::lost).
-    pub async fn at_risk(&self) {
-        self.lost().await;
-    }
-
-    /// True if the lock has been lost.
-    pub fn is_lost(&self) -> bool {
-        self.lock.driver().is_stopped()
-    }
-
-    /// Leaves, and tells whether the lock was held until now.
-    pub async fn release(mut self) -> Result<(), Lost> {
-        let lost = self.is_lost();
-        self.held = false;
-        let held = self.lock.driver().release(self.ticket);
-        if held && !lost { Ok(()) } else { Err(Lost) }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if self.held {
-            self.lock.driver().release(self.ticket);
-        }
-    }
-}
-
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard")
-            .field("lock", &self.lock.name())
-            .field("fence", &self.fence.get())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A time as leader: see [`Node::elect`](crate::Node::elect).
-#[derive(Debug)]
-#[must_use = "dropping the term resigns"]
-pub struct Term(pub(crate) Guard);
-
-impl Term {
-    /// The term's number: larger than every earlier one's.
-    pub fn number(&self) -> u64 {
-        self.0.fence()
-    }
-
-    /// Comes true when somebody else may lead.
-    pub async fn lost(&self) {
-        self.0.lost().await;
-    }
-
-    /// Lets somebody else lead.
-    pub async fn resign(self) -> Result<(), Lost> {
-        self.0.release().await
     }
 }

@@ -2,10 +2,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::driver::Driver;
-use crate::lock::{Guard, Lock, Term};
-use crate::{AcquireError, Builder, LockInfo, Member, Status};
+use crate::{AcquireError, Builder, Guard, Lock, LockInfo, Member, Status, Term};
 
-/// A member of a group, running. Clones are the same member; it stops when the last one is dropped, guards included.
+/// A member of a group, running.
+///
+/// Clones are the same member. It stops when the last one is dropped, locks and guards included.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -42,12 +43,15 @@ impl Node {
         Builder::new()
     }
 
-    /// A lock by its name: 1 to 255 bytes of UTF-8. Nothing is sent until somebody acquires it.
+    /// A lock by its name: 1 to 255 bytes of UTF-8. Nothing is sent until it is acquired.
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock::new(Arc::clone(&self.running), name.into())
     }
 
-    /// Acquires several locks or none, in an order that cannot deadlock.
+    /// Acquires several locks exclusively, or none.
+    ///
+    /// They are acquired in alphabetical order, so that callers of this method never deadlock with each other, whatever
+    /// order they name the locks in. A name that is given twice is one lock. Dropping the future releases what it holds.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -73,6 +77,8 @@ impl Node {
 
     /// Waits to become the leader of this name. The term ends when it is resigned, dropped or lost.
     ///
+    /// This is the lock of the same name, held exclusively.
+    ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let node = hallpass::Node::builder().start().await?;
@@ -91,8 +97,10 @@ impl Node {
         self.running.driver.when_stopped().await;
     }
 
-    /// Waits until the group is complete: every member has been connected, and locks are granted. Also resolves when the node
-    /// is stopped.
+    /// Resolves when the group is complete and locks are granted, or the node is stopped.
+    ///
+    /// A group is complete once each member has been connected with all others. There is no need to wait for it:
+    /// [`Lock::acquire`] waits, too.
     pub async fn ready(&self) {
         loop {
             let completed = self.running.driver.completed.notified();
@@ -113,7 +121,7 @@ impl Node {
         self.running.address
     }
 
-    /// Its name.
+    /// The node's name.
     pub fn name(&self) -> &str {
         &self.running.name
     }
@@ -159,12 +167,18 @@ impl Node {
         locks
     }
 
-    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, connections are closed. As long as
-    /// members are a fixed list, the other ones cannot grant locks until all of them are restarted.
+    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, connections are closed.
+    ///
+    /// As long as the members of a group are a fixed list, the others cannot do without this one: locks that need its
+    /// permission wait, and to come back it needs all members to be restarted.
     pub async fn stop(&self) {
-        self.running.driver.stop();
+        self.stop_now();
         // Lets the connections' tasks close their sockets.
         tokio::task::yield_now().await;
+    }
+
+    pub(crate) fn stop_now(&self) {
+        self.running.driver.stop();
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Authority, Scratch, addresses, group};
-use hallpass::{AcquireError, Keys, Node, StartError};
+use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Everybody wants one lock, many times: nobody meets anybody inside, and fences rise.
+/// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
     let (inside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = Vec::new();
@@ -24,7 +24,7 @@ async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
         tasks.push(tokio::spawn(async move {
             for _ in 0..rounds {
                 let guard = lock.acquire().await.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                 assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence did not rise");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, Ordering::SeqCst);
@@ -54,30 +54,30 @@ async fn streaks_and_other_protocols_take_turns_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_make_a_group_and_keep_strangers_out() {
+async fn keys_make_a_group_and_keep_others_out() {
     let scratch = Scratch::new("keys");
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let keys: Vec<Keys> = (0..3).map(|at| ours.keys(&scratch.0, &format!("n{at}"))).collect();
-    let nodes = group(3, |at, builder| builder.keys(keys[at].clone())).await;
+    let keys: Vec<Keys> = (0..3).map(|index| ours.keys(&scratch.0, &format!("n{index}"))).collect();
+    let nodes = group(3, |index, builder| builder.keys(keys[index].clone())).await;
     contend(&nodes, 6, 100).await;
 
-    // A stranger with keys of its own authority never completes a group, and harms nobody.
+    // A node with keys of another authority never completes a group, and does no harm.
     let pair = addresses(2);
-    let start = |at: usize, keys: Keys| {
-        Node::builder().name(format!("n{at}")).listen(&pair[at]).peers(&pair).keys(keys).start()
+    let start = |index: usize, keys: Keys| {
+        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(&pair).keys(keys).start()
     };
-    let (member, stranger) =
+    let (member, other) =
         (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
-    assert!(tokio::time::timeout(Duration::from_millis(500), stranger.ready()).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_millis(500), other.ready()).await.is_err());
     assert!(!member.status().complete);
 }
 
-/// A member's certificate is for one name: with it nobody speaks for another member.
+/// A member's certificate is for one name: nobody can use it to speak for another member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_calls_itself_by_anothers_name_is_refused() {
+async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let (scratch, authority) = (Scratch::new("impostor"), Authority::new());
     let mut pair = addresses(2);
-    // The lower one calls.
+    // The lower one makes the connection.
     pair.sort_unstable();
     let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
     let own = authority.keys(&scratch.0, "n2");
@@ -107,15 +107,14 @@ async fn a_member_that_calls_itself_by_anothers_name_is_refused() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it was not refused: {}", trouble());
+    panic!("it was not rejected: {}", trouble());
 }
 
 #[tokio::test]
-async fn garbage_and_other_groups_are_refused_and_harm_nobody() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+async fn garbage_and_other_groups_are_rejected_and_do_no_harm() {
     let nodes = group(2, |_, builder| builder).await;
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"hall\xff\xff", b"hall\x00\x02\x09\x00", b""] {
-        let mut stream = tokio::net::TcpStream::connect(nodes[1].address()).await.unwrap();
+        let mut stream = TcpStream::connect(nodes[1].address()).await.unwrap();
         stream.write_all(garbage).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut rest = Vec::new();
@@ -124,15 +123,15 @@ async fn garbage_and_other_groups_are_refused_and_harm_nobody() {
     }
     // One of another group, at an address of this one's list.
     let pair = addresses(2);
-    let start = |at: usize, group: &str| Node::builder().group(group).listen(&pair[at]).peers(&pair).start();
+    let start = |index: usize, group: &str| Node::builder().group(group).listen(&pair[index]).peers(&pair).start();
     let (one, other) = (start(0, "one").await.unwrap(), start(1, "other").await.unwrap());
     assert!(tokio::time::timeout(Duration::from_millis(300), one.ready()).await.is_err());
     assert!(!other.status().complete);
     contend(&nodes, 4, 50).await;
 }
 
-/// Passes bytes on, and cuts each connection after some: in the midst of a frame or of a greeting, or of a handshake.
-async fn cut_now_and_then(listener: TcpListener, to: String, cuts: Arc<AtomicUsize>) {
+/// Relays bytes, and cuts each connection after some of them: within a frame, a greeting or a handshake.
+async fn relay_and_cut(listener: TcpListener, to: String, cuts: Arc<AtomicUsize>) {
     for seed in 1_u64.. {
         let (Ok((mut near, _)), Ok(mut far)) = (listener.accept().await, TcpStream::connect(&to).await) else {
             continue;
@@ -140,10 +139,10 @@ async fn cut_now_and_then(listener: TcpListener, to: String, cuts: Arc<AtomicUsi
         let cuts = Arc::clone(&cuts);
         tokio::spawn(async move {
             let mut left = 150 + (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 12_000;
-            let (mut there, mut back) = ([0; 700], [0; 700]);
+            let (mut forth, mut back) = ([0; 700], [0; 700]);
             while left > 0 {
                 let (bytes, sink) = tokio::select! {
-                    read = near.read(&mut there) => (&there[..read.unwrap_or(0)], &mut far),
+                    read = near.read(&mut forth) => (&forth[..read.unwrap_or(0)], &mut far),
                     read = far.read(&mut back) => (&back[..read.unwrap_or(0)], &mut near),
                 };
                 let bytes = &bytes[..bytes.len().min(left)];
@@ -158,18 +157,18 @@ async fn cut_now_and_then(listener: TcpListener, to: String, cuts: Arc<AtomicUsi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_break_are_made_again_and_nobody_notices() {
+async fn broken_connections_are_replaced_unnoticed() {
     let (scratch, authority) = (Scratch::new("cuts"), Authority::new());
-    for sealed in [false, true] {
+    for encrypted in [false, true] {
         let (fronts, cuts) = (addresses(3), Arc::new(AtomicUsize::new(0)));
         let mut nodes = Vec::new();
-        for (at, front) in fronts.iter().enumerate() {
+        for (index, front) in fronts.iter().enumerate() {
             let behind = addresses(1).remove(0);
             let listener = TcpListener::bind(front).await.unwrap();
-            tokio::spawn(cut_now_and_then(listener, behind.clone(), Arc::clone(&cuts)));
-            let name = format!("n{at}");
+            tokio::spawn(relay_and_cut(listener, behind.clone(), Arc::clone(&cuts)));
+            let name = format!("n{index}");
             let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(&fronts);
-            if sealed {
+            if encrypted {
                 builder = builder.keys(authority.keys(&scratch.0, &name));
             }
             nodes.push(builder.start().await.unwrap());
@@ -179,13 +178,13 @@ async fn connections_that_break_are_made_again_and_nobody_notices() {
     }
 }
 
-/// One thread for everybody: a caller who finds the lock there every time must not keep it from the others.
+/// All on one thread: a caller who finds the lock here every time must not keep it from the other members.
 #[tokio::test]
-async fn a_caller_who_never_waits_lets_others_have_their_turn() {
+async fn a_caller_who_never_waits_lets_others_in() {
     let nodes = group(2, |_, builder| builder).await;
     let greedy = nodes[0].lock("x");
     drop(greedy.acquire().await.unwrap());
-    // Long enough for it to be no longer wanted elsewhere.
+    // Long enough for the lock to count as uncontended again.
     tokio::time::sleep(Duration::from_millis(20)).await;
     let other = {
         let lock = nodes[1].lock("x");
@@ -197,118 +196,12 @@ async fn a_caller_who_never_waits_lets_others_have_their_turn() {
             return;
         }
     }
-    panic!("the other never got in");
+    panic!("the other was never granted the lock");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_locks_at_once_in_any_order_never_wait_in_a_circle() {
-    let nodes = group(2, |_, builder| builder).await;
-    let wishes = [["a", "b"], ["b", "a"]];
-    let everybody = nodes.iter().zip(wishes).map(|(node, names)| async move {
-        for _ in 0..200 {
-            let guards = node.acquire_all(names).await.unwrap();
-            assert_eq!(guards.len(), 2);
-            tokio::task::yield_now().await;
-        }
-    });
-    let [one, other]: [_; 2] = everybody.collect::<Vec<_>>().try_into().ok().unwrap();
-    let both = async { tokio::join!(one, other) };
-    tokio::time::timeout(Duration::from_secs(60), both).await.expect("nobody waits for ever");
-    // The same lock twice is one lock.
-    assert_eq!(nodes[0].acquire_all(["a", "a"]).await.unwrap().len(), 1);
-}
-
+/// A permission counts as unused from the release on, however long the lock was held; after a while it is dropped.
 #[tokio::test]
-async fn a_dropped_future_leaves_no_trace() {
-    let nodes = group(3, |_, builder| builder).await;
-    let guard = nodes[0].lock("x").acquire().await.unwrap();
-    let waiting = nodes[1].lock("x");
-    for _ in 0..20 {
-        let late = waiting.acquire_timeout(Duration::from_millis(2)).await;
-        assert_eq!(late.unwrap_err(), AcquireError::Timeout);
-    }
-    assert_eq!(nodes[1].locks().iter().map(|lock| lock.waiters).sum::<usize>(), 0);
-    assert!(nodes[2].lock("x").try_acquire().await.unwrap().is_none());
-    drop(guard);
-    let fence = nodes[2].lock("x").acquire().await.unwrap().fence();
-    assert!(nodes[1].lock("x").acquire().await.unwrap().fence() > fence);
-}
-
-#[tokio::test]
-async fn readers_share_and_a_writer_waits_for_them() {
-    let nodes = group(3, |_, builder| builder).await;
-    let mut readers = Vec::new();
-    for node in &nodes {
-        readers.push(node.lock("x").acquire_shared().await.unwrap());
-        readers.push(node.lock("x").acquire_shared().await.unwrap());
-    }
-    assert!(nodes[0].lock("x").try_acquire().await.unwrap().is_none());
-    let writer = {
-        let lock = nodes[0].lock("x");
-        tokio::spawn(async move { lock.acquire().await.unwrap().fence() })
-    };
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!writer.is_finished());
-    let shared = readers[0].fence();
-    drop(readers);
-    assert!(writer.await.unwrap() >= shared);
-    // Permissions stay: reading again on every node asks nobody.
-    for node in &nodes {
-        drop(node.lock("x").acquire_shared().await.unwrap());
-    }
-    let before: Vec<u64> = nodes.iter().map(|node| node.status().messages).collect();
-    for node in &nodes {
-        drop(node.lock("x").acquire_shared().await.unwrap());
-    }
-    let after: Vec<u64> = nodes.iter().map(|node| node.status().messages).collect();
-    assert_eq!(before, after);
-}
-
-#[tokio::test]
-async fn a_stopped_node_tells_its_callers() {
-    let nodes = group(2, |_, builder| builder).await;
-    let guard = nodes[0].lock("x").acquire().await.unwrap();
-    let waiting = {
-        let lock = nodes[1].lock("x");
-        tokio::spawn(async move { lock.acquire().await.map(drop) })
-    };
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    nodes[1].stop().await;
-    assert_eq!(waiting.await.unwrap().unwrap_err(), AcquireError::Stopped);
-    assert_eq!(nodes[1].lock("y").acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
-    nodes[0].stop().await;
-    guard.lost().await;
-    assert!(guard.release().await.is_err());
-}
-
-/// A member takes the request of somebody who only tries, and dies instead of answering.
-#[tokio::test]
-async fn an_attempt_ends_when_a_member_dies_in_the_midst_of_it() {
-    let mut addresses = addresses(2);
-    // The lower one calls.
-    addresses.sort_unstable();
-    let listener = TcpListener::bind(&addresses[1]).await.unwrap();
-    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
-    let mut caller = listener.accept().await.unwrap().0;
-    let mut buffer = [0; 1024];
-    let length = caller.read(&mut buffer).await.unwrap();
-    let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
-    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
-    let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
-    caller.write_all(&bytes).await.unwrap();
-    node.ready().await;
-    let lock = node.lock("x");
-    let attempt = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
-    assert!(caller.read(&mut buffer).await.unwrap() > 0, "the request");
-    drop((caller, listener));
-    let answered = tokio::time::timeout(Duration::from_secs(30), attempt).await.expect("to be answered");
-    assert_eq!(answered.unwrap(), Ok(false));
-}
-
-/// A permission counts as unused from the release on, however long the lock was held; and then it is given up.
-#[tokio::test]
-async fn what_was_held_for_long_is_kept_for_a_while_after_the_release() {
+async fn permissions_are_kept_for_a_while_after_the_release() {
     let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(3))).await;
     let lock = nodes[0].lock("x");
     let guard = lock.acquire().await.unwrap();
@@ -325,42 +218,42 @@ async fn what_was_held_for_long_is_kept_for_a_while_after_the_release() {
             return;
         }
     }
-    panic!("it was never given up");
+    panic!("it was never dropped");
 }
 
-/// Fences rise although the member with the most lives is replaced, and although a directory is lost.
+/// Fences rise although the member with the highest incarnation is replaced, and although a directory is lost.
 #[tokio::test]
-async fn fences_rise_whoever_the_members_are() {
-    let scratch = Scratch::new("lives");
+async fn fences_rise_when_members_are_replaced() {
+    let scratch = Scratch::new("incarnations");
     let data = |name: &str| scratch.0.join(name);
     let mut last = 0;
-    let mut enter = async |members: &[&str]| {
-        let nodes = group(members.len(), |at, builder| builder.data(data(members[at]))).await;
+    let mut acquire = async |members: &[&str]| {
+        let nodes = group(members.len(), |index, builder| builder.data(data(members[index]))).await;
         let fence = nodes[0].lock("x").acquire().await.unwrap().fence();
         assert!(fence > last, "{members:?}: {fence} after {last}");
         last = fence;
     };
-    enter(&["a", "b"]).await;
+    acquire(&["a", "b"]).await;
     for _ in 0..3 {
         drop(Node::builder().listen("127.0.0.1:0").data(data("a")).start().await.unwrap());
     }
-    enter(&["a", "b"]).await;
-    enter(&["b", "c"]).await;
-    enter(&["c"]).await;
-    enter(&["a", "c"]).await;
+    acquire(&["a", "b"]).await;
+    acquire(&["b", "c"]).await;
+    acquire(&["c"]).await;
+    acquire(&["a", "c"]).await;
 }
 
 #[tokio::test]
-async fn a_directory_that_others_can_write_to_is_refused() {
+async fn a_directory_that_others_can_write_to_is_rejected() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("open");
     std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = Node::builder().listen("127.0.0.1:0").data(&scratch.0).start().await.err().unwrap();
-    assert!(refused.to_string().contains("others can write there"), "{refused}");
+    let error = Node::builder().listen("127.0.0.1:0").data(&scratch.0).start().await.err().unwrap();
+    assert!(error.to_string().contains("others can write there"), "{error}");
 }
 
 #[tokio::test]
-async fn settings_that_do_not_fit_are_one_clear_line() {
+async fn wrong_settings_are_one_clear_line() {
     let text = |error: StartError| {
         let text = error.to_string();
         assert!(!text.contains('\n'), "{text}");
@@ -381,7 +274,7 @@ async fn settings_that_do_not_fit_are_one_clear_line() {
     let epoch = first.status().epoch.unwrap();
     assert!(text(data().start().await.err().unwrap()).contains("another node uses"));
     drop(first);
-    assert_eq!(data().start().await.unwrap().status().epoch, Some(epoch + 1), "each life has its number");
+    assert_eq!(data().start().await.unwrap().status().epoch, Some(epoch + 1), "each start counts");
     let keys = Authority::new().keys(&scratch.0, "a");
     let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
     assert!(foreign.contains("no certificate of 'b'"), "{foreign}");

@@ -4,8 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use hallpass::{Builder, Keys, Node};
+use hallpass_node::wire::Hello;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
-/// Free ports on loopback. Somebody else could take one before it is used; nobody does.
+/// Free ports on loopback. Another process could take one before it is used; so far none did.
 pub fn addresses(count: usize) -> Vec<String> {
     let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
@@ -14,9 +17,9 @@ pub fn addresses(count: usize) -> Vec<String> {
 pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
     let addresses = addresses(count);
     let mut nodes = Vec::new();
-    for (at, address) in addresses.iter().enumerate() {
-        let builder = Node::builder().name(format!("n{at}")).listen(address).peers(&addresses);
-        nodes.push(with(at, builder).start().await.unwrap());
+    for (index, address) in addresses.iter().enumerate() {
+        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&addresses);
+        nodes.push(with(index, builder).start().await.unwrap());
     }
     for node in &nodes {
         node.ready().await;
@@ -24,7 +27,26 @@ pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Ve
     nodes
 }
 
-/// A directory that goes away.
+/// A node in a complete group of two, and its connection with a peer that never answers a request.
+pub async fn node_with_silent_peer() -> (Node, TcpStream) {
+    let mut addresses = addresses(2);
+    // The lower one makes the connection.
+    addresses.sort_unstable();
+    let listener = TcpListener::bind(&addresses[1]).await.unwrap();
+    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
+    let mut stream = listener.accept().await.unwrap().0;
+    let mut buffer = [0; 1024];
+    let length = stream.read(&mut buffer).await.unwrap();
+    let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
+    let mut bytes = Vec::new();
+    answer.encode(&mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    node.ready().await;
+    (node, stream)
+}
+
+/// A directory that is removed when this is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -42,7 +64,7 @@ impl Drop for Scratch {
     }
 }
 
-/// An authority and what it signs.
+/// A certificate authority.
 pub struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
 
 impl Authority {
@@ -52,6 +74,7 @@ impl Authority {
         Self(rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap())
     }
 
+    /// Keys for a node of this name, in a directory of their own.
     pub fn keys(&self, directory: &Path, name: &str) -> Keys {
         let directory = directory.join(name);
         std::fs::create_dir_all(&directory).unwrap();
