@@ -66,17 +66,16 @@ fn contend(lock: &str) -> Vec<Vec<u8>> {
 
 fn exchange(nodes: &mut [hallpass_node::Node<()>; 2], frames: &mut Vec<Vec<u8>>) {
     loop {
-        let there = drain(&mut nodes[0]);
-        nodes[1].handle_bytes(NodeId(1), &there, 0).expect("an honest member");
-        let back = drain(&mut nodes[1]);
-        nodes[0].handle_bytes(NodeId(2), &back, 0).expect("an honest member");
+        let [there, back] = [0, 1].map(|index| drain(&mut nodes[index]));
+        if there.is_empty() && back.is_empty() {
+            return;
+        }
         let mut rest = back.as_slice();
         while let Ok((_, length)) = Frame::decode(rest) {
             frames.push(rest[..length].to_vec());
             rest = &rest[length..];
         }
-        if there.is_empty() && back.is_empty() {
-            return;
-        }
+        nodes[1].handle_bytes(NodeId(1), &there, 0).expect("an honest member");
+        nodes[0].handle_bytes(NodeId(2), &back, 0).expect("an honest member");
     }
 }
