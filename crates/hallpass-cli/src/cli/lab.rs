@@ -14,7 +14,7 @@ pub(crate) enum LabCommand {
     /// Simulate one lock in virtual time and measure it
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
-    /// Measure every claim of the papers now
+    /// Measure what the papers claim
     #[command(after_help = CLAIMS_EXAMPLES)]
     Claims(ClaimsArgs),
     /// Explore every order of events
@@ -37,11 +37,11 @@ macro_rules! grammar {
         "\
 T is the mean latency; delays are measured in it. Durations: 250us, 1ms, 10s, 2m.
   load     saturated: every node requests, and again as soon as it has released
-           light: one request at a time by a node drawn evenly; hotspot:0.9: mostly by the lowest
+           light: one request at a time by a random node; hotspot:0.9: mostly by the lowest
            0.5: requests per T over the whole group, Poisson
   latency  1ms, uniform 1ms..3ms, exp:2ms, or links:1-2=5ms,1-3=20ms,else=1ms
   faults   loss:0.01,dup:0.01 and counts crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
-           or at a moment crash:2@30ms,pause:1@3ms..60ms,partition:1+2@10ms..50ms,join:9@5ms
+           or at a time crash:2@30ms,pause:1@3ms..60ms,partition:1+2@10ms..50ms,join:9@5ms
   option   reply=implicit, request=broadcast, numbers=modulo:5, increment=random:4, names=5,17,3,
            membership=classic and others; one that does not fit is refused with the list"
     };
@@ -68,7 +68,7 @@ Examples:
   hallpass lab claims --full --json";
 
 const CHECK_EXAMPLES: &str = "\
-Exit code: 0, or 1 on a violation (a shortest way to it is printed), or 2 if not complete.
+Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete.
 'endless' is for protocols whose states are finite: numbers=modulo:M with fence=off.
 
 Examples:
@@ -80,7 +80,7 @@ Examples:
 
 const SWEEP_EXAMPLES: &str = "\
 With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten
-entries a node, else 1000 to 4000 in all.
+entries per node, else 1000 to 4000 in all.
 
 Exit code: 0, or 1 on a violation.
 
@@ -90,10 +90,10 @@ Examples:
   hallpass lab sweep --pictures docs/generated/sweep";
 
 const SWARM_EXAMPLES: &str = "\
-A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,
+A seed determines everything: nodes, locks, protocols, callers who wait, try, share and give up,
 and the faults:
   delay        bytes take long; one connection keeps its order, several overtake each other
-  break        a connection loses the last of what was on its way, and comes back
+  break        a connection loses the last bytes in flight, and is made again
   loss         a frame is missing in the middle of a connection
   duplication  a frame arrives twice
   partition    some nodes cannot reach the others
@@ -143,7 +143,7 @@ pub(crate) struct RunArgs {
 /// What `lab run` and `lab trace` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct WorldArgs {
-    /// Decides everything that is random
+    /// Determines every random choice
     #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
     pub(crate) seed: u64,
     /// saturated, light, RATE or hotspot:F, see below
@@ -158,7 +158,7 @@ pub(crate) struct WorldArgs {
     /// fifo: links keep the order of their messages
     #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = run_defaults().order.into())]
     pub(crate) order: OrderArg,
-    /// The share of requests that are shared, 0 to 1
+    /// The fraction of requests in shared mode, 0 to 1
     #[arg(long, value_name = "F", default_value_t = run_defaults().readers)]
     pub(crate) readers: f64,
     /// What goes wrong, see below
@@ -171,7 +171,7 @@ pub(crate) struct WorldArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ClaimsArgs {
-    /// Also what takes longer than two minutes
+    /// Include claims that take longer than two minutes
     #[arg(long)]
     pub(crate) full: bool,
     /// Only this claim, such as RA-14 or RA-14/safe-3
@@ -193,7 +193,7 @@ pub(crate) struct SweepArgs {
     /// Loads as `lab run` takes them, with commas between them
     #[arg(long, value_name = "LIST", default_value_t = SweepSpec::all().loads.join(","))]
     pub(crate) loads: String,
-    /// Decides everything that is random
+    /// Determines every random choice
     #[arg(long, default_value_t = SweepSpec::all().seed)]
     pub(crate) seed: u64,
     /// The file to write the page to
@@ -227,7 +227,7 @@ pub(crate) struct CheckArgs {
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = check_defaults().nodes)]
     pub(crate) nodes: u32,
-    /// Requests a node, or 'endless'
+    /// Requests per node, or 'endless'
     #[arg(long, value_name = "K", default_value_t = Endless(check_defaults().entries))]
     pub(crate) entries: Endless,
     /// Requests of the node with the highest id [default: as the others]
@@ -239,7 +239,7 @@ pub(crate) struct CheckArgs {
     /// Cancellations in all, or 'any' number of them
     #[arg(long, value_name = "C", default_value_t = Any(check_defaults().cancels))]
     pub(crate) cancels: Any,
-    /// Requests may be shared
+    /// Requests may be in shared mode
     #[arg(long)]
     pub(crate) readers: bool,
     /// An option of the protocol; may be repeated
@@ -248,7 +248,7 @@ pub(crate) struct CheckArgs {
     /// Counts, as crash:1,restart:1; also loss, dup, join, leave
     #[arg(long, value_name = "SPEC", default_value_t = check_defaults().faults, hide_default_value = true)]
     pub(crate) faults: String,
-    /// Stop, incomplete, at so many states
+    /// Stop, incomplete, at this many states
     #[arg(long, value_name = "N", default_value_t = check_defaults().states_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) states_max: u32,
     /// One JSON document on stdout
@@ -326,7 +326,7 @@ impl From<OrderArg> for Order {
 /// The most of anything in an exploration: far beyond what can be explored, and within a byte.
 const COUNT_MAX: u8 = 200;
 
-/// Requests a node: a number, or without end.
+/// Requests per node: a number, or no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endless(pub(crate) Option<u8>);
 
