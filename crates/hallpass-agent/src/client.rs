@@ -1,110 +1,112 @@
-//! A client of an agent, for programs without async.
-
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::talk::{Request, Response, VERSION};
+use crate::api::{Request, Response, VERSION};
+use crate::os::{ClientStream, Descriptor};
 
-/// Why an agent did not answer. The connection is of no more use.
+/// An agent that does not greet within this time is stopped, or its machine is.
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why an agent did not answer. After all but [`Refused`](ClientError::Refused) the connection is of no more use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// There is no agent.
     #[error("no agent answers at {path}: {source}; start one with 'hallpass agent'")]
     Absent {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The user may not.
+    /// This user may not use the agent's socket.
     #[error("no permission to use the agent's socket {0}; run as the user who runs the agent")]
     Forbidden(PathBuf),
-    /// It speaks another version.
+    /// The agent has another version of the line protocol.
     #[error(
-        "the agent speaks version {theirs} of the client language, this command {VERSION}; use the same release of both"
+        "the agent uses version {theirs} of the client protocol, this command {VERSION}; use the same release of both"
     )]
     Version {
-        /// Its version.
+        /// The agent's version.
         theirs: u32,
     },
-    /// It is there and says nothing.
+    /// The agent has not answered in time.
     #[error("the agent at {0} does not answer; is it stopped?")]
-    Silent(PathBuf),
-    /// It is something else.
-    #[error("whoever listens at {0} is no hallpass agent")]
-    Stranger(PathBuf),
-    /// It went away.
+    Timeout(PathBuf),
+    /// Another program listens at the socket.
+    #[error("the program that listens at {0} is no hallpass agent")]
+    NotAnAgent(PathBuf),
+    /// The agent has closed the connection.
     #[error("the agent closed the connection")]
     Closed,
-    /// It refused, and says why.
+    /// The agent has refused the request, or its answer is not understood.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A connection to an agent. Whatever is held through it is free when it, and every copy of its descriptor, is closed.
+/// A connection to an agent. What is held through it is released when it, and every copy of its descriptor, is closed.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
-    stream: UnixStream,
-    lines: BufReader<UnixStream>,
-    /// The node's name.
+    stream: ClientStream,
+    lines: BufReader<ClientStream>,
+    /// The name of the agent's node.
     pub node: String,
     /// How long a session lasts.
     pub ttl: Duration,
 }
 
 impl Client {
-    /// Connects, and hears who is there.
+    /// Connects, and reads the agent's greeting.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::PermissionDenied => ClientError::Forbidden(path.to_owned()),
+        let stream = ClientStream::connect(path).map_err(|source| match source.kind() {
+            ErrorKind::PermissionDenied => ClientError::Forbidden(path.to_owned()),
             _ => ClientError::Absent { path: path.to_owned(), source },
         })?;
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        let _ = stream.set_read_timeout(Some(WELCOME_TIMEOUT));
         let mut lines = BufReader::new(stream.try_clone().map_err(|_| ClientError::Closed)?);
         let mut line = String::new();
-        let stranger = || ClientError::Stranger(path.to_owned());
+        let not_an_agent = || ClientError::NotAnAgent(path.to_owned());
         if read_line(&mut lines, &mut line, path)? == 0 {
             return Err(ClientError::Closed);
         }
-        // The version is looked at before anything else: later ones may say more, or less.
-        let value: serde_json::Value = serde_json::from_str(&line).map_err(|_| stranger())?;
-        let theirs = value.get("version").and_then(serde_json::Value::as_u64).ok_or_else(stranger)?;
+        // The version is read before anything else: the rest of the greeting may differ in other versions.
+        let greeting: serde_json::Value = serde_json::from_str(&line).map_err(|_| not_an_agent())?;
+        let theirs = greeting.get("version").and_then(serde_json::Value::as_u64).ok_or_else(not_an_agent)?;
         if theirs != u64::from(VERSION) {
             return Err(ClientError::Version { theirs: u32::try_from(theirs).unwrap_or(u32::MAX) });
         }
-        let Ok(Response::Welcome { node, ttl_ms, .. }) = serde_json::from_value(value) else { return Err(stranger()) };
+        let Ok(Response::Welcome { node, ttl_ms, .. }) = serde_json::from_value(greeting) else {
+            return Err(not_an_agent());
+        };
         let _ = stream.set_read_timeout(None);
         Ok(Self { path: path.to_owned(), stream, lines, node, ttl: Duration::from_millis(ttl_ms) })
     }
 
-    /// Asks and waits for the answer, however long it takes.
-    pub fn ask(&mut self, request: &Request) -> Result<Response, ClientError> {
-        self.say(request)?;
-        self.hear()
+    /// Sends a request and waits for the response, however long it takes.
+    pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
+        self.send(request)?;
+        self.receive()
     }
 
-    /// The same, but not longer than this: an agent that does not answer then is stopped, or its machine is.
-    pub fn ask_within(&mut self, request: &Request, limit: Duration) -> Result<Response, ClientError> {
+    /// The same, but waits no longer than this.
+    pub fn request_within(&mut self, request: &Request, limit: Duration) -> Result<Response, ClientError> {
         let _ = self.stream.set_read_timeout(Some(limit));
-        let answer = self.ask(request);
+        let response = self.request(request);
         let _ = self.stream.set_read_timeout(None);
-        answer
+        response
     }
 
-    /// Asks.
-    pub fn say(&mut self, request: &Request) -> Result<(), ClientError> {
+    /// Sends a request; [`receive`](Self::receive) gets its response.
+    pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_string(request).map_err(|error| ClientError::Refused(error.to_string()))?;
         line.push('\n');
         self.stream.write_all(line.as_bytes()).map_err(|_| ClientError::Closed)
     }
 
-    /// Waits for an answer.
-    pub fn hear(&mut self) -> Result<Response, ClientError> {
+    /// Waits for a response.
+    pub fn receive(&mut self) -> Result<Response, ClientError> {
         let mut line = String::new();
         if read_line(&mut self.lines, &mut line, &self.path)? == 0 {
             return Err(ClientError::Closed);
@@ -116,9 +118,9 @@ impl Client {
         }
     }
 
-    /// Another descriptor of the same connection: as long as it is open, nothing is released by itself.
-    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
-        self.stream.try_clone().map(OwnedFd::from)
+    /// Another descriptor of this connection. While it is open, nothing that the client holds is released by itself.
+    pub fn descriptor(&self) -> std::io::Result<Descriptor> {
+        self.stream.try_clone().map(Descriptor::from)
     }
 
     /// The same connection, to be used from another thread.
@@ -129,10 +131,10 @@ impl Client {
     }
 }
 
-fn read_line(lines: &mut BufReader<UnixStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
+fn read_line(lines: &mut BufReader<ClientStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
     lines.read_line(line).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => ClientError::Silent(path.to_owned()),
-        std::io::ErrorKind::InvalidData => ClientError::Stranger(path.to_owned()),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Timeout(path.to_owned()),
+        ErrorKind::InvalidData => ClientError::NotAnAgent(path.to_owned()),
         _ => ClientError::Closed,
     })
 }

@@ -1,11 +1,21 @@
 //! The agent: one node of a group for all processes of a machine, which reach it over a Unix socket.
 //!
-//! A client is a connection. What it holds is free as soon as the connection, and every copy of its descriptor, is closed:
-//! a client that is killed holds nothing.
+//! - [`Agent`] is the server: a node, and a socket for clients.
+//! - [`Client`] is the other end, for programs without async.
+//! - [`api`] is what they send each other: one JSON document per line.
+//! - [`config`] is the agent's configuration file.
+//!
+//! A client is a connection. What it holds is released as soon as the connection, and every copy of its descriptor, is closed,
+//! so a client that is killed holds nothing.
 
+mod agent;
+pub mod api;
 mod client;
-mod server;
-pub mod talk;
+pub mod config;
+mod lines;
+mod os;
+mod session;
+mod status;
 
+pub use agent::{Agent, AgentOptions, ServeError};
 pub use client::{Client, ClientError};
-pub use server::{Agent, ServeError};

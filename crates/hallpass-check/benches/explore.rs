@@ -1,4 +1,4 @@
-//! How fast the explorer goes: `cargo bench -p hallpass-check`. The figure to look at is `item/s`: generated states a
+//! The speed of the explorer: `cargo bench -p hallpass-check`. The number that matters is `item/s`: generated states per
 //! second on one core.
 
 use divan::Bencher;

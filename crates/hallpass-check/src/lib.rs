@@ -1,8 +1,8 @@
-//! Exhaustive exploration: every order of messages, every moment to ask, leave, give up or crash.
+//! Exhaustive exploration of a model: every order of messages, every moment to request, cancel, leave or crash.
 //!
-//! Breadth first, so that the first violation found is a shortest one. A state is remembered by a 64-bit fingerprint and
-//! the step that led to it: at ten million states the chance that two of them share one is about three in a million.
-//! There is no symmetry reduction over node ids: ties are broken by id, so the nodes are not alike.
+//! The search is breadth first, so that the first violation found has a shortest path. A state is remembered by a 64-bit
+//! fingerprint and the step that led to it: with ten million states the chance that two share a fingerprint is about three
+//! in a million. There is no symmetry reduction over node ids, because ties are broken by id: nodes are not alike.
 //!
 //! ```
 //! use hallpass_check::{Effort, explore};
@@ -25,12 +25,12 @@ use hallpass_core::Protocol;
 use hallpass_sim::oracle::Violation;
 use hallpass_sim::{Model, ModelConfig, Scratch, Step};
 
-/// How far to go.
+/// The bounds of an exploration.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Stop, incomplete, once so many different states are known. The bound keeps memory bounded.
+    /// Stop, incomplete, at this many distinct states. This also bounds the memory.
     pub states_max: usize,
-    /// Look for violations of this property only; steps that violate another are not followed.
+    /// Report violations of this property only. Steps that violate another one are not followed.
     pub property: Option<String>,
 }
 
@@ -46,52 +46,56 @@ impl Default for Effort {
     }
 }
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Exploration {
-    /// Different states.
+    /// Distinct states.
     pub states: usize,
-    /// States generated, repeated ones included.
+    /// States generated, including repeated ones.
     pub generated: u64,
-    /// The longest of the shortest ways to a state, counted in states.
+    /// The length, in states, of the longest among the shortest paths to each state.
     pub depth: usize,
-    /// Every reachable state was seen.
+    /// Every reachable state was visited.
     pub complete: bool,
-    /// The first violation, with a shortest way to it.
+    /// The first violation found, with a shortest path to it.
     pub violation: Option<(Violation, Vec<Step>)>,
-    /// The most that the node with the highest id was overtaken.
+    /// The most often that the node with the highest id was overtaken during one request.
     pub overtaken_max: u64,
-    /// A way to a state where that happened.
+    /// A path to a state in which that happened.
     pub overtaken_steps: Vec<Step>,
-    /// How long it took.
+    /// How long the exploration took.
     pub took: Duration,
 }
 
-/// How far an exploration is.
+/// How far an exploration has come.
 #[derive(Clone, Copy, Debug)]
-pub struct SoFar {
-    /// Different states.
+pub struct Progress {
+    /// Distinct states so far.
     pub states: usize,
-    /// States generated.
+    /// States generated so far.
     pub generated: u64,
     /// The current depth.
     pub depth: usize,
-    /// States of this depth.
+    /// How many states have this depth.
     pub frontier: usize,
 }
 
-/// Explores every state that can be reached, until a violation or the end of the effort.
-pub fn explore<P: Protocol>(config: &ModelConfig<P>, effort: &Effort, mut watch: impl FnMut(SoFar)) -> Exploration {
+/// Visits every reachable state, up to the first violation or the bounds of the effort. `on_progress` is called often.
+pub fn explore<P: Protocol>(
+    config: &ModelConfig<P>,
+    effort: &Effort,
+    mut on_progress: impl FnMut(Progress),
+) -> Exploration {
     let began = Instant::now();
     let mut search = Search::<P>::new(Model::new(config));
-    let complete = search.run(config, effort, &mut watch);
+    let complete = search.run(config, effort, &mut on_progress);
     Exploration {
         states: search.parents.len(),
         generated: search.generated,
         depth: search.depth,
         complete,
         overtaken_max: search.overtaken.0,
-        overtaken_steps: search.way_to(search.overtaken.1),
+        overtaken_steps: search.path_to(search.overtaken.1),
         violation: search.violation,
         took: began.elapsed(),
     }
@@ -100,12 +104,13 @@ pub fn explore<P: Protocol>(config: &ModelConfig<P>, effort: &Effort, mut watch:
 struct Search<P: Protocol> {
     hasher: FixedState,
     seen: HashSet<u64, BuildHasherDefault<Identity>>,
-    /// For each state, where it came from and by which step.
+    /// For each state, the position of its parent and the step from there. The first state's entry is never read.
     parents: Vec<(u32, Step)>,
     /// States of the next depth, with their positions in `parents`.
     next: Vec<(Model<P>, u32)>,
     generated: u64,
     depth: usize,
+    /// The most overtakes so far, and the position of a state with that many.
     overtaken: (u64, u32),
     violation: Option<(Violation, Vec<Step>)>,
 }
@@ -126,8 +131,8 @@ impl<P: Protocol> Search<P> {
         }
     }
 
-    /// True if every reachable state was seen.
-    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, watch: &mut impl FnMut(SoFar)) -> bool {
+    /// True if every reachable state was visited.
+    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, on_progress: &mut impl FnMut(Progress)) -> bool {
         let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
         loop {
             let frontier = std::mem::take(&mut self.next);
@@ -136,15 +141,15 @@ impl<P: Protocol> Search<P> {
             }
             self.depth += 1;
             let width = frontier.len();
-            // A state that has been expanded is dropped at once: the frontier is what fills the memory.
-            for (at, (model, index)) in frontier.into_iter().enumerate() {
-                self.expand(config, &model, index, effort, &mut steps, &mut scratch);
+            // An expanded state is dropped at once, because the frontier takes most of the memory.
+            for (number, (model, position)) in frontier.into_iter().enumerate() {
+                self.expand(config, &model, position, effort, &mut steps, &mut scratch);
                 if self.violation.is_some() || self.parents.len() >= effort.states_max {
                     return false;
                 }
-                if at.is_multiple_of(4096) {
+                if number.is_multiple_of(4096) {
                     let states = self.parents.len();
-                    watch(SoFar { states, generated: self.generated, depth: self.depth, frontier: width });
+                    on_progress(Progress { states, generated: self.generated, depth: self.depth, frontier: width });
                 }
             }
         }
@@ -154,7 +159,7 @@ impl<P: Protocol> Search<P> {
         &mut self,
         config: &ModelConfig<P>,
         model: &Model<P>,
-        index: u32,
+        position: u32,
         effort: &Effort,
         steps: &mut Vec<Step>,
         scratch: &mut Scratch<P>,
@@ -165,7 +170,7 @@ impl<P: Protocol> Search<P> {
             && let Some(violation) = model.check_end(config)
             && effort.looks_for(&violation)
         {
-            self.violation = Some((violation, self.way_to(index)));
+            self.violation = Some((violation, self.path_to(position)));
             return;
         }
         for step in steps {
@@ -176,35 +181,35 @@ impl<P: Protocol> Search<P> {
                 if !effort.looks_for(&violation) {
                     continue;
                 }
-                let mut way = self.way_to(index);
-                way.push(*step);
-                self.violation = Some((violation, way));
+                let mut path = self.path_to(position);
+                path.push(*step);
+                self.violation = Some((violation, path));
                 return;
             }
             if self.seen.insert(self.hasher.hash_one(&next)) {
-                let position = self.parents.len() as u32;
-                self.parents.push((index, *step));
+                let next_position = self.parents.len() as u32;
+                self.parents.push((position, *step));
                 if next.overtaken() > self.overtaken.0 {
-                    self.overtaken = (next.overtaken(), position);
+                    self.overtaken = (next.overtaken(), next_position);
                 }
-                self.next.push((next, position));
+                self.next.push((next, next_position));
             }
         }
     }
 
-    fn way_to(&self, mut index: u32) -> Vec<Step> {
-        let mut way = Vec::new();
-        while index != 0 {
-            let (parent, step) = self.parents[index as usize];
-            way.push(step);
-            index = parent;
+    fn path_to(&self, mut position: u32) -> Vec<Step> {
+        let mut path = Vec::new();
+        while position != 0 {
+            let (parent, step) = self.parents[position as usize];
+            path.push(step);
+            position = parent;
         }
-        way.reverse();
-        way
+        path.reverse();
+        path
     }
 }
 
-/// Fingerprints are hashes already.
+/// Fingerprints are already hashes, so the set need not hash them again.
 #[derive(Default)]
 struct Identity(u64);
 

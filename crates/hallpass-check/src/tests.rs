@@ -11,7 +11,7 @@ use hallpass_core::protocol::suzuki_kasami::SuzukiKasami;
 use hallpass_core::protocol::token::TokenAlgorithm;
 use hallpass_core::protocol::token_ring::TokenRing;
 use hallpass_core::protocol::{Mutant, Mutation, Options, Protocol};
-use hallpass_sim::{Limits, ModelConfig, Order, Rng};
+use hallpass_sim::{Limits, ModelConfig, Order};
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn clean<P: Protocol>(nodes: u32, words: &str, order: Order, limits: Limits) -> 
     found
 }
 
-/// A public reference: the same model in two other checkers has a longest shortest way of 37 states.
+/// A public reference: in two other checkers the longest among the shortest paths of the same model has 37 states.
 #[test]
 fn three_nodes_two_entries_have_the_known_depth() {
     let found = clean::<RicartAgrawala>(3, "fence=off reply-number=false", Order::Any, WRITERS);
@@ -52,7 +52,7 @@ fn three_nodes_two_entries_have_the_known_depth() {
 }
 
 #[test]
-fn every_machine_holds_with_two_nodes() {
+fn every_variant_holds_with_two_nodes() {
     for order in [Order::Any, Order::Fifo] {
         clean::<RicartAgrawala>(2, "", order, WRITERS);
         clean::<RicartAgrawala>(2, "request=broadcast release=broadcast", order, WRITERS);
@@ -69,7 +69,7 @@ fn every_machine_holds_with_two_nodes() {
 }
 
 #[test]
-fn the_schemes_of_the_notes_hold_with_two_and_three_nodes() {
+fn the_protocols_of_the_cmu_notes_hold_with_two_and_three_nodes() {
     let (any, once) = (Limits { cancels: None, ..WRITERS }, Limits { entries: Some(1), cancels: Some(1), ..WRITERS });
     for order in [Order::Any, Order::Fifo] {
         for queue in ["queue=fifo", "queue=round-robin", "queue=lowest-id"] {
@@ -87,7 +87,7 @@ fn the_schemes_of_the_notes_hold_with_two_and_three_nodes() {
 }
 
 #[test]
-fn permissions_that_stay_hold() {
+fn cached_permissions_hold() {
     for order in [Order::Any, Order::Fifo] {
         clean::<CarvalhoRoucairol>(2, "", order, Limits { cancels: None, readers: true, ..WRITERS });
         clean::<CarvalhoRoucairol>(2, "cache-idle=1T", order, Limits { readers: true, ..WRITERS });
@@ -114,23 +114,16 @@ fn tokens_and_quorums_hold_with_three_nodes() {
     clean::<Maekawa>(3, "", Order::Any, twice);
 }
 
-/// Groups too large to explore: every step drawn, to the end, with callers that give up and messages that come twice.
-fn walks<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
+/// For groups too large to explore: random steps to the end, with cancellations and duplicated messages.
+fn walk_randomly<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
     let seeds = std::env::var("HALLPASS_WALKS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
     let config = config::<P>(nodes, words, Order::Any, Limits { cancels: Some(6), duplicates, ..WRITERS });
     for seed in 1..=seeds {
-        let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(&config), Scratch::default());
-        let (mut steps, mut way) = (Vec::new(), Vec::new());
-        loop {
-            steps.clear();
-            model.steps(&config, &mut steps);
-            if steps.is_empty() {
-                break;
-            }
-            way.push(steps[rng.below(steps.len() as u64) as usize]);
-            let violation = model.apply(&config, way[way.len() - 1], &mut scratch, None);
-            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.replay(&way).0);
-        }
+        let mut path = Vec::new();
+        let model = config.walk(seed, usize::MAX, |step, _, violation| {
+            path.push(step);
+            assert_eq!(violation, None, "{nodes} nodes {words}, seed {seed}: {:?}", config.replay(&path).0);
+        });
         assert_eq!(model.check_end(&config), None, "{nodes} nodes {words}, seed {seed}");
     }
 }
@@ -138,22 +131,22 @@ fn walks<P: Protocol>(nodes: u32, words: &str, duplicates: u8) {
 #[test]
 fn tokens_and_quorums_hold_on_random_walks() {
     for nodes in [5, 7, 10] {
-        walks::<TokenAlgorithm>(nodes, "", 3);
-        walks::<TokenAlgorithm>(nodes, "start=ricart-agrawala", 3);
-        walks::<NaimiTrehel>(nodes, "", 0);
-        walks::<SuzukiKasami>(nodes, "", 3);
-        walks::<Maekawa>(nodes, "", 3);
+        walk_randomly::<TokenAlgorithm>(nodes, "", 3);
+        walk_randomly::<TokenAlgorithm>(nodes, "start=ricart-agrawala", 3);
+        walk_randomly::<NaimiTrehel>(nodes, "", 0);
+        walk_randomly::<SuzukiKasami>(nodes, "", 3);
+        walk_randomly::<Maekawa>(nodes, "", 3);
     }
 }
 
 #[test]
 #[should_panic(expected = "wait")]
-fn random_walks_notice_waiters_that_are_not_told() {
-    walks::<Maekawa>(10, "failed=arrival", 0);
+fn random_walks_notice_waiters_that_get_no_failed() {
+    walk_randomly::<Maekawa>(10, "failed=arrival", 0);
 }
 
 #[test]
-fn messages_may_come_twice() {
+fn messages_may_be_duplicated() {
     let twice = Limits { duplicates: 2, ..WRITERS };
     clean::<RicartAgrawala>(2, "", Order::Any, twice);
     clean::<Ring>(2, "ring=annotate", Order::Any, twice);
@@ -167,7 +160,7 @@ fn messages_may_come_twice() {
 }
 
 #[test]
-fn dropping_what_is_moot_changes_no_verdict() {
+fn dropping_moot_messages_changes_no_verdict() {
     fn compare<P: Protocol>(words: &str) {
         let limits = Limits { cancels: None, ..WRITERS };
         let dropping = explore(&config::<P>(2, words, Order::Any, limits), &Effort::default(), |_| {});
@@ -183,20 +176,20 @@ fn dropping_what_is_moot_changes_no_verdict() {
 }
 
 #[test]
-fn a_planted_bug_is_found_by_a_shortest_way() {
+fn a_planted_bug_is_found_by_a_shortest_path() {
     let ids = [NodeId(1), NodeId(2)];
     let options = (Default::default(), Some(Mutation::NeverDefer));
     let config = ModelConfig::<Mutant<RicartAgrawala>>::new(&ids, options, Order::Any, WRITERS).unwrap();
     let found = explore(&config, &Effort::default(), |_| {});
-    let (violation, way) = found.violation.unwrap();
+    let (violation, path) = found.violation.unwrap();
     assert_eq!(violation.property, "exclusion");
-    assert_eq!(way.len(), 6, "two ask, two REQUESTs and two REPLYs arrive");
-    let (_, again) = config.replay(&way);
-    assert_eq!(again, Some(violation), "the way leads there again");
+    assert_eq!(path.len(), 6, "two ask, two REQUESTs and two REPLYs arrive");
+    let (_, again) = config.replay(&path);
+    assert_eq!(again, Some(violation), "the same path leads there again");
 }
 
 #[test]
-fn a_deadlock_shows_even_if_callers_may_give_up_or_nodes_may_die() {
+fn a_deadlock_is_found_even_if_callers_may_cancel_or_nodes_may_crash() {
     for limits in [WRITERS, Limits { cancels: None, ..WRITERS }, Limits { crashes: 1, ..WRITERS }] {
         let config = config::<RicartAgrawala>(2, "as-printed=T2", Order::Any, limits);
         let (violation, _) = explore(&config, &Effort::default(), |_| {}).violation.unwrap();
@@ -205,7 +198,7 @@ fn a_deadlock_shows_even_if_callers_may_give_up_or_nodes_may_die() {
 }
 
 #[test]
-fn a_node_may_be_called_zero() {
+fn a_node_may_have_the_id_zero() {
     let explored = |ids: [u32; 2]| {
         let config =
             ModelConfig::<RicartAgrawala>::new(&ids.map(NodeId), Default::default(), Order::Any, WRITERS).unwrap();
@@ -232,7 +225,7 @@ fn the_effort_bounds_the_search() {
 }
 
 #[test]
-fn only_the_property_asked_for_is_reported() {
+fn only_the_requested_property_is_reported() {
     let endless = Limits { entries: None, ..WRITERS };
     let config = config::<RicartAgrawala>(3, "numbers=modulo:4 fence=off", Order::Any, endless);
     let first = explore(&config, &Effort::default(), |_| {}).violation.unwrap().0;
@@ -269,7 +262,7 @@ fn raymond_holds_on_every_small_tree() {
     }
 }
 
-/// With two crashes neighbours may be down together and stay out, but nobody enters wrongly or with an old fence.
+/// With two crashes, neighbours may be down together and never be served, but no entry is wrong or has an old fence.
 #[test]
 fn raymond_is_safe_when_neighbours_fail_together_or_one_fails_while_it_recovers() {
     let twice = Limits { entries: Some(2), crashes: 2, restarts: 2, ..WRITERS };

@@ -13,7 +13,7 @@ use crate::{terminal, usage};
 pub(crate) enum Outcome {
     /// Exit code 0.
     Fine,
-    /// Something that must not happen did, or a claim is off: exit code 1.
+    /// A guarantee was violated, or a claim does not hold: exit code 1.
     Violated,
     /// An exploration stopped before its end: exit code 2.
     Incomplete,
@@ -24,28 +24,35 @@ pub(crate) enum Outcome {
 /// Why a command could not do its work.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The user asked for something that cannot be: exit code 64.
+    /// The arguments are wrong: exit code 64.
     Usage(String),
-    /// It did not work out; the line says why: exit code 1.
+    /// The command failed: exit code 1.
     Failed(String),
-    /// There is no agent to ask: exit code 69.
+    /// No agent answers: exit code 69.
     Unavailable(String),
-    /// An exit code of its own.
+    /// Failed, with another exit code.
     Code(u8, String),
     /// Output cannot be written, to a file or to stdout: exit code 74.
     Write {
         /// The file's name, or `stdout`.
         target: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// As in sysexits.h.
+// As in sysexits.h.
 const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 const SOFTWARE: i32 = 70;
 const IO: u8 = 74;
+/// A temporary failure: the lock is not free, or another agent runs already.
+pub(crate) const TEMPORARY: u8 = 75;
+/// Beyond sysexits.h: the lock was lost while the command ran.
+pub(crate) const LOCK_LOST: u8 = 76;
+// As in shells.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 impl From<LabError> for Fault {
     fn from(error: LabError) -> Self {
@@ -53,45 +60,40 @@ impl From<LabError> for Fault {
     }
 }
 
-/// The exit code for what came of a command; a fault says its line first.
+/// The exit code for a command's result. A fault is reported on stderr first.
 pub(crate) fn code(result: Result<Outcome, Fault>, args: &[OsString]) -> ExitCode {
     match result {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Violated) => ExitCode::from(1),
         Ok(Outcome::Incomplete) => ExitCode::from(2),
-        Err(Fault::Usage(why)) => {
-            terminal::complain(&format!("{why} (see '{} --help')", usage::command_of(args)));
-            ExitCode::from(USAGE)
-        }
         Ok(Outcome::Code(code)) => ExitCode::from(code),
-        Err(Fault::Failed(why)) => complain(&why, 1),
-        Err(Fault::Unavailable(why)) => complain(&why, UNAVAILABLE),
-        Err(Fault::Code(code, why)) => complain(&why, code),
-        Err(Fault::Write { target, error }) => {
-            terminal::complain(&format!("cannot write {target}: {error}"));
-            ExitCode::from(IO)
+        Err(fault) => {
+            let (code, line) = match fault {
+                Fault::Usage(why) => (USAGE, format!("{why} (see '{} --help')", usage::command_of(args))),
+                Fault::Failed(why) => (1, why),
+                Fault::Unavailable(why) => (UNAVAILABLE, why),
+                Fault::Code(code, why) => (code, why),
+                Fault::Write { target, error } => (IO, format!("cannot write {target}: {error}")),
+            };
+            terminal::error(&line);
+            ExitCode::from(code)
         }
     }
 }
 
-fn complain(why: &str, code: u8) -> ExitCode {
-    terminal::complain(why);
-    ExitCode::from(code)
-}
-
-/// A panic is a bug of ours, and a backtrace is of no use to whoever meets it: one line, and the place to report it by.
-pub(crate) fn on_panic_say_one_line() {
+/// Reports a panic as one line with its place in the source. It is a bug of ours, and a backtrace is of no use to users.
+pub(crate) fn report_panics_in_one_line() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |location| format!(" at {location}"));
         let payload = panic.payload();
         let owned = payload.downcast_ref::<String>().map(String::as_str);
         let why = payload.downcast_ref::<&str>().copied().or(owned).unwrap_or("a panic");
-        terminal::complain(&format!("internal error{place}: {why}; this is a bug of hallpass, please report it"));
+        terminal::error(&format!("internal error{place}: {why}; this is a bug of hallpass, please report it"));
         std::process::exit(SOFTWARE);
     }));
 }
 
-/// For work that catches its own panics and says more about them than this could.
-pub(crate) fn on_panic_say_nothing() {
+/// For work that catches its own panics and reports more about them than this could.
+pub(crate) fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
 }

@@ -5,6 +5,7 @@ mod cli;
 mod exit;
 mod group;
 mod lab;
+mod os;
 mod terminal;
 mod usage;
 
@@ -16,7 +17,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    exit::on_panic_say_one_line();
+    exit::report_panics_in_one_line();
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match Cli::try_parse_from(&args) {
         Ok(cli) => match cli.command {

@@ -1,4 +1,4 @@
-//! Writing to stdout and stderr without ever panicking, and colour where it is wanted.
+//! Writing to stdout and stderr without ever panicking, in colour on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Fault;
 
-/// Writes to stdout. A reader that went away (`| head -1`) has seen what it wanted: that is no error.
+/// Writes to stdout. A reader that has closed the pipe (`| head -1`) has read what it wanted: that is no error.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -31,38 +31,39 @@ pub(crate) fn write(file: Option<&str>, text: &str) -> Result<(), Fault> {
     }
 }
 
-/// A bar on stderr over so many of something, hidden where stderr is no terminal.
-pub(crate) fn progress_bar(of: &str) -> ProgressBar {
+/// A progress bar on stderr that counts these units, hidden where stderr is no terminal.
+pub(crate) fn progress_bar(units: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0);
-    let template = format!("{{bar:30}} {{pos}}/{{len}} {of}  {{elapsed}}  {{msg}}");
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {units}  {{elapsed}}  {{msg}}");
     let style = ProgressStyle::with_template(&template).expect("the template is well formed");
     bar.set_style(style.progress_chars("##-"));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
 
-/// Says an error on stderr, in one line whatever it quotes.
-pub(crate) fn complain(line: &str) {
-    say(&Paint::of(&io::stderr()), "", line);
+/// Prints an error to stderr.
+pub(crate) fn error(line: &str) {
+    print_line(&Paint::of(&io::stderr()), "", line);
 }
 
-/// Says something on stderr that the user may like to know.
+/// Prints to stderr what the user may like to know.
 pub(crate) fn note(line: &str) {
-    say(&Paint::of(&io::stderr()), "", line);
+    print_line(&Paint::of(&io::stderr()), "", line);
 }
 
-/// Says something on stderr that the user should know and that stops nothing.
+/// Prints a warning to stderr; the command goes on.
 pub(crate) fn warn(line: &str) {
     let paint = Paint::of(&io::stderr());
-    say(&paint, &paint.yellow("warning: "), line);
+    print_line(&paint, &paint.yellow("warning: "), line);
 }
 
-fn say(paint: &Paint, label: &str, line: &str) {
+/// It stays one line even if it quotes an argument with line breaks.
+fn print_line(paint: &Paint, label: &str, line: &str) {
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    // Where stderr is gone too, there is nobody left to tell.
+    // If stderr is closed there is no other place to report to.
     let _ = writeln!(io::stderr(), "{} {label}{line}", paint.bold("hallpass:"));
 }
 
@@ -74,9 +75,9 @@ pub(crate) struct Paint {
 impl Paint {
     /// For what is written to this stream.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { on: stream.is_terminal() && !refused && !dumb }
+        Self { on: stream.is_terminal() && !unwanted && !dumb }
     }
 
     /// For what is written to stdout.
@@ -109,7 +110,7 @@ impl Paint {
     }
 }
 
-/// Lines of a name and a value, the values below each other.
+/// Lines of a name and a value, with aligned values.
 pub(crate) struct Facts {
     paint: Paint,
     lines: Vec<(String, String)>,
@@ -132,12 +133,12 @@ impl Facts {
     }
 }
 
-/// A whole number with its thousands set apart: `1,234,567`.
+/// A whole number with grouped digits: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -150,7 +151,7 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// How many in each second, to two digits or so: nobody reads more of a rate.
+/// How many per second, to two digits or so: more digits of a rate mean nothing.
 pub(crate) fn rate(number: u64, seconds: f64) -> String {
     let rate = number as f64 / seconds.max(1e-9);
     match rate {

@@ -1,4 +1,4 @@
-//! What the argument parser has to say: help on stdout, errors as one line.
+//! The argument parser's help, which goes to stdout, and its errors as one line.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use crate::cli::Cli;
 use crate::exit::{Fault, Outcome};
 use crate::terminal;
 
-/// Answers what the parser did not take for a command: `--help`, `--version` or an error.
+/// Handles what the parser returns instead of a command: `--help`, `--version` or an error.
 pub(crate) fn answer(error: &clap::Error) -> Result<Outcome, Fault> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -38,7 +38,7 @@ fn one_line(message: &str) -> String {
         .trim()
         .split("\n\n")
         .filter(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
-        // It would be taken for the command to run.
+        // Following this tip would make the argument part of the command that `run` runs.
         .filter(|text| !text.trim_start().starts_with("tip: to pass '-"));
     let lines: Vec<String> = paragraphs.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let mut line = lines.join("; ");

@@ -1,4 +1,4 @@
-//! The command as users meet it: the real binary, its exit codes, its streams.
+//! The command as users see it: the real binary, its exit codes, its streams.
 
 use std::fs;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What came of a command.
+/// The result of a command.
 struct Ran {
     code: i32,
     out: String,
@@ -27,7 +27,7 @@ fn hallpass(line: &str) -> Ran {
     Ran { code: output.status.code().expect("no signal"), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A run that must be refused: 64, nothing on stdout, one line on stderr. Returns that line.
+/// Asserts that a command is refused: 64, nothing on stdout, one line on stderr. Returns that line.
 fn refused(line: &str, pointer: &str) -> String {
     let ran = hallpass(line);
     assert_eq!(ran.code, 64, "{line}: {}", ran.err);
@@ -38,7 +38,7 @@ fn refused(line: &str, pointer: &str) -> String {
     ran.err
 }
 
-/// A file of this test's own in the directory that cargo gives to tests.
+/// A file for one test, in the directory that cargo provides for tests.
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -50,9 +50,9 @@ fn keys(document: &Value) -> Vec<&str> {
 const RUN: &str = "lab run --protocol ricart-agrawala";
 const CHECK: &str = "lab check --protocol ricart-agrawala";
 const TRACE: &str = "lab trace --protocol ricart-agrawala";
-/// Too small a modulus: two are inside after a few steps.
+/// Too small a modulus: two nodes enter after a few steps.
 const BROKEN: &str = "--nodes 2 --entries 3 --option numbers=modulo:2 --option fence=off";
-/// A holder that stands still is taken for dead (T7).
+/// A holder that is paused is suspected to be dead (T7).
 const SUSPECTED: &str = "--entries 30 --hold 5ms --faults pause:1@3ms..60ms --option membership=classic";
 
 #[test]
@@ -88,7 +88,7 @@ fn defaults_in_the_help_are_those_of_the_laboratory() {
 }
 
 #[test]
-fn what_cannot_be_parsed_is_one_line() {
+fn a_parse_error_is_one_line() {
     refused("", "hallpass");
     refused("bogus", "hallpass");
     refused("lab", "hallpass lab");
@@ -110,7 +110,7 @@ fn what_cannot_be_parsed_is_one_line() {
 }
 
 #[test]
-fn a_line_break_in_an_argument_breaks_no_line() {
+fn an_error_stays_one_line_if_an_argument_has_a_line_break() {
     for args in [["--protocol", "pax\nos"], ["--pro\ntocol", "x"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_hallpass")).args(["lab", "run"]).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(64));
@@ -119,7 +119,7 @@ fn a_line_break_in_an_argument_breaks_no_line() {
 }
 
 #[test]
-fn what_cannot_be_run_is_one_line() {
+fn an_impossible_run_is_refused_in_one_line() {
     let of_run = |flags: &str| refused(&format!("{RUN} {flags}"), "hallpass lab run");
     let protocol = refused("lab run --protocol paxos", "hallpass lab run");
     assert!(protocol.contains("'paxos'") && protocol.contains("ricart-agrawala"), "{protocol}");
@@ -157,7 +157,7 @@ fn a_run_has_the_contracts_keys_in_their_order() {
 }
 
 #[test]
-fn every_flag_of_a_run_is_taken() {
+fn every_flag_of_a_run_is_accepted() {
     let flags = "--nodes 5 --entries 50 --seed 3 --load 0.5 --hold 250us --latency 1ms..3ms --order fifo --readers 0.5 \
                  --faults crash:5@10m --option reply-number=false --option names=5,17,3,900,1";
     let ran = hallpass(&format!("{RUN} {flags} --json"));
@@ -173,7 +173,7 @@ fn every_flag_of_a_run_is_taken() {
 }
 
 #[test]
-fn a_run_is_summed_up_for_people_without_colour() {
+fn a_run_prints_a_summary_without_colour() {
     let ran = hallpass(&format!("{RUN} --nodes 3 --entries 1000"));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     for text in [
@@ -200,7 +200,7 @@ fn a_violated_run_exits_1() {
 }
 
 #[test]
-fn what_may_fail_is_announced_on_stderr() {
+fn options_that_may_fail_are_announced_on_stderr() {
     let warned = |flags: &str, text: &str| {
         let ran = hallpass(&format!("{RUN} --entries 10 {flags}"));
         assert!(
@@ -218,7 +218,7 @@ fn what_may_fail_is_announced_on_stderr() {
 }
 
 #[test]
-fn an_exploration_finds_the_shortest_way_to_a_violation() {
+fn an_exploration_finds_the_shortest_trace_to_a_violation() {
     let ran = hallpass(&format!("{CHECK} {BROKEN}"));
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.out.contains("violation of exclusion"), "{}", ran.out);
@@ -252,7 +252,7 @@ fn an_exploration_is_complete_or_says_that_it_is_not() {
 }
 
 #[test]
-fn every_flag_of_an_exploration_is_taken() {
+fn every_flag_of_an_exploration_is_accepted() {
     for flags in [
         "--entries endless --option numbers=modulo:3 --option fence=off",
         "--entries 2 --last-entries 1 --order fifo --cancels 1 --readers",
@@ -330,16 +330,16 @@ fn one_seed_gives_one_trace() {
 }
 
 #[test]
-fn scenarios_are_listed_and_those_that_explore_are_told() {
+fn scenarios_are_listed_and_those_that_explore_are_run() {
     let list = hallpass("lab trace --list");
     assert_eq!((list.code, list.err.as_str()), (0, ""));
     for name in ["cmu-example", "ricart-agrawala-figure-1"] {
         assert!(list.out.lines().any(|line| line.starts_with(name)), "{}", list.out);
     }
     assert!(list.out.contains("Ricart and Agrawala 1981, Figure 1"), "{}", list.out);
-    let told = hallpass("lab trace --scenario trap-07-suspicion");
-    assert_eq!((told.code, told.err.as_str()), (0, ""));
-    assert!(told.out.contains("VIOLATION: exclusion"), "{}", told.out);
+    let explored = hallpass("lab trace --scenario trap-07-suspicion");
+    assert_eq!((explored.code, explored.err.as_str()), (0, ""));
+    assert!(explored.out.contains("VIOLATION: exclusion"), "{}", explored.out);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn a_sweep_writes_its_page_and_its_pictures() {
 }
 
 #[test]
-fn what_cannot_be_written_exits_74() {
+fn output_that_cannot_be_written_exits_74() {
     let absent = scratch("absent-directory").join("file.svg");
     for line in [
         format!("lab trace --scenario cmu-example --out {}", absent.display()),
@@ -430,7 +430,7 @@ fn a_full_disk_behind_stdout_exits_74() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_closes_the_pipe_is_no_error() {
     // Far more than a pipe holds, so that the writing is cut off in the middle.
     for line in [format!("{TRACE} --entries 5000"), format!("{TRACE} --entries 5000 --format html")] {
         let mut child = command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -446,7 +446,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_swarm_of_whole_nodes_finds_nothing_and_says_what_it_did() {
+fn a_swarm_of_whole_nodes_finds_nothing_and_reports_what_it_did() {
     let ran = hallpass("lab swarm --seeds 0..60 --json");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     let report: Value = serde_json::from_str(&ran.out).unwrap();

@@ -1,36 +1,36 @@
-//! How messages become bytes: numbers are varints, lists carry their length.
+//! The encoding of messages: numbers are varints, lists carry their length.
 //!
-//! What comes from a peer is data: every length is checked before anything is allocated, and no input makes the decoder
-//! panic.
+//! Bytes from a peer are not trusted: every length is checked before anything is allocated, and no input makes the
+//! decoder panic.
 
 use std::fmt;
 
 use crate::NodeId;
 
-/// Why bytes are no message. The bytes were dropped and nothing else has changed.
+/// The reason why bytes are not a valid message. They were dropped, and nothing else has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes end in the middle of something: more may come, or the peer cut them off.
+    /// The bytes end in the middle of a message: more may follow, or the peer cut them off.
     Truncated,
     /// A length is above its limit.
     TooLong,
-    /// There are bytes left after the message.
+    /// Bytes are left after the message.
     Trailing,
-    /// A kind of message, or a value inside one, that this version does not know.
+    /// This version does not know the kind of message, or a value in it.
     Unknown,
-    /// The peer speaks another version.
+    /// The peer uses another version of the protocol.
     Version {
-        /// The peer's.
+        /// The peer's version.
         peer: u8,
-        /// This program's.
+        /// This node's version.
         own: u8,
     },
     /// A number does not fit its type, or was written with more bytes than it needs.
     Number,
-    /// A lock name that is empty or not UTF-8.
+    /// The lock name is empty or not UTF-8.
     Name,
-    /// Something inside a frame is longer than the frame says.
+    /// A part of a frame is longer than the frame.
     Malformed,
 }
 
@@ -51,26 +51,26 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// A cursor over received bytes.
+/// A cursor over received bytes, which reads them value by value.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte.
+    /// A reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         let (first, rest) = self.bytes.split_first().ok_or(DecodeError::Truncated)?;
         self.bytes = rest;
         Ok(*first)
     }
 
-    /// A varint: seven bits a byte, the lowest first. One value has one encoding.
+    /// Reads a varint: seven bits a byte, the lowest first. Every value has exactly one encoding.
     pub fn number(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -88,37 +88,37 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Number)
     }
 
-    /// A varint that fits 32 bits.
+    /// Reads a varint that fits 32 bits.
     pub fn short(&mut self) -> Result<u32, DecodeError> {
         u32::try_from(self.number()?).map_err(|_| DecodeError::Number)
     }
 
-    /// A node's id.
+    /// Reads a node id.
     pub fn node(&mut self) -> Result<NodeId, DecodeError> {
         self.short().map(NodeId)
     }
 
-    /// A list: its length, checked, then its items.
+    /// Reads a list: its length, then its items.
     pub fn list<T>(
         &mut self,
         mut item: impl FnMut(&mut Self) -> Result<T, DecodeError>,
     ) -> Result<Box<[T]>, DecodeError> {
         let length = self.number()?;
-        // An item takes a byte at the least, so a length beyond the bytes left is a lie. Frames are short: so are lists.
+        // An item takes at least one byte, so no honest length exceeds the bytes left. That bounds what is allocated.
         if length > self.bytes.len() as u64 {
             return Err(DecodeError::Truncated);
         }
         (0..length).map(|_| item(self)).collect()
     }
 
-    /// This many bytes.
+    /// Reads this many bytes.
     pub fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.bytes.split_at_checked(length).ok_or(DecodeError::Truncated)?;
         self.bytes = rest;
         Ok(taken)
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
     }

@@ -2,30 +2,33 @@ use std::fmt;
 
 use crate::Mode;
 
-/// The fencing token of one entry: a positive number that grows from one exclusive entry of a lock to the next. A shared
-/// entry carries the last exclusive one's plus one, which is also the next exclusive one's: it is larger than all writes
-/// before it, and no larger than those after it.
+/// A fencing token: a positive number that rises with every exclusive entry of a lock.
 ///
-/// Laid out so that it fits a signed 64-bit column: the top bit is 0, then 27 bits of epoch, then 36 bits of count. The
-/// protected resource keeps the largest fence it has seen and refuses whatever comes with a smaller one.
+/// The resource that the lock protects keeps the largest fence it has seen, and refuses requests with a smaller one. So
+/// a holder that was paused and has lost the lock meanwhile can do no harm.
+///
+/// A shared entry carries the fence of the next exclusive one. It is larger than those of all writes before it, and no
+/// larger than those of the writes after it.
+///
+/// The number fits a signed 64-bit column: the top bit is 0, then follow 27 bits of epoch and 36 bits of count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Fence(u64);
 
 impl Fence {
-    /// How many of the low bits count entries within one epoch.
+    /// The number of low bits that count the entries of one epoch.
     pub const COUNT_BITS: u32 = 36;
-    /// The largest count of one epoch; there an entry is refused, it never wraps.
+    /// The largest count in an epoch. Past it entries are refused: a fence never wraps.
     pub const COUNT_MAX: u64 = (1 << Self::COUNT_BITS) - 1;
     /// The largest epoch.
     pub const EPOCH_MAX: u64 = (1 << 27) - 1;
 
-    /// A fence from its plain number; the top bit must be 0.
+    /// The fence with this number, whose top bit must be 0.
     pub const fn new(number: u64) -> Self {
         assert!(number >> 63 == 0, "a fence fits a signed 64-bit integer");
         Self(number)
     }
 
-    /// The fence of the `count`-th entry in `epoch`, or `None` where either is past its end.
+    /// The fence of the `count`-th entry in `epoch`, or `None` if either is too large.
     pub const fn compose(epoch: u64, count: u64) -> Option<Self> {
         if epoch > Self::EPOCH_MAX || count > Self::COUNT_MAX {
             return None;
@@ -33,17 +36,17 @@ impl Fence {
         Some(Self(epoch << Self::COUNT_BITS | count))
     }
 
-    /// The plain number.
+    /// The fence as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The epoch in front.
+    /// The epoch, in the high bits.
     pub const fn epoch(self) -> u64 {
         self.0 >> Self::COUNT_BITS
     }
 
-    /// The count behind the epoch.
+    /// The count, in the low bits.
     pub const fn count(self) -> u64 {
         self.0 & Self::COUNT_MAX
     }

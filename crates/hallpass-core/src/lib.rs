@@ -1,34 +1,43 @@
-//! The algorithms of hallpass, pure.
+//! Distributed mutual exclusion algorithms as pure state machines.
 //!
-//! Everything here is a state machine: inputs go in, effects come out, and nothing else happens. No clock is read, no
-//! socket opened, no thread started, no chance taken. So the same code runs in the simulator, under the exhaustive
-//! checker and in production.
+//! A [`Protocol`] takes inputs and returns effects, and does nothing else. It reads no clock, opens no socket, starts no
+//! thread and draws no random number. So the same code runs in a simulator, under an exhaustive checker and in
+//! production, and the same inputs always give the same run.
 //!
 //! ```
-//! use hallpass_core::protocol::ricart_agrawala::{Rules, RicartAgrawala};
-//! use hallpass_core::{Bounds, Effect, Effects, Fence, Input, Mode, NodeId, Protocol, InitialHolders, Setup, View};
+//! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
+//! use hallpass_core::{Bounds, Effect, Effects, Fence, InitialHolders, Input, Mode, NodeId, Protocol, Setup, View};
 //!
 //! let view = View::new([NodeId(1), NodeId(2)]);
-//! let rules = Rules::default();
-//! let setup = |me| Setup { me, view: &view, initial: InitialHolders::NOBODY, incarnation: 0, bounds: Bounds::NONE, options: &rules };
-//! let mut one = RicartAgrawala::new(&setup(NodeId(1)));
-//! let mut two = RicartAgrawala::new(&setup(NodeId(2)));
+//! let options = Rules::default();
+//! let node = |me| {
+//!     let initial = InitialHolders::NOBODY;
+//!     RicartAgrawala::new(&Setup { me, view: &view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options })
+//! };
+//! let (mut one, mut two) = (node(NodeId(1)), node(NodeId(2)));
 //!
-//! // Node 1 asks; its REQUEST is one broadcast effect.
+//! // Node 1 wants the lock: its REQUEST is one broadcast effect.
 //! let mut out = Effects::new();
 //! one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);
 //! let Some(Effect::Broadcast { message: request }) = out.pop() else { panic!() };
 //!
-//! // Node 2 wants nothing, so it replies at once, and node 1 enters.
+//! // Node 2 does not, so it sends a REPLY at once.
 //! two.handle(Input::Deliver { from: NodeId(1), message: request }, &mut out);
 //! let Some(Effect::Send { message: reply, .. }) = out.pop() else { panic!() };
+//!
+//! // That was the only REPLY node 1 waited for: it enters, with the first fencing token.
 //! one.handle(Input::Deliver { from: NodeId(2), message: reply }, &mut out);
 //! assert_eq!(out.pop(), Some(Effect::Enter { fence: Fence::new(1) }));
 //! ```
 //!
-//! **The driver's contract**: after every [`Protocol::handle`] carry out all effects, in order, before the next input.
+//! **The driver's contract**: after every call of [`Protocol::handle`], carry out all effects, in order, before the next
+//! input.
+//!
+//! The algorithms are in [`protocol`], a module for each paper. [`codec`] turns their messages into bytes, and [`duration`]
+//! reads options such as `250ms`.
 
 pub mod codec;
+pub mod duration;
 mod fence;
 mod node_id;
 pub mod protocol;

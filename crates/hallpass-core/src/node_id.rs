@@ -1,11 +1,11 @@
 use std::fmt;
 
-/// A node's number, from any range: the papers' `NAMES`. Compared by value.
+/// A node's number, from any range and compared by value: the papers' `NAMES`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// A process that serves the members without being one, where a protocol has one.
+    /// The server of a protocol that has one; it is not a member.
     pub const SERVER: Self = Self(0);
 }
 
@@ -17,7 +17,7 @@ impl fmt::Display for NodeId {
 
 /// A set of positions in a list of nodes, as bits.
 ///
-/// The first 64 positions need no memory of their own, so that small groups clone and hash fast.
+/// The first 64 positions need no allocation, so that small groups clone and hash fast.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NodeSet {
     low: u64,
@@ -31,7 +31,7 @@ impl NodeSet {
         Self { low: 0, high: Vec::new() }
     }
 
-    /// Makes this the set of all positions below `len`, in place.
+    /// Replaces the set by all positions below `len`.
     pub fn fill(&mut self, len: usize) {
         self.low = ones(len);
         self.high.clear();
@@ -45,7 +45,7 @@ impl NodeSet {
         *self.word(position) |= 1 << (position % 64);
     }
 
-    /// Removes a position; true if it was there.
+    /// Removes a position; true if it was in the set.
     pub fn remove(&mut self, position: usize) -> bool {
         if !self.contains(position) {
             return false;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::protocol::{Bounds, Mode};
-use crate::{Fence, NodeId};
+use crate::{Fence, FenceCounter, NodeId};
 
 /// An agreed list of members with a number, the epoch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -11,7 +11,7 @@ pub struct View {
 }
 
 impl View {
-    /// A first view of these members; order and repetition do not matter.
+    /// The view of these members with epoch 0; order and repetition do not matter.
     pub fn new(members: impl IntoIterator<Item = NodeId>) -> Self {
         let mut members: Vec<NodeId> = members.into_iter().collect();
         members.sort_unstable();
@@ -19,12 +19,12 @@ impl View {
         Self { epoch: 0, members: members.into() }
     }
 
-    /// The view's number.
+    /// The view's epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The same members under another number.
+    /// The same members under another epoch.
     pub fn with_epoch(mut self, epoch: u64) -> Self {
         self.epoch = epoch;
         self
@@ -35,33 +35,33 @@ impl View {
         &self.members
     }
 
-    /// The same list, shared: whoever keeps it in every node of a simulated group keeps it once.
+    /// The members as a shared list, so that a simulated group keeps it only once.
     pub fn shared_members(&self) -> Arc<[NodeId]> {
         Arc::clone(&self.members)
     }
 
-    /// The members but one, in rising order.
+    /// All members but one, in rising order.
     pub fn others(&self, me: NodeId) -> Arc<[NodeId]> {
         self.members.iter().copied().filter(|member| *member != me).collect()
     }
 }
 
-/// Who holds a lock when an instance of its protocol starts, as a view change reported it.
+/// Who holds a lock when its protocol starts, as a view change reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InitialHolders<'a> {
-    /// Nobody, one node, or several in shared mode.
+    /// The holders: none, one, or several in shared mode.
     pub holders: &'a [NodeId],
-    /// How they hold it.
+    /// The mode in which they hold it.
     pub mode: Mode,
     /// The largest fence given so far.
     pub fence: Fence,
 }
 
 impl InitialHolders<'_> {
-    /// A lock that nobody holds or has held.
+    /// A lock that nobody holds or has ever held.
     pub const NOBODY: Self = Self { holders: &[], mode: Mode::Exclusive, fence: Fence::new(0) };
 
-    /// How this node holds it, if it does.
+    /// The mode in which this node holds the lock, if it does.
     pub fn held_by(&self, node: NodeId) -> Option<Mode> {
         self.holders.contains(&node).then_some(self.mode)
     }
@@ -72,14 +72,27 @@ impl InitialHolders<'_> {
 pub struct Setup<'a, O> {
     /// The node it runs on.
     pub me: NodeId,
-    /// The members, this node among them unless it has yet to join.
+    /// The members, which include this node unless it has yet to join.
     pub view: &'a View,
-    /// Who holds the lock at the start.
+    /// The holders of the lock at the start.
     pub initial: InitialHolders<'a>,
-    /// How often this node has been started before.
+    /// How often this node has been started before: 0 the first time.
     pub incarnation: u32,
-    /// What the driver promises about time.
+    /// What the driver guarantees about time.
     pub bounds: Bounds,
     /// The protocol's own options.
     pub options: &'a O,
+}
+
+impl<'a, O> Setup<'a, O> {
+    /// The same setup with other options, for a protocol that wraps another one.
+    pub fn with_options<P>(&self, options: &'a P) -> Setup<'a, P> {
+        let Self { me, view, initial, incarnation, bounds, .. } = *self;
+        Setup { me, view, initial, incarnation, bounds, options }
+    }
+
+    /// A counter for the fences of this view, which goes on from the largest count so far.
+    pub fn fences(&self) -> FenceCounter {
+        FenceCounter::new(self.view.epoch(), self.initial.fence.count())
+    }
 }

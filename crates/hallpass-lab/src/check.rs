@@ -1,4 +1,4 @@
-use hallpass_check::{Effort, SoFar, explore};
+use hallpass_check::{Effort, Progress, explore};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{NodeId, Protocol};
 use hallpass_sim::trace::{Scale, Trace};
@@ -7,75 +7,75 @@ use serde::Serialize;
 
 use crate::{LabError, select};
 
-/// An exploration as a user asks for it: `lab check`.
+/// An exploration, as `lab check` takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckSpec {
     /// The protocol's name.
     pub protocol: String,
     /// How many nodes.
     pub nodes: u32,
-    /// Requests a node; `None` without end, for protocols whose states are finite.
+    /// Requests per node; `None` for no limit, which needs a protocol with finitely many states.
     pub entries: Option<u8>,
-    /// Requests of the node with the highest id, if it makes another number of them.
+    /// Requests of the node with the highest id, if it makes a different number of them.
     pub last_entries: Option<u8>,
     /// Whether messages may overtake each other.
     pub order: Order,
-    /// Cancellations in all; `None` for any number.
+    /// Cancellations in all; `None` for no limit.
     pub cancels: Option<u8>,
     /// Requests may be shared.
     pub readers: bool,
-    /// Counts of faults: `crash:1,restart:1,loss:1,dup:1,join:1,leave:1`.
+    /// How many faults of each kind may happen: `crash:1,restart:1,loss:1,dup:1,join:1,leave:1`.
     pub faults: String,
-    /// `key=value` words.
+    /// Options of the protocol, each `key=value`.
     pub options: Vec<String>,
-    /// Look for violations of this property only, such as `exclusion`.
+    /// Report violations of this property only, such as `exclusion`.
     pub property: Option<String>,
-    /// Stop, incomplete, at so many states.
+    /// Stop, incomplete, at this many states.
     pub states_max: usize,
-    /// A bug to plant, for tests of the checks themselves.
+    /// A bug to plant, to test the exploration itself.
     pub mutation: Option<Mutation>,
 }
 
-/// What an exploration found, with the JSON keys of the contract.
+/// The result of an exploration. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// The protocol's name.
     pub protocol: String,
     /// How many nodes.
     pub nodes: u32,
-    /// Requests a node.
+    /// Requests per node.
     pub entries: Option<u8>,
-    /// Different states.
+    /// Distinct states.
     pub states: usize,
-    /// States generated.
+    /// States generated, including repeated ones.
     pub generated: u64,
-    /// The longest of the shortest ways to a state.
+    /// The length of the longest among the shortest paths to each state.
     pub depth: usize,
-    /// Every reachable state was seen.
+    /// Every reachable state was visited.
     pub complete: bool,
-    /// What must not happen and can.
-    pub violations: Vec<Found>,
+    /// The violation found, if any.
+    pub violations: Vec<Counterexample>,
     /// How long it took.
     pub seconds: f64,
-    /// The most that the node with the highest id was overtaken, with a way to it.
+    /// The most often that the node with the highest id was overtaken, with a path to it.
     #[serde(skip)]
     pub overtaken: (u64, Trace),
 }
 
-/// A violation and a shortest way to it.
+/// A violation and a shortest path to it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
-    /// What was violated, such as `exclusion`.
+pub struct Counterexample {
+    /// The property that was violated, such as `exclusion`.
     pub property: &'static str,
-    /// The way, a line an event.
+    /// The path, one line per event.
     #[serde(rename = "trace")]
     pub lines: Vec<String>,
-    /// The violation in words.
+    /// The violation, in words.
     pub text: String,
-    /// The same way, to draw.
+    /// The path as a trace, to draw it.
     #[serde(skip)]
     pub trace: Trace,
-    /// How many steps it takes.
+    /// The number of steps.
     #[serde(skip)]
     pub steps: usize,
 }
@@ -99,7 +99,7 @@ impl CheckSpec {
         }
     }
 
-    /// Adds `key=value` words.
+    /// Adds options, separated by spaces.
     pub fn with(mut self, words: &str) -> Self {
         self.options.extend(words.split_whitespace().map(str::to_owned));
         self
@@ -110,15 +110,15 @@ impl CheckSpec {
         let names = ["crash", "restart", "loss", "dup", "join", "leave"];
         for word in self.faults.split(',').filter(|word| !word.is_empty()) {
             let (name, count) = word.split_once(':').unwrap_or((word, ""));
-            let at = names.iter().position(|known| *known == name);
+            let index = names.iter().position(|known| *known == name);
             let count = count.parse().ok().filter(|count| (0..=9).contains(count));
-            let (Some(at), Some(count)) = (at, count) else {
+            let (Some(index), Some(count)) = (index, count) else {
                 return Err(LabError(format!(
-                    "fault '{word}' is not known here; exploration takes {} with a count up to 9",
+                    "unknown fault '{word}'; an exploration takes {} with a count up to 9",
                     names.join(", ")
                 )));
             };
-            counts[at] = count;
+            counts[index] = count;
         }
         let [crashes, restarts, losses, duplicates, joins, leaves] = counts;
         Ok(Limits {
@@ -136,25 +136,30 @@ impl CheckSpec {
     }
 }
 
-/// Explores every order of events; `watch` hears how far it is.
-pub fn check(spec: &CheckSpec, watch: impl FnMut(SoFar)) -> Result<CheckReport, LabError> {
+/// Explores every order of events. `on_progress` is called often.
+pub fn check(spec: &CheckSpec, mut on_progress: impl FnMut(Progress)) -> Result<CheckReport, LabError> {
+    check_dyn(spec, &mut on_progress)
+}
+
+/// One copy for all callers: this compiles the exploration of every protocol, which takes a while.
+fn check_dyn(spec: &CheckSpec, on_progress: &mut dyn FnMut(Progress)) -> Result<CheckReport, LabError> {
     let (kind, ids, mut options) = select(&spec.protocol, spec.nodes, &spec.options)?;
     options.tick = 1;
     let limits = spec.limits()?;
-    let mut report = kind.visit(Check { spec, ids: &ids, options: &options, limits, watch })?;
+    let mut report = kind.visit(Check { spec, ids: &ids, options: &options, limits, on_progress })?;
     report.protocol = kind.name().to_owned();
     Ok(report)
 }
 
-struct Check<'a, W> {
+struct Check<'a> {
     spec: &'a CheckSpec,
     ids: &'a [NodeId],
     options: &'a Options,
     limits: Limits,
-    watch: W,
+    on_progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
+impl Visitor for Check<'_> {
     type Output = Result<CheckReport, LabError>;
 
     fn visit<P: Protocol + 'static>(self) -> Self::Output {
@@ -162,7 +167,7 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
         let fences = P::needs(&options).fences;
         if self.limits.entries.is_none() && fences {
             return Err(LabError(
-                "an exploration without end needs --option fence=off: fences grow for ever".to_owned(),
+                "--entries endless needs --option fence=off, because fences grow without bound".to_owned(),
             ));
         }
         let config =
@@ -170,7 +175,7 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
         let found = explore(
             &config,
             &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() },
-            self.watch,
+            self.on_progress,
         );
         let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
             title,
@@ -183,7 +188,13 @@ impl<W: FnMut(SoFar)> Visitor for Check<'_, W> {
             let text = hallpass_sim::trace::to_text(&trace);
             let lines =
                 text.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect();
-            Found { property: violation.property, lines, text: violation.to_string(), trace, steps: steps.len() }
+            Counterexample {
+                property: violation.property,
+                lines,
+                text: violation.to_string(),
+                trace,
+                steps: steps.len(),
+            }
         });
         Ok(CheckReport {
             protocol: String::new(),

@@ -1,8 +1,8 @@
-//! The laboratory: what the command line asks for, as functions.
+//! The laboratory: the functions behind `hallpass lab`.
 //!
-//! A protocol is chosen by name at run time; [`simulate`] runs it in a simulated world, [`check`] explores every order
-//! of events, [`scenario`]s play one order that a text file names, [`claims`] measures what the papers say, and [`swarm`]
-//! runs whole nodes under faults.
+//! Protocols are chosen by name at run time. [`simulate`] runs one in a simulated world, [`check`] explores every order of
+//! events, a [`scenario`] is one order given by a text file, [`claims`] measures what the papers claim, [`sweep`] compares
+//! protocols, and [`swarm`] runs whole nodes under faults.
 //!
 //! ```
 //! let spec = hallpass_lab::RunSpec { nodes: 4, entries: 100, ..hallpass_lab::RunSpec::of("ricart-agrawala") };
@@ -23,11 +23,11 @@ use hallpass_core::NodeId;
 use hallpass_core::protocol::{Kind, OptionError, Options};
 use hallpass_sim::ConfigError;
 
-pub use check::{CheckReport, CheckSpec, Found, check};
+pub use check::{CheckReport, CheckSpec, Counterexample, check};
 pub use run::{RunSpec, simulate};
 pub use swarm::{Failure, SwarmReport, SwarmSpec, swarm};
 
-/// Input that cannot be taken: one clear line. Nothing has been run.
+/// Invalid input, described in one line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabError(pub String);
 
@@ -51,10 +51,10 @@ impl From<ConfigError> for LabError {
     }
 }
 
-/// The most nodes a run takes: messages grow with the square of it.
+/// The most nodes in a run. The number of messages grows with its square.
 const NODES_MAX: u32 = 5000;
 
-/// Finds the protocol, the nodes' ids and the options that are left for the protocol.
+/// Looks up the protocol, and separates the nodes' ids from the protocol's own options.
 fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(Kind, Vec<NodeId>, Options), LabError> {
     if !(1..=NODES_MAX).contains(&nodes) {
         return Err(LabError(format!("a group has 1 to {NODES_MAX} nodes, not {nodes}")));

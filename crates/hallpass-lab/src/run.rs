@@ -4,7 +4,7 @@ use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World, parse_du
 
 use crate::{LabError, select};
 
-/// A simulated run as a user asks for it: `lab run`.
+/// A simulated run, as `lab run` takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
     /// The protocol's name.
@@ -13,29 +13,29 @@ pub struct RunSpec {
     pub nodes: u32,
     /// How many requests in all.
     pub entries: u64,
-    /// Decides everything that is left to chance.
+    /// Determines every random choice.
     pub seed: u64,
     /// `saturated`, `light`, a rate or `hotspot:F`.
     pub load: String,
-    /// The section's length; T if nothing is said.
+    /// How long a node stays in the critical section; one T by default.
     pub hold: Option<String>,
     /// How long messages take.
     pub latency: String,
     /// Whether messages may overtake each other.
     pub order: Order,
-    /// The share of shared requests.
+    /// The fraction of requests in shared mode.
     pub readers: f64,
     /// What goes wrong.
     pub faults: String,
-    /// `key=value` words.
+    /// Options of the protocol, each `key=value`.
     pub options: Vec<String>,
-    /// Keep every event, to draw it.
+    /// Record every event, so that the run can be drawn.
     pub keep_trace: bool,
-    /// No request may be overtaken more often.
+    /// Report a violation if a request is overtaken more often than this.
     pub overtakes_max: Option<u64>,
-    /// Measure the spread of outstanding numbers.
+    /// Measure the spread of outstanding sequence numbers.
     pub watch_numbers: bool,
-    /// A bug to plant, for tests of the checks themselves.
+    /// A bug to plant, to test the oracles themselves.
     pub mutation: Option<Mutation>,
 }
 
@@ -61,13 +61,13 @@ impl RunSpec {
         }
     }
 
-    /// Adds `key=value` words.
+    /// Adds options, separated by spaces.
     pub fn with(mut self, words: &str) -> Self {
         self.options.extend(words.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// The command that does the same run.
+    /// The command that repeats this run.
     pub fn command(&self) -> String {
         let plain = Self::of(&self.protocol);
         let mut words = format!("hallpass lab run --protocol {} --nodes {}", self.protocol, self.nodes);
@@ -98,7 +98,7 @@ impl RunSpec {
                 .ok_or_else(|| LabError(format!("hold '{text}' is not a duration such as 250ms, 10s or 2m")))?,
         };
         if !(0.0..=1.0).contains(&self.readers) {
-            return Err(LabError(format!("readers '{}' is not a share from 0 to 1", self.readers)));
+            return Err(LabError(format!("readers '{}' is not a fraction from 0 to 1", self.readers)));
         }
         if self.entries == 0 || self.entries > 100_000_000 {
             return Err(LabError("entries must be at least 1 and at most 100000000".to_owned()));

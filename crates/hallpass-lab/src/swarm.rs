@@ -1,4 +1,4 @@
-//! `lab swarm`: whole nodes under faults, one seed a run, on all cores.
+//! `lab swarm`: runs whole nodes under faults, one seed per run, on all cores.
 
 use std::ops::Range;
 use std::panic::catch_unwind;
@@ -6,66 +6,68 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hallpass_core::Ticks;
 use hallpass_sim::group::{self, Bug, Fault, GroupReport};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use crate::LabError;
 
-/// Which runs: `lab swarm`.
+/// Which runs to make, as `lab swarm` takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwarmSpec {
-    /// Seeds, one a run, in rising order.
+    /// The seeds, one per run, in ascending order.
     pub seeds: Range<u64>,
-    /// Stop after this long.
+    /// Stop after this time.
     pub stop_after: Option<Duration>,
-    /// A bug to plant, for tests of the swarm itself.
-    pub plant: Option<Bug>,
+    /// A bug to plant, to test the swarm itself.
+    pub bug: Option<Bug>,
 }
 
 impl SwarmSpec {
-    /// All seeds of a range, written `A..B`: from A on and below B.
+    /// Parses a range of seeds, `A..B`: from A up to but not including B.
     pub fn parse(text: &str) -> Result<Self, LabError> {
         let range =
             text.split_once("..").and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
         let seeds = range.filter(|seeds: &Range<u64>| !seeds.is_empty()).ok_or_else(|| {
-            LabError(format!("seeds '{text}' are not a range such as 0..1000, from the first on and below the last"))
+            LabError(format!("seeds '{text}' are not a range such as 0..1000, which includes 0 but not 1000"))
         })?;
-        Ok(Self { seeds, stop_after: None, plant: None })
+        Ok(Self { seeds, stop_after: None, bug: None })
     }
 
-    /// As many seeds from this one on as there is time for.
+    /// As many seeds from `first` on as there is time for.
     pub fn lasting(first: u64, time: Duration) -> Self {
-        Self { seeds: first..u64::MAX, stop_after: Some(time), plant: None }
+        Self { seeds: first..u64::MAX, stop_after: Some(time), bug: None }
     }
 }
 
-/// What a swarm found, with the JSON keys of the contract.
+/// The result of a swarm. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SwarmReport {
-    /// How many runs.
+    /// How many runs were made.
     pub runs: u64,
-    /// Their virtual time in all.
-    pub simulated_seconds: f64,
-    /// Entries to locks.
+    /// The virtual time of all runs together. Counted in whole ticks, so that the order in which runs end does not matter.
+    #[serde(rename = "simulated_seconds", serialize_with = "as_seconds")]
+    pub simulated: Ticks,
+    /// How often a lock was granted.
     pub grants: u64,
-    /// What went wrong around the nodes, and how often.
+    /// How often each fault was injected.
     #[serde(serialize_with = "as_map")]
     pub faults: [u64; 6],
-    /// Runs in which something happened that must not.
+    /// Runs with a violation.
     pub violations: u64,
-    /// The one with the lowest seed.
+    /// The failed run with the lowest seed.
     pub first_failure: Option<Failure>,
 }
 
-/// A run in which something happened that must not.
+/// A run with a violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// What happened.
+    /// The violation.
     pub violation: String,
-    /// What makes it happen again.
+    /// The command that repeats the run.
     pub command: String,
 }
 
@@ -81,7 +83,7 @@ impl SwarmReport {
         let violation = match run {
             None => Some("panic: the code under test stopped in the middle".to_owned()),
             Some(run) => {
-                self.simulated_seconds += run.duration as f64 / 1e9;
+                self.simulated += run.duration;
                 self.grants += run.grants;
                 self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
                 run.violation.map(|violation| violation.to_string())
@@ -95,8 +97,9 @@ impl SwarmReport {
     }
 }
 
-/// Runs a swarm on all cores; `watch` hears from all of them after every run how many there have been and how many failed.
-pub fn swarm(spec: &SwarmSpec, watch: impl Fn(u64, u64) + Sync) -> SwarmReport {
+/// Runs a swarm on all cores. After every run, `on_progress` gets the number of runs and of failed runs so far, from several
+/// threads.
+pub fn swarm(spec: &SwarmSpec, on_progress: impl Fn(u64, u64) + Sync) -> SwarmReport {
     let began = Instant::now();
     let next = AtomicU64::new(spec.seeds.start);
     let report = Mutex::new(SwarmReport::default());
@@ -106,18 +109,22 @@ pub fn swarm(spec: &SwarmSpec, watch: impl Fn(u64, u64) + Sync) -> SwarmReport {
             if !spec.seeds.contains(&seed) {
                 break;
             }
-            let run = catch_unwind(|| match spec.plant {
+            let run = catch_unwind(|| match spec.bug {
                 None => group::run(seed),
                 Some(bug) => group::run_with_bug(seed, "x", bug),
             });
             let mut report = report.lock().expect("nobody panics while it holds the lock");
             report.add(seed, run.ok());
-            watch(report.runs, report.violations);
+            on_progress(report.runs, report.violations);
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
     report.into_inner().expect("nobody panics while it holds the lock")
+}
+
+fn as_seconds<S: Serializer>(ticks: &Ticks, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*ticks as f64 / 1e9)
 }
 
 fn as_map<S: Serializer>(counts: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
@@ -134,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_seed_and_the_command_that_repeats_it() {
-        let spec = SwarmSpec { plant: Some(Bug::ReleaseEarly), ..SwarmSpec::parse("10..40").unwrap() };
+        let spec = SwarmSpec { bug: Some(Bug::ReleaseEarly), ..SwarmSpec::parse("10..40").unwrap() };
         let report = swarm(&spec, |_, _| {});
         assert_eq!(report.runs, 30);
         assert!(report.violations > 0);

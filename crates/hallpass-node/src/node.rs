@@ -25,7 +25,7 @@ use crate::wire::{Body, Frame, Hello};
 /// - **Getters**: [`hello`](Self::hello), [`is_complete`](Self::is_complete), [`locks`](Self::locks),
 ///   [`members`](Self::members), [`messages`](Self::messages).
 ///
-/// The [crate's page](crate) says in which order they are called.
+/// The [crate's front page](crate) gives the order in which they are called.
 pub struct Node<C> {
     config: NodeConfig,
     membership: FixedList,
@@ -128,7 +128,7 @@ impl<C> Node<C> {
     /// Bytes have arrived from this peer, in any portions. On an error the connection is to be closed.
     pub fn handle_bytes(&mut self, peer: NodeId, bytes: &[u8], now: Ticks) -> Result<(), LinkError> {
         self.begin();
-        let Some(link) = self.links.position(peer) else { return Err(LinkError::Stranger) };
+        let Some(link) = self.links.position(peer) else { return Err(LinkError::Misaddressed) };
         if !self.links[link].connected {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! How fast the simulated world turns: `cargo bench -p hallpass-sim`.
+//! The speed of the simulated world: `cargo bench -p hallpass-sim`.
 //!
-//! The figure to look at is `item/s`: simulated events a second on one core. The lines below each time count
-//! allocations: a hundred times more entries must not allocate more often, since the steady state allocates nothing.
+//! The number that matters is `item/s`: simulated events per second on one core. The lines below it count allocations:
+//! a hundred times more entries must not allocate more often, because nothing is allocated in the steady state.
 
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
@@ -19,7 +19,7 @@ fn main() {
     divan::main();
 }
 
-/// Ricart-Agrawala, 10 nodes, saturated, as few and as many entries.
+/// Ricart-Agrawala, 10 nodes, saturated, with few and with many entries.
 #[divan::bench(args = [1_000, 100_000])]
 fn ricart_agrawala_10_saturated(bencher: Bencher<'_, '_>, entries: u64) {
     let config = Config { entries, ..Config::of_nodes(10) };
@@ -49,7 +49,7 @@ fn ricart_agrawala_50_saturated(bencher: Bencher<'_, '_>) {
         .bench(|| World::<RicartAgrawala>::new(&config, &Rules::default()).run().messages);
 }
 
-/// A very large group, where a node keeps four values.
+/// A very large group, with four values per node.
 #[divan::bench]
 fn naimi_trehel_1000_saturated(bencher: Bencher<'_, '_>) {
     let config = Config { entries: 100_000, ..Config::of_nodes(1000) };
@@ -57,7 +57,7 @@ fn naimi_trehel_1000_saturated(bencher: Bencher<'_, '_>) {
     bencher.counter(ItemsCount::new(events)).bench(|| World::<NaimiTrehel>::new(&config, &()).run().messages);
 }
 
-/// A very large group, where a node knows its neighbours only.
+/// A very large group, in which a node knows only its neighbours.
 #[divan::bench]
 fn raymond_1000_saturated(bencher: Bencher<'_, '_>) {
     let config = Config { entries: 100_000, ..Config::of_nodes(1000) };

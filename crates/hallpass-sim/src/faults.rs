@@ -2,7 +2,7 @@ use std::fmt;
 
 use hallpass_core::{NodeId, Ticks};
 
-use crate::duration::parse_duration;
+use crate::parse_duration;
 use crate::{ConfigError, Rng};
 
 /// What goes wrong in a run, and which nodes join and leave.

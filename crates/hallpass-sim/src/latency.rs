@@ -1,7 +1,7 @@
 use hallpass_core::{NodeId, Ticks};
 
-use crate::duration::{format_duration, parse_duration};
 use crate::{ConfigError, Rng};
+use crate::{format_duration, parse_duration};
 
 /// How long messages take. T is the mean.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,6 @@
 //! ```
 
 mod config;
-mod duration;
 mod faults;
 pub mod group;
 mod latency;
@@ -29,8 +28,8 @@ pub mod trace;
 mod world;
 
 pub use config::{Config, ConfigError, Load, Order};
-pub use duration::{format_duration, parse_duration};
 pub use faults::{FaultEvent, Faults};
+pub use hallpass_core::duration::{format as format_duration, parse as parse_duration};
 pub use latency::Latency;
 pub use model::{InFlight, Limits, Model, ModelConfig, Scratch, Step};
 pub use report::{Delays, Report, Response, Spread};

@@ -79,6 +79,18 @@ pub struct Spread {
     pub widest: u64,
 }
 
+impl Report {
+    /// How many messages of a kind were sent.
+    pub fn messages_of(&self, kind: &str) -> u64 {
+        self.messages_by_kind.iter().find(|(known, _)| *known == kind).map_or(0, |(_, count)| *count)
+    }
+
+    /// How many messages of a kind were sent per entry.
+    pub fn per_entry(&self, kind: &str) -> f64 {
+        self.messages_of(kind) as f64 / self.entries.max(1) as f64
+    }
+}
+
 impl Response {
     pub(crate) fn of(times: &mut [u64], tick: f64) -> Self {
         if times.is_empty() {

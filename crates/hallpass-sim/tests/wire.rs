@@ -1,7 +1,7 @@
-//! The bytes that nodes write, and what comes of them, as recorded.
+//! The bytes that nodes write and the results of their runs must be as recorded.
 //!
-//! `HALLPASS_REWRITE=1 cargo test -p hallpass-sim --test wire` records them anew: only after a change of the wire format
-//! that is meant, since members of different versions must understand each other.
+//! `HALLPASS_REWRITE=1 cargo test -p hallpass-sim --test wire` records them again. Do that only if the wire format is meant to
+//! change: members of different versions must understand each other.
 
 use std::fmt::Write;
 use std::path::Path;

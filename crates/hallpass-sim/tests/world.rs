@@ -28,7 +28,7 @@ fn count(report: &Report, wanted: impl Fn(&EventKind) -> bool) -> usize {
 }
 
 #[test]
-fn one_seed_decides_everything() {
+fn one_seed_determines_everything() {
     let config = |seed| Config {
         seed,
         latency: Latency::Exponential(1_000_000),
@@ -79,7 +79,7 @@ fn saturated_asks_again_at_the_instant_of_the_release() {
     assert_eq!((again.at, again.node), (all[exit].at, all[exit].node));
 }
 
-/// For each link the ids of its messages in the order of arrival.
+/// True if a message arrived before an earlier one on its link.
 fn overtaking(report: &Report) -> bool {
     let mut newest = std::collections::BTreeMap::new();
     events(report).iter().any(|event| match event.kind {
@@ -96,10 +96,10 @@ fn fifo_links_keep_order_and_others_do_not() {
 }
 
 #[test]
-fn a_sequenced_medium_is_heard_in_one_order_by_all() {
+fn all_nodes_receive_a_sequenced_medium_in_one_order() {
     let config = Config { latency: Latency::Exponential(1_000_000), ..traced(4, 40) };
     let report = World::<Sequenced>::new(&config, &()).run();
-    let heard = |node: u32| -> Vec<String> {
+    let received = |node: u32| -> Vec<String> {
         let by_node = events(&report).iter().filter(|event| event.node == NodeId(node));
         by_node
             .filter_map(|event| {
@@ -111,8 +111,8 @@ fn a_sequenced_medium_is_heard_in_one_order_by_all() {
             })
             .collect()
     };
-    assert!(heard(1).len() == 80);
-    assert!((2..=4).all(|node| heard(node) == heard(1)));
+    assert!(received(1).len() == 80);
+    assert!((2..=4).all(|node| received(node) == received(1)));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn repeated_messages_arrive_twice() {
 }
 
 #[test]
-fn a_crash_forgets_and_the_dead_hear_nothing() {
+fn a_crashed_node_receives_nothing() {
     let report = run_classic(&Config { faults: Faults::parse("crash:2@10ms").unwrap(), ..traced(4, 40) });
     let crash = events(&report).iter().position(|event| event.kind == EventKind::Crash).unwrap();
     let after = &events(&report)[crash + 1..];
@@ -145,17 +145,17 @@ fn a_crash_forgets_and_the_dead_hear_nothing() {
 }
 
 #[test]
-fn a_paused_node_stands_still_and_catches_up() {
+fn a_paused_node_does_nothing_and_catches_up() {
     let report = run(&Config { faults: Faults::parse("pause:3@5ms..40ms").unwrap(), ..traced(3, 30) });
-    let still =
+    let during_pause =
         events(&report).iter().filter(|event| event.node == NodeId(3) && event.at > 5_000_000 && event.at < 40_000_000);
-    assert_eq!(still.count(), 0);
+    assert_eq!(during_pause.count(), 0);
     assert_eq!(report.entries, 30);
-    assert!(report.violations.is_empty(), "a pause is only a delay to a protocol without time-outs");
+    assert!(report.violations.is_empty(), "to a protocol without timeouts a pause is only a delay");
 }
 
 #[test]
-fn a_partition_cuts_both_ways_until_it_is_mended() {
+fn a_partition_loses_messages_both_ways_until_it_heals() {
     let report = run_classic(&Config { faults: Faults::parse("partition:1+2@10ms..50ms").unwrap(), ..traced(4, 60) });
     let side = |node: NodeId| node.0 <= 2;
     let crossed = events(&report).iter().any(|event| match event.kind {

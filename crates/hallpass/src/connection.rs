@@ -49,7 +49,7 @@ impl Connection {
         self.signals.closed.notify_one();
     }
 
-    /// Gives bytes to the socket, as many as it takes now, and tells how many of them are on their way. What is left is
+    /// Gives bytes to the socket, as many as it takes now, and returns how many it took. What is left is
     /// asked for again when the socket takes more.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(tls) = &mut self.tls else {
@@ -86,6 +86,7 @@ impl Connection {
 
 fn decrypt(tls: &mut rustls::Connection, mut bytes: &[u8], plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
     while !bytes.is_empty() {
+        // After a close alert nothing more is read.
         if tls.read_tls(&mut bytes)? == 0 {
             return Err(ReceiveError::Io(ErrorKind::UnexpectedEof.into()));
         }
@@ -136,6 +137,17 @@ pub(crate) enum GreetError {
     Reject(String),
     #[error("it rejects this node: {0}")]
     RejectedByPeer(String),
+}
+
+impl From<ReceiveError> for GreetError {
+    fn from(error: ReceiveError) -> Self {
+        match error {
+            ReceiveError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::Closed,
+            ReceiveError::Io(error) => Self::Io(error),
+            ReceiveError::Tls(error) => Self::Tls(error),
+            other @ (ReceiveError::Replaced | ReceiveError::Link(_)) => Self::Reject(other.to_string()),
+        }
+    }
 }
 
 /// A fresh socket with what was read from it but not yet understood.
@@ -207,7 +219,7 @@ impl Fresh {
             fresh.send_encrypted().await?;
             if fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
                 let done = fresh.read().await;
-                // What went wrong is told to the other side before this one gives up.
+                // The alert that says what went wrong is sent before this side gives up.
                 let _ = fresh.send_encrypted().await;
                 done?;
             }
@@ -232,22 +244,9 @@ impl Fresh {
         if length == 0 {
             return Err(GreetError::Closed);
         }
-        let mut bytes = &buffer[..length];
-        let Some(tls) = &mut self.tls else {
-            self.received.extend_from_slice(bytes);
-            return Ok(());
-        };
-        while !bytes.is_empty() {
-            // After a goodbye nothing more is read, whatever comes.
-            if tls.read_tls(&mut bytes)? == 0 {
-                return Err(GreetError::Closed);
-            }
-            let state = tls.process_new_packets()?;
-            let mut plain = vec![0; state.plaintext_bytes_to_read()];
-            if !plain.is_empty() {
-                tls.reader().read_exact(&mut plain)?;
-                self.received.extend_from_slice(&plain);
-            }
+        match &mut self.tls {
+            None => self.received.extend_from_slice(&buffer[..length]),
+            Some(tls) => decrypt(tls, &buffer[..length], &mut self.received)?,
         }
         Ok(())
     }

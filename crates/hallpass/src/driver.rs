@@ -1,8 +1,7 @@
 //! A running node: the pure one behind a lock, and its connections.
 //!
-//! There is no task between a socket and the node. Whoever has an input for the node, a caller or a socket's reader, takes
-//! the lock, gives it the input, and carries out what comes of it: it writes to the sockets itself, and wakes callers when
-//! it has released the lock.
+//! There is no task between a socket and the node. A caller or a socket's reader takes the lock, gives the node its input,
+//! and carries out the outputs: it writes to the sockets itself, and wakes callers when it has released the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -56,8 +55,8 @@ pub(crate) struct State {
     complete: bool,
     /// Locks granted so far.
     pub(crate) grants: u64,
-    /// When the clock was last read, at most a [`TICK`] ago. A release need not know the time better: it says since when a
-    /// lock is unused, and that is counted in seconds.
+    /// When the clock was last read, at most a [`TICK`] ago. A release does not need a better time: it marks since when a
+    /// lock is unused, which is counted in seconds.
     now: Ticks,
 }
 
@@ -104,7 +103,7 @@ impl Driver {
         })
     }
 
-    /// Stops: everybody who waits is told, connections are closed.
+    /// Stops the node: waiting callers are answered, connections are closed.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         if !self.stopped.swap(true, Ordering::AcqRel) {

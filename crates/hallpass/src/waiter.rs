@@ -22,7 +22,7 @@ struct State {
 }
 
 impl Waiter {
-    /// Answers, and returns whom to wake. The first answer counts: a caller that was told of the stop is not granted a lock
+    /// Answers, and returns whom to wake. The first answer counts: a caller whose node was stopped is not granted a lock
     /// later.
     pub(crate) fn answer(&self, verdict: Verdict) -> Option<Waker> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,8 +43,8 @@ impl Waiter {
     }
 }
 
-/// Tasks to wake once a lock is no longer held: whoever is woken may want it at once. Most often there is one, which needs
-/// no memory.
+/// Tasks to wake after a mutex is unlocked, since they may want it at once. Most often there is one, which needs no
+/// allocation.
 #[derive(Default)]
 pub(crate) struct Wakers {
     first: Option<Waker>,

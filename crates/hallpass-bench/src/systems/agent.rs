@@ -1,11 +1,10 @@
 //! hallpass through an agent: a node in a process of its own, reached over its Unix socket.
 
 use std::path::Path;
-use std::time::Duration;
 
 use hallpass::Node;
-use hallpass_agent::Agent;
-use hallpass_agent::talk::{Request, Response};
+use hallpass_agent::api::{Request, Response};
+use hallpass_agent::{Agent, AgentOptions};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -20,8 +19,7 @@ pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> 
     let mut lines = lines_until_closed();
     runtime.block_on(async {
         let builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
-        let ttl = Duration::from_secs(5);
-        let agent = Agent::start(builder, socket, None, ttl, None).await.map_err(BenchError::new)?;
+        let agent = Agent::start(builder, AgentOptions::new(socket)).await.map_err(BenchError::new)?;
         let node = agent.node().clone();
         tokio::spawn(agent.serve());
         node.ready().await;

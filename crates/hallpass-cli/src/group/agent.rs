@@ -1,38 +1,32 @@
+//! `hallpass agent`: serves the processes of this machine until it is asked to end.
+
 use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node, StartError};
-use hallpass_agent::{Agent, ServeError};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use hallpass_agent::{Agent, AgentOptions, ServeError};
 
-use super::args::AgentArgs;
-use super::config::Config;
-use super::{paths, runtime};
-use crate::exit::{Fault, Outcome};
+use super::args::{AgentArgs, duration};
+use super::{config, paths, private_agent, runtime};
+use crate::exit::{Fault, Outcome, TEMPORARY};
+use crate::os;
 
-const TTL: Duration = Duration::from_secs(5);
-/// Exit code of an agent whose place is taken: a temporary failure, as in sysexits.h.
-pub(super) const TAKEN: u8 = 75;
-/// The private agent ends after so long without clients.
-const PRIVATE_IDLE: Duration = Duration::from_secs(60);
+/// A shorter session leaves a command no time to end when its agent is gone; a longer one keeps everybody waiting for the next
+/// agent.
+const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 
-/// What an agent is started with: flags and environment before the file, the file before the defaults.
-struct Settings {
-    builder: Builder,
-    socket: PathBuf,
-    data: Option<PathBuf>,
-    ttl: Duration,
-    idle: Option<Duration>,
+pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
+    if args.private && !args.detached {
+        return private_agent::detach();
+    }
+    start_log()?;
+    let (builder, options) = if args.private { private_agent::settings()? } else { settings(args)? };
+    // Every client takes a descriptor.
+    os::raise_descriptor_limit();
+    runtime()?.block_on(serve(builder, options))
 }
 
-pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
-    if args.private && !args.detached {
-        return detach();
-    }
+fn start_log() -> Result<(), Fault> {
     let filter = std::env::var("HALLPASS_LOG").unwrap_or_else(|_| "info".to_owned());
     let level: tracing::Level = filter
         .parse()
@@ -43,93 +37,55 @@ pub(super) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let Settings { builder, socket, data, ttl, idle } = if args.private { private()? } else { settings(args)? };
-    allow_many_clients();
-    runtime()?.block_on(async {
-        let agent = Agent::start(builder, &socket, data.as_deref(), ttl, idle).await.map_err(fault)?;
-        let node = agent.node();
-        let status = node.status();
-        tracing::info!(
-            group = status.group,
-            name = status.name,
-            listen = %node.address(),
-            members = status.members.len(),
-            encrypted = status.encrypted,
-            socket = %socket.display(),
-            "the agent is ready"
-        );
-        if !status.encrypted && status.members.len() > 1 {
-            tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
-        }
-        let stop = agent.stopper();
-        let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-        tokio::spawn(async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
-            stop();
-        });
-        agent.serve().await.map_err(fault)?;
-        tracing::info!("the agent has ended");
-        Ok(Outcome::Fine)
-    })
+    Ok(())
 }
 
-/// Every client is a descriptor; the usual limit is meant for programs that know only a few.
-fn allow_many_clients() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault> {
+    let socket = options.socket.clone();
+    let agent = Agent::start(builder, options).await.map_err(fault)?;
+    let node = agent.node();
+    let status = node.status();
+    tracing::info!(
+        group = status.group,
+        name = status.name,
+        listen = %node.address(),
+        members = status.members.len(),
+        encrypted = status.encrypted,
+        socket = %socket.display(),
+        "the agent is ready"
+    );
+    if !status.encrypted && status.members.len() > 1 {
+        tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
+    }
+    let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
+    let (shutdown, stop) = (os::shutdown_requested().map_err(failed)?, agent.stopper());
+    tokio::spawn(async move {
+        shutdown.await;
+        stop();
+    });
+    agent.serve().await.map_err(fault)?;
+    tracing::info!("the agent has ended");
+    Ok(Outcome::Fine)
 }
 
-/// What somebody typed is a usage error; another agent in this one's place has an exit code of its own, for `run` to know.
+/// A wrong setting is a usage error. An exit code of its own tells `run` that another agent runs already.
 fn fault(error: ServeError) -> Fault {
     let why = error.to_string();
     match error {
         ServeError::Start(StartError::Address(_) | StartError::Exposed(_) | StartError::Setting(_)) => {
             Fault::Usage(why)
         }
-        ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) => Fault::Code(TAKEN, why),
+        ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) => Fault::Code(TEMPORARY, why),
         _ => Fault::Failed(why),
     }
 }
 
-/// Becomes the same program without whatever its parent had open, and in a session of its own: neither a terminal that
-/// closes nor a pipe that somebody reads from must depend on it.
-fn detach() -> Result<Outcome, Fault> {
-    let _ = rustix::process::setsid();
-    close_fds::set_fds_cloexec(3, &[]);
-    let error = Command::new("/proc/self/exe").args(["agent", "--private", "--detached"]).exec();
-    Err(Fault::Failed(format!("cannot start again: {error}")))
-}
-
-fn private() -> Result<Settings, Fault> {
-    let directory = paths::make_private_directory()?;
-    let data = directory.join("data");
-    Ok(Settings {
-        builder: Node::builder().group("private").name("private"),
-        socket: paths::private_socket(&directory),
-        data: Some(data),
-        ttl: TTL,
-        idle: Some(PRIVATE_IDLE),
-    })
-}
-
-fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
+/// What an agent is started with: flags and environment take precedence over the file, the file over the defaults.
+fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let file = args.config.clone().or_else(paths::system_config);
-    let config = file.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-    let ttl = match (&args.ttl, &config.ttl) {
-        (Some(ttl), _) => *ttl,
-        (None, Some(text)) => hallpass_sim::parse_duration(text)
-            .map(Duration::from_nanos)
-            .ok_or_else(|| Fault::Failed(format!("ttl '{text}' in the configuration is not a duration such as 5s")))?,
-        (None, None) => TTL,
-    };
-    if !(Duration::from_millis(500)..=Duration::from_secs(3600)).contains(&ttl) {
-        return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
-    }
+    let config = file.as_deref().map(config::read).transpose()?.unwrap_or_default();
     let mut builder = Node::builder()
-        .name(args.name.clone().or(config.name).unwrap_or_else(host_name))
+        .name(args.name.clone().or(config.name).unwrap_or_else(os::host_name))
         .peers(args.peers.clone().or(config.peers).unwrap_or_default());
     if let Some(group) = args.group.clone().or(config.group) {
         builder = builder.group(group);
@@ -146,17 +102,27 @@ fn settings(args: &AgentArgs) -> Result<Settings, Fault> {
     if let Some(streak) = config.local_streak {
         builder = builder.local_streak(streak);
     }
-    for class in &config.class {
+    for class in &config.classes {
         let options: Vec<&str> = class.options.iter().map(String::as_str).collect();
         builder = builder.class(&class.prefix, &class.protocol, &options);
     }
-    let data = args.data.clone().or(config.data);
     let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
     paths::check_own(&socket)?;
-    Ok(Settings { builder, socket, data, ttl, idle: None })
+    let mut options = AgentOptions::new(socket);
+    options.data = args.data.clone().or(config.data);
+    options.ttl = ttl(args.ttl, config.ttl.as_deref())?;
+    Ok((builder, options))
 }
 
-fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "node".to_owned() } else { name.chars().take(64).collect() }
+fn ttl(flag: Option<Duration>, configured: Option<&str>) -> Result<Duration, Fault> {
+    let ttl = match (flag, configured) {
+        (Some(ttl), _) => ttl,
+        (None, Some(text)) => duration(text)
+            .map_err(|_| Fault::Failed(format!("ttl '{text}' in the configuration is not a duration such as 5s")))?,
+        (None, None) => AgentOptions::TTL_DEFAULT,
+    };
+    if !TTL_RANGE.contains(&ttl) {
+        return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
+    }
+    Ok(ttl)
 }

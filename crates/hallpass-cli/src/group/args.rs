@@ -5,21 +5,21 @@ use std::time::Duration;
 use clap::Args;
 
 /// Reads `250ms`, `10s`, `2m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    hallpass_sim::parse_duration(text)
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    hallpass_core::duration::parse(text)
         .map(Duration::from_nanos)
         .ok_or_else(|| "not a duration such as 250ms, 10s or 2m, up to a century".to_owned())
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How many nodes, each with its own TCP socket on loopback
+    /// How many nodes, each with its own TCP port on loopback
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) nodes: u32,
     /// The protocol of all locks, such as ricart-agrawala
     #[arg(long, default_value = "carvalho-roucairol", value_name = "P")]
     pub(crate) protocol: String,
-    /// How long
+    /// How many seconds it takes
     #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,
     /// Print one JSON document and nothing else
@@ -32,7 +32,7 @@ pub(crate) struct InitArgs {
     /// The members' names: letters, digits, hyphens and dots, as in host names
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
-    /// The directory to make; it must not exist yet, or be empty
+    /// The directory to create; it must not exist yet, or be empty
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
     /// The group's name
@@ -48,7 +48,7 @@ pub(crate) struct InitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The configuration, as 'hallpass init' makes one; flags come before what it says
+    /// The configuration file, as 'hallpass init' creates it; flags take precedence
     #[arg(long, env = "HALLPASS_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The group's name [default: hallpass]
@@ -60,13 +60,13 @@ pub(crate) struct AgentArgs {
     /// Where to listen for other members [default: a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR")]
     pub(crate) listen: Option<String>,
-    /// What other members call this one, if it is not what it listens on
+    /// This node's address for other members, if not --listen
     #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR")]
     pub(crate) advertise: Option<String>,
     /// All members' addresses, the same list for each: host:port or name@host:port
     #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..")]
     pub(crate) peers: Option<Vec<String>>,
-    /// A directory of this node's own, where it counts its lives
+    /// A directory for this node alone, where it keeps its incarnation number
     #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The directory with authority.pem, node.pem and node.key
@@ -78,10 +78,10 @@ pub(crate) struct AgentArgs {
     /// How long a client's session lasts [default: 5s]
     #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// The agent that 'run' starts for itself: ends after a minute without clients
+    /// The agent that 'run' starts for its user: ends after a minute without clients
     #[arg(long, hide = true)]
     pub(crate) private: bool,
-    /// It has nothing of its parent's any more
+    /// It has left its parent's session and closed its files
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
 }
@@ -94,13 +94,13 @@ pub(crate) struct HoldArgs {
     /// The same, for a name that begins with a hyphen
     #[arg(long = "lock", value_name = "LOCK", conflicts_with = "lock", allow_hyphen_values = true)]
     named: Option<String>,
-    /// Together with others who share
+    /// Shared mode: other shared holders are allowed at the same time
     #[arg(long)]
     pub(crate) shared: bool,
     /// Only if the lock is free; exit code 75 if it is not
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) tries: bool,
-    /// Wait so long at the most; exit code 75 after that
+    /// Wait at most so long; exit code 75 after that
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third of the session, at most half]
@@ -109,7 +109,7 @@ pub(crate) struct HoldArgs {
     /// The agent's socket
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// What to run
+    /// The command to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -122,14 +122,14 @@ impl HoldArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
-    /// The process to die with
-    pub(crate) parent: i32,
+    /// The process id of 'run', to die with
+    pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AskArgs {
+pub(crate) struct ClientArgs {
     /// The agent's socket
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

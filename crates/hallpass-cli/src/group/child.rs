@@ -1,24 +1,18 @@
-//! Between `run` and its command: a moment in which the process ties its life to its parent's, and becomes the command.
+//! The process between `run` and its command: it makes sure that the command dies with `run`, and becomes the command.
 
 use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-
 use super::args::ChildArgs;
-use crate::exit::{Fault, Outcome};
-use crate::terminal;
+use crate::exit::{Fault, NOT_EXECUTABLE, NOT_FOUND, Outcome};
+use crate::{os, terminal};
 
-pub(super) fn child(args: &ChildArgs) -> Result<Outcome, Fault> {
-    let tied = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-    // A parent that died before that has left this process to another.
-    if !tied || getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != args.parent) {
+pub(crate) fn child(args: &ChildArgs) -> Result<Outcome, Fault> {
+    if !os::die_with_parent(args.parent) {
         return Ok(Outcome::Code(1));
     }
-    let Some((program, words)) = args.command.split_first() else { return Ok(Outcome::Code(127)) };
-    let error = Command::new(program).args(words).exec();
-    let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
-    terminal::complain(&format!("cannot run '{}': {error}", program.to_string_lossy()));
-    Ok(Outcome::Code(code))
+    let Some((program, words)) = args.command.split_first() else { return Ok(Outcome::Code(NOT_FOUND)) };
+    let error = os::exec(Command::new(program).args(words));
+    terminal::error(&format!("cannot run '{}': {error}", program.to_string_lossy()));
+    Ok(Outcome::Code(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
 }

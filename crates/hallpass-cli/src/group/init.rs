@@ -1,8 +1,6 @@
-//! Keys and configurations for a group, ready to copy to its hosts.
+//! `hallpass init`: keys and configurations for a group, ready to copy to its hosts.
 
-use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use rcgen::{
@@ -12,54 +10,29 @@ use rcgen::{
 
 use super::args::InitArgs;
 use crate::exit::{Fault, Outcome};
-use crate::terminal;
+use crate::{os, terminal};
 
-/// What every certificate of a group is valid for, beside the node's own name.
+/// Every certificate of a group is valid for this name, beside the node's own.
 const MEMBER: &str = "member.hallpass";
 
-pub(super) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
     check(args)?;
-    let failed = |error: rcgen::Error| Fault::Failed(format!("cannot make keys: {error}"));
-    let mut params = CertificateParams::new(Vec::<String>::new()).map_err(failed)?;
-    params.distinguished_name.push(DnType::CommonName, format!("hallpass group {}", args.group));
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().map_err(failed)?).map_err(failed)?;
-    make_directory(&args.out)?;
-    secret(&args.out.join("authority.key"), &authority.key().serialize_pem())?;
-    let address = |at: usize, name: &str| {
-        if args.loopback { format!("127.0.0.1:{}", args.port + at as u16) } else { format!("{name}:{}", args.port) }
-    };
-    let peers: Vec<String> =
-        args.names.iter().enumerate().map(|(at, name)| format!("\"{name}@{}\"", address(at, name))).collect();
-    for (at, name) in args.names.iter().enumerate() {
+    let authority = create_authority(&args.group).map_err(no_keys)?;
+    create_directory(&args.out)?;
+    write_private(&args.out.join("authority.key"), &authority.key().serialize_pem())?;
+    for (index, name) in args.names.iter().enumerate() {
         let directory = args.out.join(name);
-        make_directory(&directory)?;
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(vec![name.clone(), MEMBER.to_owned()]).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, name.as_str());
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&key, &authority).map_err(failed)?;
-        secret(&directory.join("node.key"), &key.serialize_pem())?;
-        secret(&directory.join("node.pem"), &certificate.pem())?;
-        secret(&directory.join("authority.pem"), &authority.pem())?;
-        let address = address(at, name);
-        let listen = if args.loopback { address.clone() } else { format!("0.0.0.0:{}", args.port) };
-        let config = format!(
-            "# Made by 'hallpass init'. Paths are relative to this file.\n\
-             group = \"{}\"\nname = \"{name}\"\nlisten = \"{listen}\"\nadvertise = \"{address}\"\n\
-             peers = [{}]\nkeys = \".\"\ndata = \"data\"\nsocket = \"agent.sock\"\n",
-            args.group,
-            peers.join(", ")
-        );
-        secret(&directory.join("hallpass.toml"), &config)?;
+        create_directory(&directory)?;
+        write_keys(&directory, name, &authority)?;
+        write_private(&directory.join("hallpass.toml"), &config(args, index))?;
     }
     let out = args.out.display();
     let first = &args.names[0];
     terminal::print(&format!(
-        "made keys and configurations for {} members of group {} in {out}\n\
-         \n  copy {out}/NAME to each host, then there: hallpass agent --config NAME/hallpass.toml\
+        "created keys and configurations for {} members of group {} in {out}\n\
+         \n  copy {out}/NAME to each host, then run there: hallpass agent --config NAME/hallpass.toml\
          \n  clients on that host: hallpass run LOCK --socket {first}/agent.sock -- COMMAND\
          \n  {out}/authority.key signs certificates of new members: keep it safe, no host needs it\n",
         args.names.len(),
@@ -80,8 +53,8 @@ fn check(args: &InitArgs) -> Result<(), Fault> {
             "'{name}' is no name for a member: letters, digits, hyphens and dots, as in host names"
         )));
     }
-    if let Some(name) = args.names.iter().enumerate().find(|(at, name)| args.names[..*at].contains(name)) {
-        return Err(Fault::Usage(format!("member '{}' is named twice", name.1)));
+    if let Some((_, name)) = args.names.iter().enumerate().find(|(index, name)| args.names[..*index].contains(name)) {
+        return Err(Fault::Usage(format!("member '{name}' is named twice")));
     }
     if !(1..=64).contains(&args.group.len())
         || !args.group.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -102,17 +75,63 @@ fn check(args: &InitArgs) -> Result<(), Fault> {
     Ok(())
 }
 
-fn make_directory(path: &Path) -> Result<(), Fault> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| Fault::Write { target: path.display().to_string(), error })
+fn create_authority(group: &str) -> Result<Authority, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.distinguished_name.push(DnType::CommonName, format!("hallpass group {group}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-/// A file that only its owner can read.
-fn secret(path: &Path, text: &str) -> Result<(), Fault> {
-    let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| Fault::Write { target: path.display().to_string(), error })
+fn write_keys(directory: &Path, name: &str, authority: &Authority) -> Result<(), Fault> {
+    let key = KeyPair::generate().map_err(no_keys)?;
+    let mut params = CertificateParams::new(vec![name.to_owned(), MEMBER.to_owned()]).map_err(no_keys)?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, authority).map_err(no_keys)?;
+    write_private(&directory.join("node.key"), &key.serialize_pem())?;
+    write_private(&directory.join("node.pem"), &certificate.pem())?;
+    write_private(&directory.join("authority.pem"), &authority.pem())
+}
+
+fn no_keys(error: rcgen::Error) -> Fault {
+    Fault::Failed(format!("cannot create keys: {error}"))
+}
+
+/// The configuration file of one member.
+fn config(args: &InitArgs, index: usize) -> String {
+    let address = |index: usize| {
+        if args.loopback {
+            format!("127.0.0.1:{}", args.port + index as u16)
+        } else {
+            format!("{}:{}", args.names[index], args.port)
+        }
+    };
+    let peer = |(index, name): (usize, &String)| format!("\"{name}@{}\"", address(index));
+    let peers: Vec<String> = args.names.iter().enumerate().map(peer).collect();
+    let listen = if args.loopback { address(index) } else { format!("0.0.0.0:{}", args.port) };
+    format!(
+        "# Created by 'hallpass init'. Paths are relative to this file.\n\
+         group = \"{}\"\nname = \"{}\"\nlisten = \"{listen}\"\nadvertise = \"{}\"\n\
+         peers = [{}]\nkeys = \".\"\ndata = \"data\"\nsocket = \"agent.sock\"\n",
+        args.group,
+        args.names[index],
+        address(index),
+        peers.join(", ")
+    )
+}
+
+fn create_directory(path: &Path) -> Result<(), Fault> {
+    os::create_private_directory(path).map_err(|error| cannot_write(path, error))
+}
+
+/// Writes a file that only its owner can read.
+fn write_private(path: &Path, text: &str) -> Result<(), Fault> {
+    let written = os::create_private_file(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| cannot_write(path, error))
+}
+
+fn cannot_write(path: &Path, error: std::io::Error) -> Fault {
+    Fault::Write { target: path.display().to_string(), error }
 }

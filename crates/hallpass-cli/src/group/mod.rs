@@ -1,57 +1,28 @@
-//! Real groups: `demo`, `init`, `agent`, `run`, and questions to an agent.
+//! Real groups: `demo`, `init`, `agent`, `run`, and requests to an agent.
 
 mod agent;
 mod args;
-mod ask;
 mod child;
+mod client;
 mod config;
 mod demo;
+mod hold;
 mod init;
-mod left;
 mod paths;
+mod private_agent;
 mod run;
 
-pub(crate) use args::{AgentArgs, AskArgs, ChildArgs, DemoArgs, HoldArgs, InitArgs};
+pub(crate) use agent::agent;
+pub(crate) use args::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs};
+pub(crate) use child::child;
+pub(crate) use client::{leave, locks, members, status};
+pub(crate) use demo::demo;
+pub(crate) use init::init;
+pub(crate) use run::run;
 
-use crate::exit::{Fault, Outcome};
+use crate::exit::Fault;
 
-pub(crate) fn demo(args: &DemoArgs) -> Result<Outcome, Fault> {
-    demo::demo(args)
-}
-
-pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
-    init::init(args)
-}
-
-pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
-    agent::agent(args)
-}
-
-pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
-    run::run(args)
-}
-
-pub(crate) fn child(args: &ChildArgs) -> Result<Outcome, Fault> {
-    child::child(args)
-}
-
-pub(crate) fn locks(args: &AskArgs) -> Result<Outcome, Fault> {
-    ask::locks(args)
-}
-
-pub(crate) fn members(args: &AskArgs) -> Result<Outcome, Fault> {
-    ask::members(args)
-}
-
-pub(crate) fn status(args: &AskArgs) -> Result<Outcome, Fault> {
-    ask::status(args)
-}
-
-pub(crate) fn leave(args: &AskArgs) -> Result<Outcome, Fault> {
-    ask::leave(args)
-}
-
-/// A runtime for what the command does; the machine has threads to spare or nothing works.
+/// A runtime for the whole command.
 fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

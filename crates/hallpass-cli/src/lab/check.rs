@@ -1,9 +1,9 @@
-//! `hallpass lab check`: an exploration, with a spinner while it goes on.
+//! `hallpass lab check`: explores, with a spinner meanwhile.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use hallpass_lab::{CheckReport, CheckSpec, Found, check};
+use hallpass_lab::{CheckReport, CheckSpec, Counterexample, check};
 use hallpass_sim::trace;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -21,7 +21,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
     } else {
         terminal::print(&summary(&spec, &report))?;
     }
-    // After the report, which would be lost if the file cannot be written.
+    // After the report, which would be lost if the file could not be written.
     if let Some(draw) = draw {
         draw.write(&report)?;
     }
@@ -47,21 +47,21 @@ fn spec(args: &CheckArgs) -> CheckSpec {
     }
 }
 
-/// Explores. Warnings and the spinner begin with the first sign of life: whoever is refused sees the refusal only.
+/// Explores. Warnings and the spinner wait for the first progress, so that a refused command shows only its error.
 fn explore(spec: &CheckSpec) -> Result<CheckReport, Fault> {
     let began = Instant::now();
     let mut spinner = None;
-    let report = check(spec, |so_far| {
+    let report = check(spec, |progress| {
         let spinner = spinner.get_or_insert_with(|| {
             warnings::warn(&spec.options, spec.nodes);
             new_spinner()
         });
-        let (states, seconds) = (so_far.states as u64, began.elapsed().as_secs_f64());
+        let (states, seconds) = (progress.states as u64, began.elapsed().as_secs_f64());
         spinner.set_message(format!(
             "{} states, {} generated, depth {}, {} states/s",
             grouped(states),
-            grouped(so_far.generated),
-            so_far.depth,
+            grouped(progress.generated),
+            progress.depth,
             rate(states, seconds)
         ));
     });
@@ -71,7 +71,7 @@ fn explore(spec: &CheckSpec) -> Result<CheckReport, Fault> {
     Ok(report?)
 }
 
-/// How much there is to explore is known at the end only, so there is no bar.
+/// There is no bar, because the number of states is known only at the end.
 fn new_spinner() -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -85,8 +85,8 @@ fn new_spinner() -> ProgressBar {
 fn summary(spec: &CheckSpec, report: &CheckReport) -> String {
     let paint = Paint::stdout();
     let entries = match report.entries {
-        Some(entries) => count(entries.into(), "entry a node", "entries a node"),
-        None => "entries without end".to_owned(),
+        Some(entries) => count(entries.into(), "entry per node", "entries per node"),
+        None => "unlimited entries".to_owned(),
     };
     let title = format!("{}, {}, {entries}", report.protocol, count(report.nodes.into(), "node", "nodes"));
     let mut facts = Facts::new();
@@ -96,7 +96,7 @@ fn summary(spec: &CheckSpec, report: &CheckReport) -> String {
     facts.add("overtaken", format!("the last node at most {}", count(report.overtaken.0, "time", "times")));
     facts.add(
         "took",
-        format!("{} ({} states a second)", took(report.seconds), rate(report.states as u64, report.seconds)),
+        format!("{} ({} states per second)", took(report.seconds), rate(report.states as u64, report.seconds)),
     );
     format!("{}\n\n{}\n{}", paint.bold(&title), facts.render(), verdict(&paint, spec, report))
 }
@@ -107,25 +107,25 @@ fn took(seconds: f64) -> String {
 
 fn verdict(paint: &Paint, spec: &CheckSpec, report: &CheckReport) -> String {
     if !report.violations.is_empty() {
-        return report.violations.iter().map(|found| story(paint, found)).collect();
+        return report.violations.iter().map(|found| explain(paint, found)).collect();
     }
     if report.complete {
         return paint.green("complete: no violation in any state") + "\n";
     }
     let stopped = format!("not complete: stopped at {} states without a violation", grouped(spec.states_max as u64));
-    format!("{}; --states-max N goes further\n", paint.yellow(&stopped))
+    format!("{}; --states-max N explores more\n", paint.yellow(&stopped))
 }
 
-/// A violation and the shortest way to it.
-fn story(paint: &Paint, found: &Found) -> String {
+/// A violation and a shortest path to it.
+fn explain(paint: &Paint, found: &Counterexample) -> String {
     let text = trace::to_text(&found.trace);
-    // The first line is the title, which says the violation again.
-    let way: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    // The first line is the title, which repeats the violation.
+    let path: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
     let steps = count(found.steps as u64, "step", "steps");
-    format!("{}\n\nthe shortest way there, {steps}:\n{way}", paint.red(&format!("violation of {}", found.text)))
+    format!("{}\n\nthe shortest way there, {steps}:\n{path}", paint.red(&format!("violation of {}", found.text)))
 }
 
-/// Where to draw a violation, and how.
+/// The file for a drawing of the violation, and its format.
 struct Drawing<'a> {
     path: &'a str,
     render: fn(&trace::Trace) -> String,
@@ -144,7 +144,7 @@ impl<'a> Drawing<'a> {
         match report.violations.first() {
             Some(found) => terminal::write(Some(self.path), &(self.render)(&found.trace)),
             None => {
-                terminal::warn(&format!("there is no violation to draw: {} is not written", self.path));
+                terminal::warn(&format!("there is no violation to draw, so {} is not written", self.path));
                 Ok(())
             }
         }

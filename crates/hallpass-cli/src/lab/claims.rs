@@ -1,4 +1,4 @@
-//! `hallpass lab claims`: the papers' values beside ours.
+//! `hallpass lab claims`: the papers' values and the measured ones.
 
 use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle};
 use hallpass_lab::claims::{self, ClaimsSpec, Progress, Row};
@@ -15,7 +15,7 @@ pub(super) fn run(args: &ClaimsArgs) -> Result<Outcome, Fault> {
     bar.finish_and_clear();
     if let (Some(only), true) = (&args.only, rows.is_empty()) {
         return Err(Fault::Usage(format!(
-            "there is no claim '{only}' (within two minutes, unless --full); ids look like RA-14 or RA-14/safe-3"
+            "there is no claim '{only}', unless it needs --full; ids look like RA-14 or RA-14/safe-3"
         )));
     }
     if args.json {
@@ -47,12 +47,12 @@ const HEADER: [&str; 5] = ["id", "claim", "paper", "measured", "verdict"];
 
 fn table(rows: &[Row], paint: &Paint) -> String {
     let mut table = Table::new();
-    // A line below the header and nothing else: quiet for the eye, easy for grep.
+    // Only a line below the header, so that rows are easy to read and to grep.
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'))).set_header(HEADER);
     for row in rows {
         table.add_row([&*row.id, &row.claim, &row.expected, &row.measured, verdict(row)]);
     }
-    // Texts are broken to fit a terminal; elsewhere each claim stays on one line.
+    // Long texts are wrapped to fit a terminal; elsewhere each claim stays on one line.
     if let Some((_, columns)) = console::Term::stdout().size_checked() {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
         for whole in [0, 4] {
@@ -66,13 +66,13 @@ fn verdict(row: &Row) -> &'static str {
     if row.ok { "ok" } else { "OFF" }
 }
 
-/// Colours the last column. The table has no colour of its own, so its column is found below its heading.
+/// Colours the last column. The table knows no colours, so the column is found by the position of its heading.
 fn paint_verdicts(table: &str, paint: &Paint) -> String {
     let column = table.lines().next().and_then(|header| header.find(HEADER[4])).unwrap_or(usize::MAX);
     let mut out = String::new();
     for line in table.lines().map(str::trim_end) {
-        let at = line.char_indices().map(|(at, _)| at).nth(column).unwrap_or(line.len());
-        let (before, verdict) = line.split_at(at);
+        let split = line.char_indices().map(|(index, _)| index).nth(column).unwrap_or(line.len());
+        let (before, verdict) = line.split_at(split);
         out += before;
         out += &match verdict {
             "ok" => paint.green(verdict),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_says_how_many_are_off() {
+    fn the_last_line_counts_the_claims_that_are_off() {
         assert!(report(&[row("RA-1", true)]).ends_with("1 claim measured, all agree with the papers\n"));
         assert!(report(&[row("RA-1", true), row("RA-2", false)]).ends_with("1 of 2 claims off\n"));
     }

@@ -1,4 +1,4 @@
-//! `hallpass lab`: what the laboratory's functions return, for people and for programs.
+//! `hallpass lab`: prints the results of the laboratory's functions for people or as JSON.
 
 mod check;
 mod claims;

@@ -1,4 +1,4 @@
-//! `hallpass lab run`: one simulated run, summed up.
+//! `hallpass lab run`: makes one simulated run and prints a summary.
 
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use crate::cli::{RunArgs, WorldArgs};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
-/// More nodes than this are summed up, not listed.
+/// With more nodes than this, only the extremes are shown.
 const NODES_LISTED_MAX: usize = 8;
-/// So many kinds of messages stand on one line of a terminal.
-const KINDS_A_LINE: usize = 4;
+/// How many kinds of messages fit on one line of a terminal.
+const KINDS_PER_LINE: usize = 4;
 /// More violations than this are counted, not listed.
 const VIOLATIONS_LISTED_MAX: usize = 10;
 
@@ -31,7 +31,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
     Ok(outcome(&report))
 }
 
-/// The laboratory's spec for what was typed.
+/// The laboratory's specification of a run from the arguments.
 pub(super) fn spec(protocol: &str, nodes: u32, entries: u64, world: &WorldArgs) -> RunSpec {
     RunSpec {
         nodes,
@@ -62,14 +62,14 @@ fn facts(spec: &RunSpec, report: &Report, seconds: f64) -> Facts {
     let mut facts = Facts::new();
     facts.add("entries", grouped(report.entries));
     if report.abandoned > 0 {
-        facts.add("given up", format!("{} (their nodes died or left)", grouped(report.abandoned)));
+        facts.add("abandoned", format!("{} (their nodes crashed or left)", grouped(report.abandoned)));
     }
     facts.add("messages", grouped(report.messages));
-    facts.add("messages an entry", figure(report.messages_per_entry));
+    facts.add("messages per entry", figure(report.messages_per_entry));
     let kinds: Vec<String> =
         report.messages_by_kind.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect();
-    for (at, line) in kinds.chunks(KINDS_A_LINE).enumerate() {
-        facts.add(if at == 0 { "by kind" } else { "" }, line.join(", "));
+    for (number, line) in kinds.chunks(KINDS_PER_LINE).enumerate() {
+        facts.add(if number == 0 { "by kind" } else { "" }, line.join(", "));
     }
     let (sync, response) = (&report.sync_delay, &report.response_time);
     facts.add("sync delay", format!("mean {} T, max {} T", figure(sync.mean), figure(sync.max)));
@@ -78,7 +78,7 @@ fn facts(spec: &RunSpec, report: &Report, seconds: f64) -> Facts {
     facts.add("entries by node", by_node(&report.entries_by_node));
     facts.add("max overtakes", grouped(report.max_overtakes));
     facts.add("virtual time", virtual_time(spec, report.duration));
-    facts.add("events", format!("{} ({} a second)", grouped(report.events), rate(report.events, seconds)));
+    facts.add("events", format!("{} ({} per second)", grouped(report.events), rate(report.events, seconds)));
     facts
 }
 
@@ -98,26 +98,26 @@ fn verdict(paint: &Paint, spec: &RunSpec, report: &Report) -> String {
     text + &paint.dim(&format!("to see it: {command} --format html --out run.html")) + "\n"
 }
 
-/// Each node's entries; the extremes, if there are many nodes.
+/// Each node's entries; only the extremes if there are many nodes.
 fn by_node(entries: &[(u32, u64)]) -> String {
     if entries.len() <= NODES_LISTED_MAX {
         let each: Vec<String> = entries.iter().map(|(node, count)| format!("{node}: {}", grouped(*count))).collect();
         return each.join(", ");
     }
     let least = entries.iter().min_by_key(|(_, count)| *count);
-    // The first of several with the most, as with the least.
+    // Of several nodes with the most, the first, as with the least.
     let most = entries.iter().rev().max_by_key(|(_, count)| *count);
     let (Some((least_node, least)), Some((most_node, most))) = (least, most) else { return String::new() };
     format!("min {} (node {least_node}), max {} (node {most_node})", grouped(*least), grouped(*most))
 }
 
 fn virtual_time(spec: &RunSpec, duration: f64) -> String {
-    // The run was accepted, so its latency can be read.
+    // The run was accepted, so its latency is valid.
     let tick = Latency::parse(&spec.latency).map_or(0, |latency| latency.mean());
     format!("{} T, {:.3} s at T = {}", figure(duration), duration * tick as f64 / 1e9, format_duration(tick))
 }
 
-/// At most three decimals, and none that say nothing.
+/// At most three decimals, without trailing zeros.
 fn figure(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn many_nodes_are_summed_up() {
+    fn of_many_nodes_only_the_extremes_are_shown() {
         assert_eq!(by_node(&[(1, 334), (2, 333)]), "1: 334, 2: 333");
         let many: Vec<(u32, u64)> = (1..=20).map(|node| (node, 50 + u64::from(node % 3))).collect();
         assert_eq!(by_node(&many), "min 50 (node 3), max 52 (node 2)");

@@ -1,4 +1,4 @@
-//! `hallpass lab swarm`: whole nodes under faults, with a bar while it goes on.
+//! `hallpass lab swarm`: runs whole nodes under faults, with a progress bar.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,28 +9,28 @@ use crate::cli::SwarmArgs;
 use crate::exit::{self, Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
-/// How much of the story of a single run is told.
-const STORY_LINES: usize = 40;
+/// How many of the last events of a single failed run are shown.
+const EVENTS_SHOWN: usize = 40;
 
 pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
     let spec = spec(args)?;
     let began = Instant::now();
     let bar = terminal::progress_bar(if spec.stop_after.is_some() { "seconds" } else { "runs" });
     bar.set_length(spec.stop_after.map_or(spec.seeds.end - spec.seeds.start, |time| time.as_secs()));
-    // A panic in a run is one of the things looked for, and is reported with its seed.
-    exit::on_panic_say_nothing();
+    // A panic in a run counts as a violation and is reported with its seed.
+    exit::silence_panics();
     let report = swarm(&spec, |runs, violations| {
         bar.set_position(if spec.stop_after.is_some() { began.elapsed().as_secs() } else { runs });
         bar.set_message(format!("{} runs, {}", grouped(runs), count(violations, "violation", "violations")));
     });
-    exit::on_panic_say_one_line();
+    exit::report_panics_in_one_line();
     bar.finish_and_clear();
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&report))?;
     } else {
         terminal::print(&summary(&report, began.elapsed()))?;
         if spec.seeds.end - spec.seeds.start == 1 && report.violations > 0 {
-            terminal::print(&story(spec.seeds.start))?;
+            terminal::print(&last_events(spec.seeds.start))?;
         }
     }
     Ok(if report.violations == 0 { Outcome::Fine } else { Outcome::Violated })
@@ -40,10 +40,10 @@ fn spec(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
     match (&args.seeds, args.minutes) {
         (Some(seeds), _) => Ok(SwarmSpec::parse(seeds)?),
         (None, minutes) => {
-            // The seconds since 1970 make seeds that no earlier swarm has run; each names its command if it fails.
-            let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            // Seeds from the current time, so that every swarm makes new runs; a failure prints the command that repeats it.
+            let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let time = Duration::from_secs(60 * u64::from(minutes.unwrap_or(1)));
-            Ok(SwarmSpec::lasting(clock * 1_000_000, time))
+            Ok(SwarmSpec::lasting(seconds * 1_000_000, time))
         }
     }
 }
@@ -51,8 +51,8 @@ fn spec(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
 fn summary(report: &SwarmReport, took: Duration) -> String {
     let paint = Paint::stdout();
     let mut facts = Facts::new();
-    facts.add("runs", format!("{} ({} a second)", grouped(report.runs), rate(report.runs, took.as_secs_f64())));
-    facts.add("simulated", format!("{} s of the groups' time", grouped(report.simulated_seconds as u64)));
+    facts.add("runs", format!("{} ({} per second)", grouped(report.runs), rate(report.runs, took.as_secs_f64())));
+    facts.add("simulated", format!("{} s of virtual time", grouped(report.simulated / 1_000_000_000)));
     facts.add("grants", grouped(report.grants));
     for (kind, number) in Kind::ALL.iter().zip(report.faults) {
         facts.add(kind.name(), grouped(number));
@@ -70,13 +70,13 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
     format!("{first}\n\nthis command repeats it:\n  {command}\n")
 }
 
-/// The end of what happened in a run. One that panics has told nothing.
-fn story(seed: u64) -> String {
-    exit::on_panic_say_one_line();
-    let told = group::run_logged(seed).log;
-    let from = told.len().saturating_sub(STORY_LINES);
-    let lines: String = told[from..].iter().map(|line| format!("{line}\n")).collect();
-    format!("\nthe last that happened:\n{lines}")
+/// The last events of a run. Not for a run that panics: its panic is printed instead.
+fn last_events(seed: u64) -> String {
+    exit::report_panics_in_one_line();
+    let events = group::run_logged(seed).log;
+    let from = events.len().saturating_sub(EVENTS_SHOWN);
+    let lines: String = events[from..].iter().map(|line| format!("{line}\n")).collect();
+    format!("\nthe last events:\n{lines}")
 }
 
 #[cfg(test)]

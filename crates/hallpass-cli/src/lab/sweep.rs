@@ -1,4 +1,4 @@
-//! `hallpass lab sweep`: the comparison.
+//! `hallpass lab sweep`: compares protocols over group sizes and loads.
 
 use hallpass_lab::sweep::{Cell, SweepSpec, pictures, sweep, to_html};
 

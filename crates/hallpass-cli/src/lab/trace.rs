@@ -1,6 +1,6 @@
 //! `hallpass lab trace`: a space-time diagram of a scenario or of a run.
 
-use hallpass_lab::scenario::{self, Outcome as Step, Played, SHIPPED};
+use hallpass_lab::scenario::{self, CommandOutcome, Playback, SHIPPED};
 use hallpass_lab::{RunSpec, simulate};
 use hallpass_sim::trace::{self, Trace};
 
@@ -14,11 +14,11 @@ pub(super) fn run(args: &TraceArgs) -> Result<Outcome, Fault> {
     let format = if args.json { Format::Json } else { args.format };
     let (text, outcome) = match (args.list, &args.scenario, &args.protocol) {
         (true, ..) => (list(format), Outcome::Fine),
-        (_, Some(name), _) => played(name, format)?,
-        (_, _, Some(protocol)) => simulated(protocol, args, format)?,
+        (_, Some(name), _) => draw_scenario(name, format)?,
+        (_, _, Some(protocol)) => draw_run(protocol, args, format)?,
         _ => {
             return Err(Fault::Usage(
-                "what is to be drawn? give --scenario NAME (--list lists them) or --protocol P".to_owned(),
+                "there is nothing to draw; give --scenario NAME (see --list) or --protocol P".to_owned(),
             ));
         }
     };
@@ -36,7 +36,7 @@ fn render(trace: &Trace, format: Format) -> String {
     }
 }
 
-fn simulated(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String, Outcome), Fault> {
+fn draw_run(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String, Outcome), Fault> {
     let spec = RunSpec { keep_trace: true, ..spec(protocol, args.nodes, args.entries, &args.world) };
     let report = simulate(&spec)?;
     warnings::warn(&spec.options, spec.nodes);
@@ -48,30 +48,28 @@ fn simulated(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String
     Ok((render(trace, format), outcome(&report)))
 }
 
-/// Plays a shipped scenario or a file's, and draws it.
-fn played(name: &str, format: Format) -> Result<(String, Outcome), Fault> {
-    let played = play(name)?;
-    let outcome = match played.first_difference() {
-        Some(step) => {
-            terminal::warn(&difference(step));
+/// Plays a scenario, shipped or from a file, and draws it.
+fn draw_scenario(name: &str, format: Format) -> Result<(String, Outcome), Fault> {
+    let playback = play(name)?;
+    let outcome = match playback.first_difference() {
+        Some(command) => {
+            terminal::warn(&difference(command));
             Outcome::Violated
         }
         None => Outcome::Fine,
     };
-    // Scenarios that only explore or simulate take no steps of their own: what they tell is read, not drawn, but for a
-    // violation that they found.
-    if format == Format::Text && !played.has_steps {
-        return Ok((told(&played), outcome));
+    // A scenario that only explores or simulates takes no steps to draw, except those of a violation that it found. As
+    // text, its commands and their outcomes say more.
+    if format == Format::Text && !playback.has_steps {
+        return Ok((outcomes(&playback), outcome));
     }
-    if played.trace.events.is_empty() {
-        terminal::warn(
-            "the scenario takes no step of its own, so the picture is empty; --format text tells what it found",
-        );
+    if playback.trace.events.is_empty() {
+        terminal::warn("the scenario takes no steps, so the drawing is empty; --format text shows its results");
     }
-    Ok((render(&played.trace, format), outcome))
+    Ok((render(&playback.trace, format), outcome))
 }
 
-fn play(name: &str) -> Result<Played, Fault> {
+fn play(name: &str) -> Result<Playback, Fault> {
     if !name.contains('/') && !name.ends_with(".txt") {
         return Ok(scenario::play_shipped(name, None)?);
     }
@@ -80,26 +78,26 @@ fn play(name: &str) -> Result<Played, Fault> {
     scenario::play(&text, None).map_err(|error| Fault::Usage(format!("{name}: {error}")))
 }
 
-/// The commands of a scenario, each with what came of it.
-fn told(played: &Played) -> String {
-    let mut text = format!("{}\n", played.trace.title);
-    for step in &played.steps {
-        text += &format!("\n{}\n", step.command);
-        text.extend(step.actual.iter().map(|line| format!("  {line}\n")));
+/// The commands of a scenario, each with its outcome.
+fn outcomes(playback: &Playback) -> String {
+    let mut text = format!("{}\n", playback.trace.title);
+    for command in &playback.steps {
+        text += &format!("\n{}\n", command.command);
+        text.extend(command.actual.iter().map(|line| format!("  {line}\n")));
     }
     text
 }
 
-/// The first line of a step that is not as the scenario says.
-fn difference(step: &Step) -> String {
-    let pairs = (0..).map(|at| (step.expected.get(at), step.actual.get(at)));
+/// Describes the first line of an outcome that differs from the expected one.
+fn difference(outcome: &CommandOutcome) -> String {
+    let pairs = (0..).map(|index| (outcome.expected.get(index), outcome.actual.get(index)));
     let (expected, actual) = pairs.into_iter().find(|(expected, actual)| expected != actual).unwrap_or_default();
     let quoted =
         |line: Option<&String>| line.map_or_else(|| "nothing more".to_owned(), |line| format!("'{}'", line.trim()));
     format!(
         "scenario line {}: '{}' gave {} where the scenario says {}",
-        step.line,
-        step.command,
+        outcome.line,
+        outcome.command,
         quoted(actual),
         quoted(expected)
     )
@@ -120,14 +118,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_differing_line_is_told() {
-        let step = Step {
+    fn the_first_differing_line_is_described() {
+        let outcome = CommandOutcome {
             line: 7,
             command: "ask 1".to_owned(),
             expected: vec!["1 asks".to_owned(), "1 enters, fence 1".to_owned()],
             actual: vec!["1 asks".to_owned()],
         };
-        let told = difference(&step);
-        assert_eq!(told, "scenario line 7: 'ask 1' gave nothing more where the scenario says '1 enters, fence 1'");
+        let text = difference(&outcome);
+        assert_eq!(text, "scenario line 7: 'ask 1' gave nothing more where the scenario says '1 enters, fence 1'");
     }
 }

@@ -1,8 +1,8 @@
-//! What the laboratory does although it can fail: asked for a failure, it shows one, but not unannounced.
+//! Warnings about options with which a protocol may fail. The laboratory runs them, because it exists to show failures.
 
 use crate::terminal;
 
-/// Says on stderr what to expect of these options.
+/// Warns on stderr about such options.
 pub(super) fn warn(options: &[String], nodes: u32) {
     for warning in options.iter().filter_map(|option| warning(option, nodes)) {
         terminal::warn(&warning);
@@ -19,9 +19,9 @@ fn warning(option: &str, nodes: u32) -> Option<String> {
             (modulus < least).then(|| format!("numbers={value} is below 2N-1 = {least}: expect a violation (RA-14)"))
         }
         ("as-printed", _) => Some(format!("as-printed={value}: the printed text is put back, expect a violation")),
-        ("failed", "arrival") => Some("failed=arrival: overtaken waiters are not told, expect a deadlock".to_owned()),
+        ("failed", "arrival") => Some("failed=arrival: overtaken waiters get no FAILED, expect a deadlock".to_owned()),
         ("transit-max", _) => {
-            Some(format!("transit-max={value} is taken at its word: a message that takes longer can let two inside"))
+            Some(format!("transit-max={value} is not checked: a message that takes longer can let two nodes inside"))
         }
         ("membership", "classic") => {
             Some("membership=classic is safe only while delays stay within the stated bound (T7)".to_owned())
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rests_on_a_bound_says_so() {
+    fn options_that_rely_on_a_bound_are_warned_about() {
         for (option, trap) in
             [("membership=classic", "T7"), ("reply=implicit", "T10"), ("as-printed=T5", "T5"), ("transit-max=2T", "2T")]
         {

@@ -1,7 +1,8 @@
 use crate::{Fence, Mode, NodeId};
 
-/// What must outlive an instance that is dropped because it is idle. A node keeps one for all its locks, so that numbers
-/// and fences never repeat.
+/// What must outlive an instance that is dropped because it is idle.
+///
+/// A node keeps one floor for all its locks, so that request numbers and fences never repeat.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Floor {
     /// The highest request number.
@@ -11,14 +12,14 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Raises this one to at least the other one.
+    /// Raises both values to at least the other floor's.
     pub fn raise(&mut self, other: Self) {
         self.number = self.number.max(other.number);
         self.fence = self.fence.max(other.fence);
     }
 }
 
-/// What a node may ask of a protocol beyond what its paper describes, to serve many locks and many callers well.
+/// What a node asks of a protocol beyond its paper, to serve many locks and many callers well.
 ///
 /// Every method has a default that is right for a protocol that implements its paper and nothing more. The trait is
 /// object-safe, so that a node can hold protocols of different types.
@@ -28,17 +29,17 @@ pub trait Capabilities {
         None
     }
 
-    /// Starts above what earlier instances on this node have used. Called before the first input.
+    /// Starts above what earlier instances on this node have used; called before the first input.
     fn raise_floor(&mut self, _floor: Floor) {}
 
-    /// True if another node is known to wait for the lock in a mode that conflicts with the local request. A protocol that
-    /// cannot know answers true.
+    /// True if another node is known to wait in a mode that conflicts with the local request. A protocol that cannot
+    /// know returns true.
     fn has_waiters(&self) -> bool {
         true
     }
 
-    /// The local caller leaves and another one on this node enters in the same mode, before any other node: the new
-    /// entry's fence, or `None` if the protocol cannot do that.
+    /// Replaces the local caller that is inside by another one in the same mode, before any other node enters. Returns the
+    /// new entry's fence, or `None` if the protocol cannot do that.
     fn reenter(&mut self) -> Option<Fence> {
         None
     }
@@ -55,7 +56,7 @@ pub trait Capabilities {
         false
     }
 
-    /// Forgets a deferred request of another node, which will be told and cancel it; true if there was one.
+    /// Forgets a deferred request of another node, which will be notified and cancel it; true if there was one.
     fn forget_deferred(&mut self, _from: NodeId) -> bool {
         false
     }

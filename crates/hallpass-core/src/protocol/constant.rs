@@ -2,7 +2,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// What is the same on every node for a whole run: cheap to clone, equal by definition, and no part of a state's hash.
+/// What never changes during a run: cheap to clone, equal by definition, and no part of a state's hash.
 #[derive(Debug)]
 pub(crate) struct Constant<T>(Arc<T>);
 

@@ -1,4 +1,4 @@
-//! What a mutual exclusion algorithm is to its driver: one trait, its inputs and its effects.
+//! The algorithms, and the trait by which drivers run them: [`Protocol`], its [`Input`]s and its [`Effect`]s.
 //!
 //! One instance is one lock on one node within one view. Each algorithm is a folder. Its `mod.rs` can be read beside the
 //! paper, and its opening says where the two differ. `message.rs` holds what nodes send each other and the bytes of it,
@@ -36,48 +36,48 @@ pub use options::{OptionError, Options, Parsed};
 pub use roster::{Kind, Visitor};
 pub use trap::{Trap, TrapSet};
 
-/// A span of time in the driver's unit: nanoseconds in production and in the simulator, slots in the checker.
+/// A length of time in the driver's unit: nanoseconds in production and in the simulator, steps in the checker.
 pub type Ticks = u64;
 
-/// How long until a timer fires: the driver picks a moment in the range, so that the core needs no chance of its own.
+/// How long until a timer fires. The driver picks a moment in the range, so that protocols need no random numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Span {
-    /// Not before this long.
+    /// The shortest wait.
     pub min: Ticks,
-    /// Not after this long.
+    /// The longest wait.
     pub max: Ticks,
 }
 
 impl Span {
-    /// A moment without play.
+    /// A wait of exactly this length.
     pub const fn exactly(ticks: Ticks) -> Self {
         Self { min: ticks, max: ticks }
     }
 }
 
-/// What the driver promises about time. Safety of the explicit algorithms never depends on it.
+/// What the driver guarantees about time. Only a protocol whose [`Needs::delay_bound`] says so relies on it for safety.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bounds {
-    /// No message is under way for longer, processing at its receiver included.
+    /// The longest time a message is in flight, including its processing at the receiver.
     pub transit_max: Ticks,
     /// An estimate of the longest critical section.
     pub section_max: Ticks,
 }
 
 impl Bounds {
-    /// Nothing is promised.
+    /// No guarantee.
     pub const NONE: Self = Self { transit_max: 0, section_max: 0 };
 
-    /// A wait after which every round trip begun before it is over.
+    /// A wait after which every round trip that began before it is over.
     pub const fn round_trip(&self) -> Ticks {
         2 * self.transit_max + 1
     }
 }
 
-/// How an entry shares the critical section.
+/// Whether an entry has the critical section for itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Mode {
-    /// Alone: the papers' critical section, a writer.
+    /// Alone, as in the papers: a writer.
     #[default]
     Exclusive,
     /// Together with other shared entries: a reader.
@@ -104,7 +104,7 @@ impl Display for Mode {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NoTimer {}
 
-/// Where a node's own caller is.
+/// The state of a node's own caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Caller {
     Nobody,
@@ -112,14 +112,14 @@ enum Caller {
     Inside,
 }
 
-/// What a driver tells a protocol instance.
+/// What a driver passes to a protocol instance.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<M, T> {
-    /// The local caller wants in. There is one at a time: drivers serialise them.
+    /// The local caller asks to enter. Drivers serialise callers, so there is one at a time.
     Acquire {
-        /// How it wants to enter.
+        /// Exclusive or shared.
         mode: Mode,
-        /// A number drawn by the driver, for protocols that use chance; see [`Protocol::draws`].
+        /// A number drawn by the driver, for protocols that use random numbers; see [`Protocol::draws`].
         draw: u32,
     },
     /// The local caller gives up before it has entered.
@@ -128,12 +128,12 @@ pub enum Input<M, T> {
     Release,
     /// A message has arrived.
     Deliver {
-        /// Who sent it.
+        /// The sender.
         from: NodeId,
-        /// What it says.
+        /// The message.
         message: M,
     },
-    /// A timer that was set has run out.
+    /// A timer fires.
     Timeout(T),
     /// Classic membership: join the group through a member. Other protocols ignore it.
     Join {
@@ -151,48 +151,48 @@ pub enum Effect<M, T> {
     Send {
         /// The receiver, never the sender itself.
         to: NodeId,
-        /// What to say.
+        /// The message.
         message: M,
     },
-    /// Send to every other node at once. On a sequenced medium the sender hears it too.
+    /// Send to every other node at once; on a sequenced medium, to the sender as well.
     Broadcast {
-        /// What to say.
+        /// The message.
         message: M,
     },
-    /// The local caller is inside from now on.
+    /// The local caller enters.
     Enter {
         /// The entry's fencing token.
         fence: Fence,
     },
-    /// Fire a timer later; setting one that is set moves it.
+    /// Fire a timer later; one that is set already is moved.
     SetTimer {
-        /// Which.
+        /// The timer.
         timer: T,
-        /// When.
+        /// How much later.
         after: Span,
     },
     /// Do not fire this timer.
     CancelTimer(T),
     /// Classic membership: this node is a member now, and its requests are served.
     Joined,
-    /// Classic membership: everybody has forgotten this node; it may be switched off.
+    /// Classic membership: everybody has removed this node, and it may be switched off.
     Left,
-    /// Classic membership: the group has removed this node. Start it anew with a higher incarnation; whoever waits keeps waiting.
+    /// Classic membership: the group has removed this node. Restart it with a higher incarnation; its caller keeps waiting.
     Restart,
 }
 
-/// The ordered list of effects of one input. Drivers keep one and drain it, so that nothing is allocated in the long run.
+/// The effects of one input, in order. A driver keeps one list and drains it, so that nothing is allocated in the long run.
 pub type Effects<M, T> = Vec<Effect<M, T>>;
 
-/// A message of some protocol: what the driver must know to carry, count and show it.
+/// A message of a protocol, as far as a driver must know it to send, count and show it.
 pub trait Message: Clone + Eq + Ord + Hash + Debug + Display + Send {
     /// The paper's name for it, such as `REQUEST`.
     fn kind(&self) -> &'static str;
-    /// Appends the message's bytes.
+    /// Appends the message as bytes.
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads one message; never panics, whatever the bytes.
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError>;
-    /// For [`Mutation`]: what would grant this message, if it asks for something that a receiver may defer.
+    /// For [`Mutation`]: the message that grants this one, if this one asks for something that a receiver may defer.
     fn grant(&self) -> Option<Self> {
         None
     }
@@ -204,20 +204,20 @@ pub enum Medium {
     /// A broadcast is N-1 messages, each with its own delay.
     #[default]
     Unicast,
-    /// A broadcast is one message; its receivers hear it at different times, in no common order.
+    /// A broadcast is one message. It arrives at different times, in no common order.
     Broadcast,
-    /// A broadcast is one message; every node, the sender included, hears all broadcasts in one order.
+    /// A broadcast is one message. Every node, including the sender, receives all broadcasts in one order.
     Sequenced,
 }
 
-/// What a protocol with given options needs of the world around it.
+/// What a protocol with given options needs of its driver and its network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
     /// How broadcasts travel.
     pub medium: Medium,
-    /// A name for the option that needs a bound on message delay, if one does.
+    /// The option that needs a bound on message delay, if one does.
     pub delay_bound: Option<&'static str>,
-    /// A name for the option that needs links that keep order, if one does.
+    /// The option that needs links that keep order, if one does.
     pub fifo: Option<&'static str>,
     /// Why shared entries are refused, if they are.
     pub no_shared: Option<&'static str>,
@@ -225,19 +225,19 @@ pub struct Needs {
     pub no_cancel: Option<&'static str>,
     /// Why lost or repeated messages are refused, if they are.
     pub no_loss: Option<&'static str>,
-    /// Why every order of events cannot be explored, if it cannot.
+    /// Why the orders of events cannot all be explored, if they cannot.
     pub unexplorable: Option<&'static str>,
-    /// Why this is for the laboratory only, if it is: it shows how something fails.
+    /// Why this is for the laboratory only, if it is: there it shows how something fails.
     pub lab_only: Option<&'static str>,
     /// Nodes may join, leave, crash and come back.
     pub membership: bool,
-    /// Nodes may crash and come back, in the same place; they are told by [`Input::Join`] and say [`Effect::Joined`].
+    /// Nodes may crash and come back in the same place: they get [`Input::Join`], and are back after [`Effect::Joined`].
     pub recovery: bool,
-    /// The founding members are told by [`Input::Join`] to begin, all of them, before anything else.
+    /// Every founding member gets [`Input::Join`] before any other input.
     pub start: bool,
-    /// There is one more process, [`NodeId::SERVER`], which is no member and never asks.
+    /// There is one more process, [`NodeId::SERVER`], which is not a member and never asks to enter.
     pub server: bool,
-    /// Entries carry fences; without them an exploration without end stays finite.
+    /// Entries carry fences. Without them, an exploration of endless entries stays finite.
     pub fences: bool,
 }
 
@@ -265,20 +265,22 @@ impl Default for Needs {
 ///
 /// - **Inputs**: [`handle`](Self::handle) takes them all; each call is atomic.
 /// - **Outputs**: the effects it appends, to be carried out in order.
-/// - **Getters**: [`is_idle`](Self::is_idle).
+/// - **Getters**: [`is_idle`](Self::is_idle), [`is_moot`](Self::is_moot), and the numbers by which tests and the simulator
+///   watch it.
 ///
-/// State is `Clone + Eq + Hash`, so that the checker can explore it.
+/// The state is `Clone + Eq + Hash`, so that the checker can explore it. What a node asks of a protocol beyond its paper
+/// is in [`Capabilities`].
 pub trait Protocol: Capabilities + Clone + Eq + Hash + Debug + Send {
-    /// What nodes tell each other.
+    /// The messages between nodes.
     type Message: Message;
-    /// The timers it sets.
+    /// The timers that an instance sets.
     type Timer: Copy + Eq + Ord + Hash + Debug + Send;
-    /// Its options, parsed and found to fit together.
+    /// The options, parsed and found to fit together.
     type Options: Clone + Debug + Send + Sync;
 
-    /// Reads options, or says which one does not fit and why.
+    /// Parses options; an error says which one does not fit, and why.
     fn parse(options: &Options) -> Result<Self::Options, OptionError>;
-    /// What the protocol needs of the world under these options.
+    /// What the protocol needs with these options.
     fn needs(options: &Self::Options) -> Needs;
     /// How many different values of `draw` in [`Input::Acquire`] matter.
     fn draws(_options: &Self::Options) -> u32 {
@@ -290,15 +292,15 @@ pub trait Protocol: Capabilities + Clone + Eq + Hash + Debug + Send {
     fn handle(&mut self, input: Input<Self::Message, Self::Timer>, out: &mut Effects<Self::Message, Self::Timer>);
     /// True if nothing needs to be remembered: the instance may be dropped.
     fn is_idle(&self) -> bool;
-    /// True if delivering this message changes nothing, now or whenever it comes. Explorers may then drop it at once.
+    /// True if delivering this message has no effect, now or at any later time. A checker may then drop it at once.
     fn is_moot(&self, _from: NodeId, _message: &Self::Message) -> bool {
         false
     }
-    /// The number by which a waiting or entered request is ordered, for those who watch.
+    /// The number that orders the request that waits or is inside, if requests have one.
     fn request_number(&self) -> Option<u64> {
         None
     }
-    /// The highest sequence number this node knows, for those who watch.
+    /// The highest sequence number this node knows, or 0 if the protocol has none.
     fn highest_number(&self) -> u64 {
         0
     }

@@ -3,14 +3,14 @@ use std::hash::{Hash, Hasher};
 use super::{Capabilities, Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol, Span};
 use crate::{Fence, Setup};
 
-/// A bug to plant into any protocol, so that a test can show that a check would notice.
+/// A bug to plant into any protocol, so that a test can show that a check would notice it.
 ///
-/// It works from outside, on the inputs and effects, so that the algorithms stay as their papers have them.
+/// It changes inputs and effects only, so that the algorithms need no code for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mutation {
     /// Every message is sent twice.
     SendTwice,
-    /// Every REQUEST is granted at once, whoever comes first.
+    /// Every REQUEST is granted at once, even if the receiver comes first.
     NeverDefer,
     /// Messages of this kind are never sent.
     Swallow(&'static str),
@@ -22,11 +22,11 @@ pub enum Mutation {
     StuckFence,
     /// Every request is made as a writer's.
     WritersOnly,
-    /// Whatever chance drew, the lowest value is used.
+    /// Instead of the number that was drawn, the lowest is used.
     LoadedDice,
     /// The last effect of a handler that does more than one thing is lost.
     HalfDone,
-    /// Arrivals of this kind are taken for another's: the instance never hears them.
+    /// Messages of this kind are never received.
     Deaf(&'static str),
 }
 
@@ -38,7 +38,7 @@ pub struct Mutant<P> {
 }
 
 impl<P> Mutant<P> {
-    /// The protocol itself, for those who watch its state.
+    /// The protocol itself, to look at its state.
     pub fn inner(&self) -> &P {
         &self.inner
     }
@@ -77,8 +77,7 @@ impl<P: Protocol> Protocol for Mutant<P> {
 
     fn new(setup: &Setup<'_, Self::Options>) -> Self {
         let (options, mutation) = setup.options;
-        let Setup { me, view, initial, incarnation, bounds, .. } = *setup;
-        Self { inner: P::new(&Setup { me, view, initial, incarnation, bounds, options }), mutation: *mutation }
+        Self { inner: P::new(&setup.with_options(options)), mutation: *mutation }
     }
 
     fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {

@@ -1,20 +1,20 @@
 use std::fmt;
 
 use super::{Ticks, Trap, TrapSet};
-use crate::NodeId;
+use crate::{NodeId, duration};
 
-/// Options as a user gives them: `key=value`, not yet read by any protocol.
+/// Options as a user gives them: `key=value`, not yet parsed by a protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pairs: Vec<(String, String)>,
-    /// One T in the driver's ticks, for values such as `0.5T`.
+    /// The ticks of one T, the mean delay of a message, for values such as `0.5T`.
     pub tick: Ticks,
-    /// The nodes that will take part; some options are a list with a value a node.
+    /// The nodes that will take part: some options are a list with a value for each.
     pub nodes: Vec<NodeId>,
 }
 
 impl Options {
-    /// Reads `key=value` words.
+    /// Options from `key=value` words.
     pub fn from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionError> {
         let mut options = Self::default();
         for word in words {
@@ -40,7 +40,7 @@ impl Options {
         self.pairs.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// The same options with each `key=value` of a text added.
+    /// Adds each `key=value` of a text.
     pub fn with(mut self, words: &str) -> Result<Self, OptionError> {
         for (key, value) in Self::from_words(words.split_whitespace())?.pairs {
             self.set(&key, &value)?;
@@ -48,29 +48,29 @@ impl Options {
         Ok(self)
     }
 
-    /// No options yet, for the same run.
+    /// No options, for the same nodes and T.
     pub fn emptied(&self) -> Self {
         Self { pairs: Vec::new(), tick: self.tick, nodes: self.nodes.clone() }
     }
 
-    /// Takes an option out.
+    /// Removes an option and returns its value.
     pub fn take(&mut self, key: &str) -> Option<String> {
-        let at = self.pairs.iter().position(|(k, _)| k == key)?;
-        Some(self.pairs.remove(at).1)
+        let index = self.pairs.iter().position(|(k, _)| k == key)?;
+        Some(self.pairs.remove(index).1)
     }
 
-    /// All of them, as given.
+    /// All options, as given.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    /// Starts reading them for a protocol.
+    /// Starts parsing them for a protocol.
     pub fn read(&self, protocol: &'static str) -> Parsed<'_> {
         Parsed { options: self, protocol, known: Vec::new() }
     }
 }
 
-/// An option that cannot be taken: one line for people, with the cause and the way out. Nothing has changed.
+/// An option that was refused: one line for people, with the cause and what to do. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError(pub String);
 
@@ -82,7 +82,10 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// Reads options one by one and remembers which exist, so that [`finish`](Self::finish) can refuse the rest.
+/// The longest duration of an option, a day: it leaves room for sums of many.
+const DURATION_MAX: Ticks = 86_400_000_000_000;
+
+/// Parses options one by one and remembers which exist, so that [`finish`](Self::finish) can refuse the rest.
 #[derive(Debug)]
 pub struct Parsed<'a> {
     options: &'a Options,
@@ -91,13 +94,13 @@ pub struct Parsed<'a> {
 }
 
 impl<'a> Parsed<'a> {
-    /// The text of an option.
+    /// An option as text.
     pub fn text(&mut self, key: &'static str) -> Option<&'a str> {
         self.known.push(key);
         self.options.get(key)
     }
 
-    /// One of several words; the first is the default.
+    /// One of several words, of which the first is the default.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, OptionError> {
         let Some(text) = self.text(key) else { return Ok(choices[0].1) };
         choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
@@ -106,7 +109,7 @@ impl<'a> Parsed<'a> {
         })
     }
 
-    /// `true` or `false`, or nothing.
+    /// `true` or `false`.
     pub fn flag(&mut self, key: &'static str) -> Result<Option<bool>, OptionError> {
         match self.text(key) {
             None => Ok(None),
@@ -139,20 +142,24 @@ impl<'a> Parsed<'a> {
         Ok(Some(numbers))
     }
 
-    /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`. Where a T is one tick, as in an exploration, there are
-    /// only whole T.
+    /// A duration: `250us`, `10ms`, `2s`, or in units of T, `0.5T`. Where a T is one tick, as in an exploration, it must
+    /// be a whole number of T.
     pub fn duration(&mut self, key: &'static str) -> Result<Option<Ticks>, OptionError> {
         let Some(text) = self.text(key) else { return Ok(None) };
-        if self.options.tick == 1 {
+        let (ticks, expected) = if self.options.tick == 1 {
             let whole = text.strip_suffix('T').and_then(|number| number.parse().ok()).filter(|number| *number <= 1000);
-            let fail = || {
-                OptionError(format!("option {key}={text}: in an exploration time is whole T, such as 2T, up to 1000T"))
-            };
-            return whole.map(Some).ok_or_else(fail);
+            (whole, ": in an exploration time is whole T, such as 2T, up to 1000T")
+        } else {
+            (self.parse_ticks(text), " is not a duration such as 500us, 10ms, 2s or 0.5T, up to a day")
+        };
+        ticks.map(Some).ok_or_else(|| OptionError(format!("option {key}={text}{expected}")))
+    }
+
+    fn parse_ticks(&self, text: &str) -> Option<Ticks> {
+        match duration::split_unit(text)? {
+            (number, "T") => duration::scale(number, self.options.tick, DURATION_MAX as f64),
+            _ => duration::parse(text).filter(|ticks| *ticks <= DURATION_MAX),
         }
-        parse_ticks(text, self.options.tick).map(Some).ok_or_else(|| {
-            OptionError(format!("option {key}={text} is not a duration such as 500us, 10ms, 2s or 0.5T, up to a day"))
-        })
     }
 
     /// The traps whose printed text is put back: `as-printed=T1,T5`.
@@ -173,12 +180,12 @@ impl<'a> Parsed<'a> {
         self.options.get(key).is_some()
     }
 
-    /// The options, unread.
+    /// The options that are being parsed.
     pub fn options(&self) -> &'a Options {
         self.options
     }
 
-    /// Refuses options that were never asked about.
+    /// Refuses options that the protocol does not have.
     pub fn finish(self) -> Result<(), OptionError> {
         match self.options.pairs().find(|(key, _)| !self.known.contains(key)) {
             None => Ok(()),
@@ -191,38 +198,30 @@ impl<'a> Parsed<'a> {
     }
 }
 
-fn parse_ticks(text: &str, tick: Ticks) -> Option<Ticks> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().ok()?;
-    let factor = match unit {
-        "T" => tick as f64,
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "m" => 60e9,
-        _ => return None,
-    };
-    let ticks = number * factor;
-    (ticks.is_finite() && ticks <= 86_400e9).then_some(ticks as Ticks)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn reads_durations_in_seconds_and_in_t() {
-        assert_eq!(parse_ticks("250us", 7), Some(250_000));
-        assert_eq!(parse_ticks("1.5T", 1000), Some(1500));
-        for bad in ["", "5", "ms", "1e9s", "-1s", "5parsec", "99999999999999999999s"] {
-            assert_eq!(parse_ticks(bad, 1), None, "{bad}");
+        let read = |text: &str, tick| {
+            let options = Options { tick, ..Options::from_words([format!("wait={text}").as_str()]).unwrap() };
+            options.read("ricart-agrawala").duration("wait")
+        };
+        assert_eq!(read("250us", 7), Ok(Some(250_000)));
+        assert_eq!(read("1.5T", 1000), Ok(Some(1500)));
+        assert_eq!(read("24h", 1000), Ok(Some(DURATION_MAX)));
+        assert_eq!(read("3T", 1), Ok(Some(3)));
+        for bad in ["", "5", "ms", "T", "1e9s", "-1s", "5parsec", "25h", "99999999999999999999T"] {
+            assert!(read(bad, 1000).unwrap_err().0.contains("is not a duration"), "{bad}");
+        }
+        for bad in ["1.5T", "1001T", "2ms"] {
+            assert!(read(bad, 1).unwrap_err().0.contains("whole T"), "{bad}");
         }
     }
 
     #[test]
-    fn refuses_what_nobody_asked_about_and_what_comes_twice() {
+    fn refuses_unknown_options_and_those_given_twice() {
         let options = Options::from_words(["colour=red"]).unwrap();
         let mut parsed = options.read("ricart-agrawala");
         parsed.text("reply");

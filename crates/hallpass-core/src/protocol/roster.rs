@@ -9,23 +9,23 @@ use super::suzuki_kasami::SuzukiKasami;
 use super::token::TokenAlgorithm;
 use super::{OptionError, Options, Protocol};
 
-/// Something to do with a protocol that was chosen at run time.
+/// An action on a protocol that was chosen at run time.
 pub trait Visitor {
-    /// What it gives back.
+    /// What the action returns.
     type Output;
-    /// Does it, with the protocol's type known.
+    /// Runs the action for the protocol's type.
     fn visit<P: Protocol + 'static>(self) -> Self::Output;
 }
 
 /// Makes the enum of all protocols and the one place where a run-time choice becomes a type.
 macro_rules! roster {
     ($($(#[$doc:meta])* $kind:ident: $protocol:ty = $name:literal $(where $key:literal $(is $value:literal)?)?;)*) => {
-        /// Every protocol there is. A user picks one by name; some options pick another machine under the same name.
+        /// Every protocol. A user picks one by name; some options select another state machine under the same name.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Kind { $($(#[$doc])* $kind),* }
 
         impl Kind {
-            /// All of them.
+            /// All protocols.
             pub const ALL: &[Kind] = &[$(Kind::$kind),*];
 
             /// The name users type.
@@ -33,7 +33,7 @@ macro_rules! roster {
                 match self { $(Kind::$kind => $name),* }
             }
 
-            /// The option that selects this machine, for those that share a name: with one value, or with any.
+            /// The option that selects this state machine among those of one name, with one value or with any.
             fn selector(self) -> Option<(&'static str, Option<&'static str>)> {
                 match self { $(Kind::$kind => [$(($key, None $(.or(Some($value)))?))?].first().copied()),* }
             }
@@ -49,23 +49,23 @@ macro_rules! roster {
 roster! {
     /// Ricart and Agrawala 1981, sections 2 and 6.
     RicartAgrawala: RicartAgrawala = "ricart-agrawala";
-    /// The same with section 7: joining, leaving, failures.
+    /// Ricart and Agrawala 1981, section 7: joining, leaving, failures.
     RicartAgrawalaClassic: Classic = "ricart-agrawala" where "membership" is "classic";
-    /// Section 6.2.1: the medium's order instead of sequence numbers.
+    /// Ricart and Agrawala 1981, section 6.2.1: the medium's order instead of sequence numbers.
     RicartAgrawalaSequenced: Sequenced = "ricart-agrawala" where "medium" is "sequenced";
-    /// Section 6.3: around a ring.
+    /// Ricart and Agrawala 1981, section 6.3: requests travel around a ring.
     RicartAgrawalaRing: Ring = "ricart-agrawala-ring";
     /// The Carnegie Mellon notes: a central server.
     Central: super::central::Central = "central";
-    /// The same: Lamport's algorithm, in whatever order messages come.
+    /// The Carnegie Mellon notes: Lamport's algorithm, for messages in any order.
     Lamport: super::lamport::Lamport = "lamport";
-    /// Lamport 1978 as first published.
+    /// Lamport 1978 as first published, for links that keep order.
     LamportFifo: super::lamport_fifo::LamportFifo = "lamport-fifo";
-    /// The notes again: a token ring.
+    /// The Carnegie Mellon notes: a token ring.
     TokenRing: super::token_ring::TokenRing = "token-ring";
-    /// Carvalho and Roucairol 1983: permissions that stay.
+    /// Carvalho and Roucairol 1983: permissions that stay valid until asked for.
     CarvalhoRoucairol: CarvalhoRoucairol = "carvalho-roucairol";
-    /// The same with traps put back.
+    /// Carvalho and Roucairol 1983 with traps put back.
     CarvalhoRoucairolAsPrinted: AsPrinted = "carvalho-roucairol" where "as-printed";
     /// Ricart and Agrawala 1983, the appendix: an explicit token.
     Token: TokenAlgorithm = "token";
@@ -75,7 +75,7 @@ roster! {
     SuzukiKasami: SuzukiKasami = "suzuki-kasami";
     /// Maekawa: grid quorums.
     Maekawa: Maekawa = "maekawa";
-    /// Raymond 1989.
+    /// Raymond 1989: a token on a tree.
     Raymond: Raymond = "raymond";
 }
 

@@ -4,8 +4,8 @@ macro_rules! traps {
         /// A place where a paper's printed text, followed to the letter, breaks.
         ///
         /// The protocols close all thirty traps. Those listed here can be put back in the laboratory, by
-        /// `as-printed=T1,T5`, to see them fail. `docs/traps.md` tells each one: where it is printed, what goes wrong in
-        /// which order, and the command that shows it.
+        /// `as-printed=T1,T5`, to see them fail. `docs/traps.md` describes each one: where it is printed, what goes wrong
+        /// in which order, and the command that shows it.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub enum Trap { $($(#[$doc])* $trap),* }
 

@@ -1,47 +1,36 @@
-//! Ricart and Agrawala 1981, section 2.4 and the Appendix: who may overtake whom, and how far numbers spread.
+//! Ricart and Agrawala 1981, section 2.4 and the Appendix: how often a request is overtaken, and how far numbers spread.
 
 use hallpass_core::protocol::ricart_agrawala::RicartAgrawala;
 use hallpass_core::protocol::{Mutant, Options};
 use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::{Limits, Model, ModelConfig, Order, Rng, Scratch, Step};
+use hallpass_sim::{Limits, Model, ModelConfig, Order, Scratch, Step};
 
-use super::{Bench, Claim, Row};
+use super::{Claim, Harness, Row};
 use crate::CheckSpec;
 
 pub(super) const CLAIMS: &[Claim] = &[("RA-4", ra_4), ("RA-24", ra_24)];
 
 type Machine = Mutant<RicartAgrawala>;
 
-fn config(bench: &Bench, nodes: u32, entries: u8, order: Order) -> ModelConfig<Machine> {
-    let options = Options::default().with("reply-number=false").expect("an option that exists");
-    let rules = RicartAgrawala::parse(&options).expect("an option that exists");
+fn config(harness: &Harness, nodes: u32, entries: u8, order: Order) -> ModelConfig<Machine> {
+    let options = Options::default().with("reply-number=false").expect("a claim uses existing options");
+    let rules = RicartAgrawala::parse(&options).expect("a claim uses existing options");
     let ids: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
     let limits = Limits { entries: Some(entries), cancels: Some(0), ..Limits::default() };
-    ModelConfig::new(&ids, (rules, bench.mutation), order, limits).expect("a config that fits")
+    ModelConfig::new(&ids, (rules, harness.mutation), order, limits).expect("a claim uses a valid configuration")
 }
 
-/// Random walks through the state space, watched after every step.
-fn walk(config: &ModelConfig<Machine>, seed: u64, mut watch: impl FnMut(&Model<Machine>)) {
-    let (mut rng, mut model, mut scratch) = (Rng::new(seed), Model::new(config), Scratch::default());
-    let mut steps = Vec::new();
-    for _ in 0..2000 {
-        steps.clear();
-        model.steps(config, &mut steps);
-        if steps.is_empty() {
-            return;
-        }
-        let step = steps[rng.below(steps.len() as u64) as usize];
-        model.apply(config, step, &mut scratch, None);
-        watch(&model);
-    }
+/// Observes the model after every step of a random walk.
+fn walk(config: &ModelConfig<Machine>, seed: u64, mut observe: impl FnMut(&Model<Machine>)) {
+    config.walk(seed, 2000, |_, model, _| observe(model));
 }
 
 /// 'Once node A's REQUEST messages have been processed by all other nodes, no other node may enter its critical section
 /// twice before node A has entered.'
-fn ra_4(bench: &Bench) -> Vec<Row> {
+fn ra_4(harness: &Harness) -> Vec<Row> {
     let sizes = [2u32, 3, 4, 6];
     let worst = sizes.map(|nodes| {
-        let config = config(bench, nodes, 6, Order::Any);
+        let config = config(harness, nodes, 6, Order::Any);
         (0..1500).map(|seed| entries_after_processing(&config, nodes as usize, seed)).max().unwrap_or(0)
     });
     let measured: Vec<String> = worst.map(|count| count.to_string()).into();
@@ -54,42 +43,44 @@ fn ra_4(bench: &Bench) -> Vec<Row> {
 }
 
 fn entries_after_processing(config: &ModelConfig<Machine>, nodes: usize, seed: u64) -> u32 {
-    let mut since = vec![vec![0u32; nodes]; nodes];
-    let mut inside = vec![false; nodes];
+    // By the waiting node and by the node that enters.
+    let mut entries = vec![vec![0u32; nodes]; nodes];
+    let mut was_inside = vec![false; nodes];
     let mut worst = 0;
     walk(config, seed, |model| {
-        for at in 0..nodes {
-            let now = model.is_inside(at as u8);
-            if now && !inside[at] {
-                for waiting in (0..nodes).filter(|other| *other != at && model.is_waiting(*other as u8)) {
-                    if processed(model, waiting as u8) {
-                        since[waiting][at] += 1;
-                        worst = worst.max(since[waiting][at]);
+        for node in 0..nodes {
+            let is_inside = model.is_inside(node as u8);
+            if is_inside && !was_inside[node] {
+                for waiting in (0..nodes).filter(|other| *other != node && model.is_waiting(*other as u8)) {
+                    if is_processed(model, waiting as u8) {
+                        entries[waiting][node] += 1;
+                        worst = worst.max(entries[waiting][node]);
                     }
                 }
             }
-            inside[at] = now;
-            if !model.is_waiting(at as u8) {
-                since[at].fill(0);
+            was_inside[node] = is_inside;
+            if !model.is_waiting(node as u8) {
+                entries[node].fill(0);
             }
         }
     });
     worst
 }
 
-fn processed(model: &Model<Machine>, node: u8) -> bool {
+/// True if every REQUEST of this node has been delivered.
+fn is_processed(model: &Model<Machine>, node: u8) -> bool {
     !model.packets().any(|packet| packet.from == node && packet.message.kind() == "REQUEST")
 }
 
 /// Section 6.4: 'the numbers must fall within the range from x to x + N - 1'.
-pub(super) fn number_range(bench: &Bench) -> Option<Row> {
+pub(super) fn number_range(harness: &Harness) -> Option<Row> {
     let sizes = [2u32, 3, 4];
     let widest = sizes.map(|nodes| {
-        let config = config(bench, nodes, 6, Order::Any);
+        let config = config(harness, nodes, 6, Order::Any);
         let mut widest = 0;
         for seed in 0..3000 {
             walk(&config, seed, |model| {
-                let numbers = || (0..nodes as u8).filter_map(|at| model.protocol(at)?.request_number());
+                let numbers = || (0..nodes as u8).filter_map(|node| model.protocol(node)?.request_number());
                 widest = widest.max(numbers().max().unwrap_or(0) - numbers().min().unwrap_or(0));
             });
         }
@@ -105,8 +96,8 @@ pub(super) fn number_range(bench: &Bench) -> Option<Row> {
 }
 
 /// The Appendix: at most N(N+1)/2 - 1 entries by others before A without order, 2(N-1) with it. Exhaustive for N = 2 and
-/// 3; for larger N the schedule that the Appendix describes is played.
-fn ra_24(bench: &Bench) -> Vec<Row> {
+/// 3; for larger N, the Appendix's own schedule.
+fn ra_24(harness: &Harness) -> Vec<Row> {
     let explored = |nodes, entries, order| {
         let spec = CheckSpec {
             nodes,
@@ -115,13 +106,13 @@ fn ra_24(bench: &Bench) -> Vec<Row> {
             order,
             ..CheckSpec::of("ricart-agrawala")
         };
-        let report = bench.check(spec.with("reply-number=false fence=off"));
+        let report = harness.check(spec.with("reply-number=false fence=off"));
         if report.complete { report.overtaken.0.to_string() } else { "incomplete".to_owned() }
     };
-    let any = |nodes: u32| played(without_order(bench, nodes));
-    let fifo = |nodes: u32| played(with_order(bench, nodes));
-    let extra = u8::from(bench.full);
-    let walked = (most_overtaken(bench, Order::Any), most_overtaken(bench, Order::Fifo));
+    let any = |nodes: u32| overtakes(without_order(harness, nodes));
+    let fifo = |nodes: u32| overtakes(with_order(harness, nodes));
+    let extra = u8::from(harness.full);
+    let walked = (most_overtaken(harness, Order::Any), most_overtaken(harness, Order::Fifo));
     vec![
         Row::new(
             "RA-24/any",
@@ -159,8 +150,8 @@ fn ra_24(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn most_overtaken(bench: &Bench, order: Order) -> u64 {
-    let config = config(bench, 4, 5, order);
+fn most_overtaken(harness: &Harness, order: Order) -> u64 {
+    let config = config(harness, 4, 5, order);
     let mut most = 0;
     for seed in 0..3000 {
         walk(&config, seed, |model| most = most.max(model.overtaken()));
@@ -168,18 +159,18 @@ fn most_overtaken(bench: &Bench, order: Order) -> u64 {
     most
 }
 
-fn played(overtaken: Option<u64>) -> String {
+fn overtakes(overtaken: Option<u64>) -> String {
     overtaken.map_or("cannot be played".to_owned(), |count| count.to_string())
 }
 
-/// Plays chosen steps; `None` as soon as one cannot happen.
-struct Director {
+/// A schedule whose steps are chosen one by one. They return `None` if a step is impossible.
+struct Schedule {
     config: ModelConfig<Machine>,
     model: Model<Machine>,
     scratch: Scratch<Machine>,
 }
 
-impl Director {
+impl Schedule {
     fn new(config: ModelConfig<Machine>) -> Self {
         Self { model: Model::new(&config), config, scratch: Scratch::default() }
     }
@@ -200,7 +191,7 @@ impl Director {
         self.step(Step::Exit(node))
     }
 
-    /// Delivers, again and again, whatever may be delivered and is wanted.
+    /// Delivers every message that is wanted, including those sent meanwhile, until no such message can be delivered.
     fn deliver(&mut self, wanted: impl Fn(u8, u8, &str) -> bool) {
         loop {
             let mut possible = Vec::new();
@@ -215,46 +206,46 @@ impl Director {
 }
 
 /// The Appendix's worst case without order: each other node enters with every number from its first up to A's.
-fn without_order(bench: &Bench, nodes: u32) -> Option<u64> {
+fn without_order(harness: &Harness, nodes: u32) -> Option<u64> {
     let last = nodes as u8 - 1;
-    let mut director = Director::new(config(bench, nodes, nodes as u8 + 1, Order::Any));
-    // All choose distinct numbers, A's the highest: each hears only the one before it.
-    director.ask(0)?;
+    let mut schedule = Schedule::new(config(harness, nodes, nodes as u8 + 1, Order::Any));
+    // All choose distinct numbers, A's the highest: each node receives only the REQUEST of the one before it.
+    schedule.ask(0)?;
     for node in 1..=last {
-        director.deliver(|from, to, kind| (from, to) == (node - 1, node) && kind == "REQUEST");
-        director.ask(node)?;
+        schedule.deliver(|from, to, kind| (from, to) == (node - 1, node) && kind == "REQUEST");
+        schedule.ask(node)?;
     }
     for number in 1..=nodes as u8 {
         for node in 0..number.min(last) {
-            director.deliver(|from, _, kind| from == node && kind == "REQUEST");
-            director.deliver(|_, to, kind| to == node && kind == "REPLY");
-            director.exit(node)?;
+            schedule.deliver(|from, _, kind| from == node && kind == "REQUEST");
+            schedule.deliver(|_, to, kind| to == node && kind == "REPLY");
+            schedule.exit(node)?;
             if number < nodes as u8 {
-                director.ask(node)?;
+                schedule.ask(node)?;
             }
         }
     }
-    director.model.is_waiting(last).then(|| director.model.overtaken())
+    schedule.model.is_waiting(last).then(|| schedule.model.overtaken())
 }
 
 /// The worst case with order: each other node enters once with a REQUEST that A has approved, and once more with a number
 /// that ties with A's.
-fn with_order(bench: &Bench, nodes: u32) -> Option<u64> {
+fn with_order(harness: &Harness, nodes: u32) -> Option<u64> {
     let last = nodes as u8 - 1;
-    let mut director = Director::new(config(bench, nodes, 2, Order::Fifo));
+    let mut schedule = Schedule::new(config(harness, nodes, 2, Order::Fifo));
     for node in 0..last {
-        director.ask(node)?;
+        schedule.ask(node)?;
     }
-    director.deliver(|_, _, kind| kind == "REQUEST");
-    director.ask(last)?;
+    schedule.deliver(|_, _, kind| kind == "REQUEST");
+    schedule.ask(last)?;
     for node in 0..last {
-        director.deliver(|_, to, kind| to == node && kind == "REPLY");
-        director.exit(node)?;
-        director.ask(node)?;
+        schedule.deliver(|_, to, kind| to == node && kind == "REPLY");
+        schedule.exit(node)?;
+        schedule.ask(node)?;
     }
     for node in 0..last {
-        director.deliver(|_, _, _| true);
-        director.exit(node)?;
+        schedule.deliver(|_, _, _| true);
+        schedule.exit(node)?;
     }
-    director.model.is_waiting(last).then(|| director.model.overtaken())
+    schedule.model.is_waiting(last).then(|| schedule.model.overtaken())
 }

@@ -3,7 +3,7 @@
 use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
-use super::{Bench, Claim, Row, list};
+use super::{Claim, Harness, Row, list};
 use crate::{CheckSpec, RunSpec};
 
 pub(super) const CLAIMS: &[Claim] = &[
@@ -19,7 +19,7 @@ pub(super) const CLAIMS: &[Claim] = &[
 /// The group sizes that a claim about any n is measured at.
 const SIZES: [u32; 5] = [2, 3, 5, 10, 50];
 
-/// A busy group; latencies vary, so that messages overtake each other where they may.
+/// A saturated group. Latencies vary, so that messages overtake each other where they may.
 fn busy(protocol: &str, nodes: u32) -> RunSpec {
     let order = if protocol == "lamport-fifo" { Order::Fifo } else { Order::Any };
     RunSpec { nodes, entries: 400, latency: "500us..1500us".to_owned(), order, ..RunSpec::of(protocol) }
@@ -35,39 +35,33 @@ fn explored(protocol: &str) -> CheckSpec {
 }
 
 /// A row with one number for each group size.
-fn per_size(bench: &Bench, id: &str, claim: &str, expected: fn(f64) -> f64, spec: fn(u32) -> RunSpec) -> Row {
-    let reports: Vec<_> = SIZES.map(|nodes| bench.simulate(spec(nodes))).into();
+fn per_size(harness: &Harness, id: &str, claim: &str, expected: fn(f64) -> f64, spec: fn(u32) -> RunSpec) -> Row {
+    let reports: Vec<_> = SIZES.map(|nodes| harness.simulate(spec(nodes))).into();
     let expected = list(SIZES.map(|nodes| expected(f64::from(nodes))));
     let measured = list(reports.iter().map(|report| report.messages_per_entry));
     Row::new(id, &format!("{claim}, n = 2, 3, 5, 10, 50"), expected, measured).without_violations(&reports)
 }
 
-/// How many messages of a kind an entry cost.
-fn of_kind(report: &Report, kind: &str) -> f64 {
-    let sum = report.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
-    sum as f64 / report.entries.max(1) as f64
-}
-
-/// Who entered, in a scenario.
-fn order_of_entries(bench: &Bench, scenario: &str) -> String {
-    let Some(played) = bench.play(scenario) else { return "a step is impossible".to_owned() };
+/// The nodes that entered in a scenario, in that order.
+fn order_of_entries(harness: &Harness, scenario: &str) -> String {
+    let Some(played) = harness.play(scenario) else { return "a step is impossible".to_owned() };
     let entered = played.trace.events.iter().filter(|event| matches!(event.kind, EventKind::Enter { .. }));
     entered.map(|event| event.node.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn cmu_1(bench: &Bench) -> Vec<Row> {
-    let kinds = bench.simulate(busy("central", 10));
-    let shown = ["REQUEST", "GRANT", "RELEASE"].map(|kind| format!("{kind} {}", of_kind(&kinds, kind))).join(", ");
-    // Short sections and everybody asking: whoever leaves asks again before anybody else is granted.
+fn cmu_1(harness: &Harness) -> Vec<Row> {
+    let kinds = harness.simulate(busy("central", 10));
+    let shown = ["REQUEST", "GRANT", "RELEASE"].map(|kind| format!("{kind} {}", kinds.per_entry(kind))).join(", ");
+    // With short sections and a saturated load, a node that leaves asks again before another one is granted.
     let policy = |queue: &str| {
         let spec = RunSpec { nodes: 3, entries: 1000, hold: Some("0ns".to_owned()), ..RunSpec::of("central") };
-        bench.simulate(spec.with(&format!("queue={queue}")))
+        harness.simulate(spec.with(&format!("queue={queue}")))
     };
     let (fifo, robin, lowest) = (policy("fifo"), policy("round-robin"), policy("lowest-id"));
     let overtaken = |report: &Report| format!("overtaken at most {}", report.max_overtakes);
     vec![
-        per_size(bench, "CMU-1", "central server: 3 messages a cycle, saturated", |_| 3.0, |n| busy("central", n)),
-        per_size(bench, "CMU-1/light", "3 messages a cycle, light", |_| 3.0, |n| light("central", n)),
+        per_size(harness, "CMU-1", "central server: 3 messages a cycle, saturated", |_| 3.0, |n| busy("central", n)),
+        per_size(harness, "CMU-1/light", "3 messages a cycle, light", |_| 3.0, |n| light("central", n)),
         Row::new("CMU-1/kinds", "1 request, 1 grant, 1 release", "REQUEST 1, GRANT 1, RELEASE 1", shown)
             .without_violations([&kinds]),
         Row::new("CMU-1/fifo", "first in, first out: within n cycles, n = 3", "overtaken at most 2", overtaken(&fifo))
@@ -84,77 +78,81 @@ fn cmu_1(bench: &Bench) -> Vec<Row> {
             )
         }
         .without_violations([&lowest]),
-        bench.holds(
+        harness.holds(
             "CMU-1/safe",
             "3 nodes x 2 entries, any order, one cancellation",
             CheckSpec { cancels: Some(1), ..explored("central") },
         ),
-        bench.fails("CMU-1/T22", "as printed the server forgets who holds the lock", "exclusion", {
+        harness.fails("CMU-1/T22", "as printed the server forgets who holds the lock", "exclusion", {
             explored("central").with("as-printed=T22")
         }),
     ]
 }
 
-fn cmu_2(bench: &Bench) -> Vec<Row> {
+fn cmu_2(harness: &Harness) -> Vec<Row> {
     let spec = || CheckSpec { entries: Some(1), ..explored("ricart-agrawala") }.with("clock=lamport");
     vec![
         per_size(
-            bench,
+            harness,
             "CMU-2",
             "Ricart-Agrawala on Lamport clocks: 2(n-1) messages a cycle",
             |n| 2.0 * (n - 1.0),
             |n| busy("ricart-agrawala", n).with("clock=lamport"),
         ),
-        bench.holds("CMU-2/safe", "exclusion, no deadlock, everybody is served: 3 nodes x 1 entry, any order", spec()),
+        harness.holds(
+            "CMU-2/safe",
+            "exclusion, no deadlock, everybody is served: 3 nodes x 1 entry, any order",
+            spec(),
+        ),
     ]
 }
 
-fn cmu_3(bench: &Bench) -> Vec<Row> {
+fn cmu_3(harness: &Harness) -> Vec<Row> {
     vec![
-        bench.scenario("CMU-3", "the worked example, stamps 153, 451 and 182", "cmu-example"),
-        Row::new("CMU-3/order", "processes enter in this order", "3, 2, 1", order_of_entries(bench, "cmu-example")),
+        harness.scenario("CMU-3", "the worked example, stamps 153, 451 and 182", "cmu-example"),
+        Row::new("CMU-3/order", "processes enter in this order", "3, 2, 1", order_of_entries(harness, "cmu-example")),
     ]
 }
 
-fn cmu_4(bench: &Bench) -> Vec<Row> {
+fn cmu_4(harness: &Harness) -> Vec<Row> {
     let once = |words: &str| CheckSpec { entries: Some(1), cancels: Some(1), ..explored("lamport") }.with(words);
     let mut rows = vec![
-        per_size(bench, "CMU-4", "Lamport: 3(n-1) messages a cycle", |n| 3.0 * (n - 1.0), |n| busy("lamport", n)),
-        per_size(bench, "CMU-4/light", "the same, light", |n| 3.0 * (n - 1.0), |n| light("lamport", n)),
-        bench.scenario("CMU-4/cases", "immediate replies A, B and C, and the deferred one", "lamport-cases"),
-        bench.holds("CMU-4/safe", "3 nodes x 1 entry, any order, one cancellation", once("")),
-        bench.fails(
+        per_size(harness, "CMU-4", "Lamport: 3(n-1) messages a cycle", |n| 3.0 * (n - 1.0), |n| busy("lamport", n)),
+        per_size(harness, "CMU-4/light", "the same, light", |n| 3.0 * (n - 1.0), |n| light("lamport", n)),
+        harness.scenario("CMU-4/cases", "immediate replies A, B and C, and the deferred one", "lamport-cases"),
+        harness.holds("CMU-4/safe", "3 nodes x 1 entry, any order, one cancellation", once("")),
+        harness.fails(
             "CMU-4/T23",
             "as printed a RELEASE pops the wrong entry",
             "exclusion",
             CheckSpec { property: Some("exclusion".to_owned()), ..once("as-printed=T23") },
         ),
-        bench.fails(
+        harness.fails(
             "CMU-4/T24-alone",
             "as printed n = 1 never enters",
             "progress",
             CheckSpec { nodes: 1, ..explored("lamport").with("as-printed=T24") },
         ),
-        bench.fails("CMU-4/T24-again", "as printed Check() lets a node in that is inside", "protocol", {
+        harness.fails("CMU-4/T24-again", "as printed Check() lets a node in that is inside", "protocol", {
             once("as-printed=T24")
         }),
     ];
-    if bench.full {
-        rows.push(bench.holds("CMU-4/safe-3x2", "3 nodes x 2 entries, any order", explored("lamport")));
+    if harness.full {
+        rows.push(harness.holds("CMU-4/safe-3x2", "3 nodes x 2 entries, any order", explored("lamport")));
     }
     rows
 }
 
-fn cmu_5(bench: &Bench) -> Vec<Row> {
+fn cmu_5(harness: &Harness) -> Vec<Row> {
     let messages = |n: f64| 3.0 * (n - 1.0);
     vec![
-        per_size(bench, "CMU-5", "Lamport 1978, links in order: 3(n-1)", messages, |n| busy("lamport-fifo", n)),
-        bench.holds(
+        per_size(harness, "CMU-5", "Lamport 1978, links in order: 3(n-1)", messages, |n| busy("lamport-fifo", n)),
+        harness.holds(
             "CMU-5/safe",
             "3 nodes x 1 entry, links in order, one cancellation",
             CheckSpec { entries: Some(1), cancels: Some(1), ..explored("lamport-fifo") },
         ),
-        bench.fails(
+        harness.fails(
             "CMU-5/order",
             "where messages overtake each other it breaks, 2 nodes",
             "exclusion",
@@ -163,19 +161,19 @@ fn cmu_5(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn cmu_6(bench: &Bench) -> Vec<Row> {
-    let parked = bench.simulate(RunSpec { load: "hotspot:1".to_owned(), ..busy("token-ring", 10) });
+fn cmu_6(harness: &Harness) -> Vec<Row> {
+    let parked = harness.simulate(RunSpec { load: "hotspot:1".to_owned(), ..busy("token-ring", 10) });
     let spinning =
-        bench.simulate(RunSpec { entries: 10, load: "0.1".to_owned(), ..busy("token-ring", 5) }.with("idle=spin"));
-    let reports: Vec<_> = SIZES.map(|nodes| bench.simulate(busy("token-ring", nodes))).into();
-    let quiet: Vec<_> = SIZES.map(|nodes| bench.simulate(light("token-ring", nodes))).into();
-    // Under a light load nobody asks twice in a row, so that only the first request can find the token parked at home.
+        harness.simulate(RunSpec { entries: 10, load: "0.1".to_owned(), ..busy("token-ring", 5) }.with("idle=spin"));
+    let reports: Vec<_> = SIZES.map(|nodes| harness.simulate(busy("token-ring", nodes))).into();
+    let quiet: Vec<_> = SIZES.map(|nodes| harness.simulate(light("token-ring", nodes))).into();
+    // Under a light load no node asks twice in a row, so only the first request can find the token at its own node.
     let per_fetch = |nodes: u32, report: &Report| {
         let found_it = report.messages < u64::from(nodes) * report.entries;
         report.messages as f64 / (report.entries - u64::from(found_it)).max(1) as f64
     };
-    // The very first entry may find the token at home: one of some hundred is missing.
-    let steps = list(reports.iter().map(|report| (of_kind(report, "OK") * 50.0).round() / 50.0));
+    // The very first entry may find the token at its own node, so that one OK of some hundred is missing.
+    let steps = list(reports.iter().map(|report| (report.per_entry("OK") * 50.0).round() / 50.0));
     let most = reports.iter().map(|report| report.messages_per_entry).fold(0.0, f64::max);
     let endless = spinning.violations.iter().any(|violation| violation.text.contains("does not end"));
     vec![
@@ -199,7 +197,7 @@ fn cmu_6(bench: &Bench) -> Vec<Row> {
         .without_violations(&quiet),
         Row::new("CMU-6/parked", "the token is parked at the one who asks", "0", list([parked.messages_per_entry]))
             .without_violations([&parked]),
-        bench.scenario(
+        harness.scenario(
             "CMU-6/cycle",
             "a token that never rests: n messages, or 1, a busy cycle",
             "token-ring-busy-cycle",
@@ -213,13 +211,13 @@ fn cmu_6(bench: &Bench) -> Vec<Row> {
                 format!("{:.0} an entry, {}", spinning.messages_per_entry, if endless { "no end" } else { "an end" }),
             )
         },
-        bench.fails(
+        harness.fails(
             "CMU-6/T25",
             "as printed a caller that is gone is let in",
             "protocol",
             CheckSpec { nodes: 2, entries: Some(1), ..explored("token-ring").with("as-printed=T25") },
         ),
-        bench.holds(
+        harness.holds(
             "CMU-6/safe",
             "3 nodes x 2 entries, any order, one cancellation",
             CheckSpec { cancels: Some(1), ..explored("token-ring") },
@@ -227,16 +225,16 @@ fn cmu_6(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn cmu_7(bench: &Bench) -> Vec<Row> {
+fn cmu_7(harness: &Harness) -> Vec<Row> {
     let protocols = ["central", "lamport", "lamport-fifo", "token-ring"];
     let mut rows = Vec::new();
     for protocol in protocols {
-        rows.push(bench.holds(
+        rows.push(harness.holds(
             &format!("CMU-7/{protocol}"),
             "safety, and everybody is served: 3 nodes x 1 entry, one cancellation",
             CheckSpec { entries: Some(1), cancels: Some(1), ..explored(protocol) },
         ));
-        let report = bench.simulate(RunSpec { entries: 2000, latency: "1ms".to_owned(), ..busy(protocol, 10) });
+        let report = harness.simulate(RunSpec { entries: 2000, latency: "1ms".to_owned(), ..busy(protocol, 10) });
         rows.push(
             Row {
                 ok: report.max_overtakes < 10 && report.entries == 2000,
@@ -250,13 +248,13 @@ fn cmu_7(bench: &Bench) -> Vec<Row> {
             .without_violations([&report]),
         );
     }
-    // Goal 3 is in the explorations above, but for lamport-fifo; goals 4 to 6 are no goals of the notes'.
+    // Goal 3 is part of the explorations above, except for lamport-fifo; the notes do not aim at goals 4 to 6.
     let lost = protocols.map(|protocol| {
         let spec = CheckSpec { nodes: 2, entries: Some(1), faults: "loss:1".to_owned(), ..explored(protocol) };
-        // Here a lost message can also let two inside: look for that, although a deadlock is nearer.
+        // Here a lost message can also let two inside. Look for that, although a deadlock takes fewer steps.
         let property = (protocol == "lamport-fifo").then(|| "exclusion".to_owned());
         let spec = CheckSpec { property, ..spec };
-        let found = bench.check(if protocol == "lamport-fifo" { spec.with("links=any") } else { spec }).violations;
+        let found = harness.check(if protocol == "lamport-fifo" { spec.with("links=any") } else { spec }).violations;
         found.first().map_or("nothing".to_owned(), |found| found.property.to_owned())
     });
     rows.push(Row::new(

@@ -1,9 +1,9 @@
-//! Ricart and Agrawala 1981, section 7: joining, leaving, failing, coming back.
+//! Ricart and Agrawala 1981, section 7: join, leave, failure, restart.
 
 use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
-use super::{Bench, Claim, Row};
+use super::{Claim, Harness, Row};
 use crate::{CheckSpec, RunSpec};
 
 pub(super) const CLAIMS: &[Claim] =
@@ -26,19 +26,19 @@ fn explored(nodes: u32, faults: &str) -> CheckSpec {
 }
 
 /// Twelve seeds of a run.
-fn seeds(bench: &Bench, spec: impl Fn() -> RunSpec) -> Vec<Report> {
-    (1..=12).map(|seed| bench.simulate(RunSpec { seed, keep_trace: true, ..spec() })).collect()
+fn seeds(harness: &Harness, spec: impl Fn() -> RunSpec) -> Vec<Report> {
+    (1..=12).map(|seed| harness.simulate(RunSpec { seed, keep_trace: true, ..spec() })).collect()
 }
 
-/// How many runs had everybody who became a member enter afterwards, and somebody become one.
+/// In how many runs at least one node joined, and every node that joined entered afterwards.
 fn joined(reports: &[Report]) -> usize {
     let all_entered = |report: &&Report| {
         let Some(trace) = &report.trace else { return false };
         let mut newcomers =
             trace.events.iter().enumerate().filter(|(_, event)| event.kind == EventKind::Joined).peekable();
         newcomers.peek().is_some()
-            && newcomers.all(|(at, newcomer)| {
-                trace.events[at..]
+            && newcomers.all(|(index, newcomer)| {
+                trace.events[index..]
                     .iter()
                     .any(|event| event.node == newcomer.node && matches!(event.kind, EventKind::Enter { .. }))
             })
@@ -46,14 +46,10 @@ fn joined(reports: &[Report]) -> usize {
     reports.iter().filter(all_entered).count()
 }
 
-fn kind(report: &Report, name: &str) -> u64 {
-    report.messages_by_kind.iter().find(|(kind, _)| *kind == name).map_or(0, |(_, count)| *count)
-}
-
-fn ra_19(bench: &Bench) -> Vec<Row> {
-    let reports = seeds(bench, || classic(5, "crash:1,restart:1"));
+fn ra_19(harness: &Harness) -> Vec<Row> {
+    let reports = seeds(harness, || classic(5, "crash:1,restart:1"));
     vec![
-        bench.scenario(
+        harness.scenario(
             "RA-19",
             "a returning node announces its failure and waits its old messages out",
             "ricart-agrawala-restart",
@@ -65,14 +61,22 @@ fn ra_19(bench: &Bench) -> Vec<Row> {
             format!("{} of 12", joined(&reports)),
         )
         .without_violations(&reports),
-        bench.holds("RA-19/safe", "2 nodes x 1 entry, one crash, one return, timed", explored(2, "crash:1,restart:1")),
+        harness.holds(
+            "RA-19/safe",
+            "2 nodes x 1 entry, one crash, one return, timed",
+            explored(2, "crash:1,restart:1"),
+        ),
     ]
 }
 
-fn ra_20(bench: &Bench) -> Vec<Row> {
-    let reports = seeds(bench, || classic(4, "join:2"));
+fn ra_20(harness: &Harness) -> Vec<Row> {
+    let reports = seeds(harness, || classic(4, "join:2"));
     vec![
-        bench.scenario("RA-20", "insertion through a sponsor that holds the mutual exclusion", "ricart-agrawala-join"),
+        harness.scenario(
+            "RA-20",
+            "insertion through a sponsor that holds the mutual exclusion",
+            "ricart-agrawala-join",
+        ),
         Row::new(
             "RA-20/seeds",
             "N = 4, two join: they are in and enter",
@@ -80,13 +84,13 @@ fn ra_20(bench: &Bench) -> Vec<Row> {
             format!("{} of 12", joined(&reports)),
         )
         .without_violations(&reports),
-        bench.holds("RA-20/safe", "2 nodes and a newcomer x 1 entry, any order", explored(2, "join:1")),
-        bench.holds(
+        harness.holds("RA-20/safe", "2 nodes and a newcomer x 1 entry, any order", explored(2, "join:1")),
+        harness.holds(
             "RA-20/broadcast",
             "the same with the broadcast alternative",
             explored(2, "join:1").with("insert=broadcast"),
         ),
-        bench.fails(
+        harness.fails(
             "RA-20/printed",
             "as printed the newcomer may meet another inside (T8)",
             "exclusion",
@@ -95,7 +99,7 @@ fn ra_20(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_21(bench: &Bench) -> Vec<Row> {
+fn ra_21(harness: &Harness) -> Vec<Row> {
     let ways = [
         ("ask", "(1) ask all for their highest number"),
         ("each", "(2) one REQUEST from each"),
@@ -107,12 +111,12 @@ fn ra_21(bench: &Bench) -> Vec<Row> {
         .iter()
         .map(|(way, claim)| {
             let order = if *way == "fourth" { Order::Fifo } else { Order::Any };
-            let reports = seeds(bench, || RunSpec { order, ..classic(4, "join:1") }.with(&format!("hsn={way}")));
+            let reports = seeds(harness, || RunSpec { order, ..classic(4, "join:1") }.with(&format!("hsn={way}")));
             Row::new(&format!("RA-21/{way}"), claim, "12 of 12 in", format!("{} of 12 in", joined(&reports)))
                 .without_violations(&reports)
         })
         .collect();
-    rows.push(bench.holds(
+    rows.push(harness.holds(
         "RA-21/safe",
         "(1): 2 nodes and a newcomer x 1 entry, any order",
         explored(2, "join:1").with("hsn=ask"),
@@ -120,42 +124,44 @@ fn ra_21(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-fn ra_22(bench: &Bench) -> Vec<Row> {
-    let reports = seeds(bench, || classic(5, "leave:2"));
+fn ra_22(harness: &Harness) -> Vec<Row> {
+    let reports = seeds(harness, || classic(5, "leave:2"));
     let left = reports
         .iter()
-        .filter(|report| kind(report, "LEAVE") >= 4 + 3 && kind(report, "LEAVE") == kind(report, "LEAVE_ACK"))
+        .filter(|report| {
+            report.messages_of("LEAVE") >= 4 + 3 && report.messages_of("LEAVE") == report.messages_of("LEAVE_ACK")
+        })
         .count();
     vec![
-        bench.scenario("RA-22", "leaving; who waits for the leaver pretends its REPLY", "ricart-agrawala-leave"),
+        harness.scenario("RA-22", "leaving; who waits for the leaver pretends its REPLY", "ricart-agrawala-leave"),
         Row::new("RA-22/seeds", "N = 5, two leave: every notice is acknowledged", "12 of 12", format!("{left} of 12"))
             .without_violations(&reports),
-        bench.holds("RA-22/safe", "3 nodes x 1 entry, one leaves, any order", explored(3, "leave:1")),
+        harness.holds("RA-22/safe", "3 nodes x 1 entry, one leaves, any order", explored(3, "leave:1")),
     ]
 }
 
-fn ra_23(bench: &Bench) -> Vec<Row> {
-    let crashes = seeds(bench, || classic(5, "crash:2"));
+fn ra_23(harness: &Harness) -> Vec<Row> {
+    let crashes = seeds(harness, || classic(5, "crash:2"));
     let found = crashes
         .iter()
-        .filter(|report| kind(report, "FAILED") > 0 && report.entries + report.abandoned + 1 >= 300)
+        .filter(|report| report.messages_of("FAILED") > 0 && report.entries + report.abandoned + 1 >= 300)
         .count();
-    let long =
-        bench.simulate(RunSpec { hold: Some("60ms".to_owned()), entries: 40, ..classic(4, "") }.with("section-max=2T"));
+    let long = harness
+        .simulate(RunSpec { hold: Some("60ms".to_owned()), entries: 40, ..classic(4, "") }.with("section-max=2T"));
     let alive = format!(
         "{} FAILED, {} answered",
-        kind(&long, "FAILED"),
-        if kind(&long, "YES_I_AM_HERE") > 0 { "probes" } else { "nothing" }
+        long.messages_of("FAILED"),
+        if long.messages_of("YES_I_AM_HERE") > 0 { "probes" } else { "nothing" }
     );
     let paused =
-        bench.simulate(RunSpec { hold: Some("5ms".to_owned()), entries: 60, ..classic(3, "pause:1@3ms..60ms") });
-    let told = if kind(&paused, "RESTART") + kind(&paused, "JOIN") > 0 && paused.entries == 60 {
+        harness.simulate(RunSpec { hold: Some("5ms".to_owned()), entries: 60, ..classic(3, "pause:1@3ms..60ms") });
+    let told = if paused.messages_of("RESTART") + paused.messages_of("JOIN") > 0 && paused.entries == 60 {
         "restarts and is served"
     } else {
         "is not"
     };
     vec![
-        bench.scenario(
+        harness.scenario(
             "RA-23",
             "Awaiting_Reply, ARE_YOU_THERE, YES_I_AM_HERE, the failure broadcast",
             "ricart-agrawala-failure",
@@ -180,11 +186,11 @@ fn ra_23(bench: &Bench) -> Vec<Row> {
             "restarts and is served",
             told,
         ),
-        bench.holds(
+        harness.holds(
             "RA-23/safe",
             "3 nodes x 1 entry, one crash at any moment, timed",
             explored(3, "crash:1").with("probes=1"),
         ),
-        bench.holds("RA-23/lost", "2 nodes x 1 entry, one message lost, timed (T5)", explored(2, "loss:1")),
+        harness.holds("RA-23/lost", "2 nodes x 1 entry, one message lost, timed (T5)", explored(2, "loss:1")),
     ]
 }

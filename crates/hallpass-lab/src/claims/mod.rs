@@ -1,7 +1,11 @@
-//! What the papers claim, measured now.
+//! Measures what the papers claim.
 //!
-//! Each claim is a function that runs something and compares. Nothing is remembered from an earlier run, and every one of
-//! them notices when the protocol is broken: `tests/mutations.rs` plants a bug for each id and sees its row fail.
+//! Each claim is a function that runs simulations, explorations or scenarios and compares the results with the paper.
+//! Nothing is cached between runs. Every claim fails if the protocol is broken: `tests/mutations.rs` plants a bug for each
+//! id and expects a row to fail.
+//!
+//! The ids, such as RA-14, are explained in `docs/requirements.md`; the traps, such as T5, which are errors and gaps in the
+//! papers' printed text, in `docs/traps.md`.
 
 mod appendix;
 mod carvalho_roucairol;
@@ -19,50 +23,50 @@ use hallpass_core::protocol::Mutation;
 use hallpass_sim::Report;
 use serde::Serialize;
 
-use crate::scenario::{Played, play_shipped};
+use crate::scenario::{Playback, play_shipped};
 use crate::{CheckReport, CheckSpec, RunSpec, check, simulate};
 
-/// One claim and what came of it. The JSON keys are a contract.
+/// One claim and its measurement. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// `RA-14`, or `RA-14/detail`.
     pub id: String,
-    /// What the paper says, in a few words.
+    /// The claim, in a few words.
     pub claim: String,
     /// The paper's value.
     pub expected: String,
-    /// The value of a run made now.
+    /// The measured value.
     pub measured: String,
-    /// They agree.
+    /// The two agree.
     pub ok: bool,
 }
 
-/// Which claims to measure, and how.
+/// Which claims to measure.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimsSpec {
-    /// Also what takes longer than two minutes.
+    /// Include claims that take longer than two minutes.
     pub full: bool,
     /// Only this id, such as `RA-14`, or only this row, such as `RA-14/safe-3`.
     pub only: Option<String>,
-    /// A bug to plant, for tests of the checks themselves.
+    /// A bug to plant, to test the claims themselves.
     pub mutation: Option<Mutation>,
 }
 
-/// How far the measuring is.
+/// How far the measurement has come.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Claims measured.
     pub done: usize,
-    /// Claims in all.
+    /// Claims to measure in all.
     pub total: usize,
-    /// The claim that was just begun or finished, such as `RA-14`.
+    /// The claim that has just begun or ended, such as `RA-14`.
     pub current: String,
 }
 
-/// One claim's id and how to measure it.
-type Claim = (&'static str, fn(&Bench) -> Vec<Row>);
+/// A claim's id and the function that measures it.
+type Claim = (&'static str, fn(&Harness) -> Vec<Row>);
 
-/// Every claim, the slow ones first within the table's parts so that two cores end at about the same time.
+/// Every claim. Slow ones come first within each file, so that all cores finish at about the same time.
 fn all() -> Vec<Claim> {
     [
         ricart_agrawala::CLAIMS,
@@ -77,9 +81,10 @@ fn all() -> Vec<Claim> {
     .concat()
 }
 
-/// Measures the claims on all cores; rows come in the order of their ids. `watch` is called from several threads.
-pub fn run(spec: &ClaimsSpec, watch: impl Fn(Progress) + Sync) -> Vec<Row> {
-    let bench = Bench { mutation: spec.mutation, full: spec.full };
+/// Measures the claims on all cores and returns the rows in the order of their ids. `on_progress` is called from several
+/// threads.
+pub fn run(spec: &ClaimsSpec, on_progress: impl Fn(Progress) + Sync) -> Vec<Row> {
+    let harness = Harness { mutation: spec.mutation, full: spec.full };
     let wanted = |id: &str| {
         spec.only
             .as_ref()
@@ -90,10 +95,14 @@ pub fn run(spec: &ClaimsSpec, watch: impl Fn(Progress) + Sync) -> Vec<Row> {
     let found = Mutex::new(Vec::new());
     let work = || {
         while let Some((id, measure)) = claims.get(next.fetch_add(1, Ordering::Relaxed)) {
-            watch(Progress { done: done.load(Ordering::Relaxed), total: claims.len(), current: (*id).to_owned() });
-            let rows = measure(&bench);
+            on_progress(Progress {
+                done: done.load(Ordering::Relaxed),
+                total: claims.len(),
+                current: (*id).to_owned(),
+            });
+            let rows = measure(&harness);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            watch(Progress { done, total: claims.len(), current: (*id).to_owned() });
+            on_progress(Progress { done, total: claims.len(), current: (*id).to_owned() });
             found.lock().expect("no claim panics while it holds the lock").extend(rows);
         }
     };
@@ -111,36 +120,36 @@ pub fn run(spec: &ClaimsSpec, watch: impl Fn(Progress) + Sync) -> Vec<Row> {
     rows
 }
 
-/// RA-2 before RA-10, details after what they detail in the order of measuring.
+/// Sorts RA-2 before RA-10. Rows of one claim stay in the order in which they were measured.
 fn sort_key(id: &str) -> (String, u32) {
     let (family, number) = id.split('/').next().unwrap_or(id).rsplit_once('-').unwrap_or((id, "0"));
     (family.to_owned(), number.parse().unwrap_or(0))
 }
 
-/// What claims measure with.
-struct Bench {
+/// What claims run things with.
+struct Harness {
     mutation: Option<Mutation>,
     full: bool,
 }
 
-impl Bench {
+impl Harness {
     fn simulate(&self, spec: RunSpec) -> Report {
-        simulate(&RunSpec { mutation: self.mutation, ..spec }).expect("a claim asks for runs that exist")
+        simulate(&RunSpec { mutation: self.mutation, ..spec }).expect("a claim uses valid runs")
     }
 
     fn check(&self, spec: CheckSpec) -> CheckReport {
         // A planted bug can make the number of states explode.
         let states_max = if self.mutation.is_some() { 400_000 } else { spec.states_max };
         check(&CheckSpec { mutation: self.mutation, states_max, ..spec }, |_| {})
-            .expect("a claim asks for explorations that exist")
+            .expect("a claim uses valid explorations")
     }
 
-    fn play(&self, name: &str) -> Option<Played> {
-        // With a planted bug a message that a scenario names may not exist.
+    fn play(&self, name: &str) -> Option<Playback> {
+        // With a planted bug, a message that the scenario delivers may never be sent.
         play_shipped(name, self.mutation).ok()
     }
 
-    /// A row that counts the steps of a scenario that come out as the paper has them.
+    /// A row that counts the steps of a scenario with the expected outcome.
     fn scenario(&self, id: &str, claim: &str, name: &str) -> Row {
         let Some(played) = self.play(name) else { return Row::new(id, claim, "every step", "a step is impossible") };
         let right = played.steps.iter().filter(|step| step.expected == step.actual).count();
@@ -148,7 +157,7 @@ impl Bench {
         Row::new(id, claim, format!("{all} of {all} steps"), format!("{right} of {all} steps"))
     }
 
-    /// A row for an exploration that must be complete and find nothing.
+    /// A row for an exploration that must be complete and find no violation.
     fn holds(&self, id: &str, claim: &str, spec: CheckSpec) -> Row {
         let report = self.check(spec);
         let measured = match report.violations.first() {
@@ -159,7 +168,7 @@ impl Bench {
         Row { ok: report.complete && report.violations.is_empty(), ..Row::new(id, claim, "0 violations", measured) }
     }
 
-    /// A row for an exploration that must find this violation.
+    /// A row for an exploration that must find a violation of this property.
     fn fails(&self, id: &str, claim: &str, property: &str, spec: CheckSpec) -> Row {
         let report = self.check(spec);
         let found = report.violations.first();
@@ -173,13 +182,13 @@ impl Bench {
 }
 
 impl Row {
-    /// A row that is ok if the two texts are the same.
+    /// A row that is ok if the two texts are equal.
     fn new(id: &str, claim: &str, expected: impl Into<String>, measured: impl Into<String>) -> Self {
         let (expected, measured) = (expected.into(), measured.into());
         Self { id: id.to_owned(), claim: claim.to_owned(), ok: expected == measured, expected, measured }
     }
 
-    /// The same row, not ok if the runs behind it violated anything.
+    /// The same row, but not ok if one of the runs behind it had a violation.
     fn without_violations<'a>(mut self, reports: impl IntoIterator<Item = &'a Report>) -> Self {
         if let Some(violation) = reports.into_iter().flat_map(|report| &report.violations).next() {
             self.ok = false;
@@ -189,7 +198,7 @@ impl Row {
     }
 }
 
-/// Numbers of a row, one for each N.
+/// The numbers of a row, rounded to three decimals.
 fn list(values: impl IntoIterator<Item = f64>) -> String {
     let texts: Vec<String> = values.into_iter().map(|value| format!("{}", (value * 1000.0).round() / 1000.0)).collect();
     texts.join(", ")

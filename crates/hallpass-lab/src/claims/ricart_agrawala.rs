@@ -3,7 +3,7 @@
 use hallpass_sim::Order;
 use hallpass_sim::trace::EventKind;
 
-use super::{Bench, Claim, Row, list};
+use super::{Claim, Harness, Row, list};
 use crate::{CheckSpec, RunSpec};
 
 pub(super) const CLAIMS: &[Claim] = &[
@@ -34,16 +34,16 @@ fn plain(nodes: u32) -> RunSpec {
 }
 
 /// A row with one number for each group size.
-fn per_size(bench: &Bench, id: &str, claim: &str, expected: fn(f64) -> f64, spec: impl Fn(u32) -> RunSpec) -> Row {
-    let reports: Vec<_> = SIZES.map(|nodes| bench.simulate(spec(nodes))).into();
+fn per_size(harness: &Harness, id: &str, claim: &str, expected: fn(f64) -> f64, spec: impl Fn(u32) -> RunSpec) -> Row {
+    let reports: Vec<_> = SIZES.map(|nodes| harness.simulate(spec(nodes))).into();
     let expected = list(SIZES.map(|nodes| expected(f64::from(nodes))));
     let measured = list(reports.iter().map(|report| report.messages_per_entry));
     Row::new(id, &format!("{claim}, N = 2, 3, 4, 5, 10, 20, 50"), expected, measured).without_violations(&reports)
 }
 
-fn ra_1(bench: &Bench) -> Vec<Row> {
-    // Three requests a T are far more than the group can serve: callers queue up on their nodes.
-    let report = bench.simulate(RunSpec { load: "3".to_owned(), ..plain(5) });
+fn ra_1(harness: &Harness) -> Vec<Row> {
+    // Three requests per T are far more than the group can serve, so callers queue up on their nodes.
+    let report = harness.simulate(RunSpec { load: "3".to_owned(), ..plain(5) });
     let kinds: Vec<String> = report
         .messages_by_kind
         .iter()
@@ -62,12 +62,12 @@ fn ra_1(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_2(bench: &Bench) -> Vec<Row> {
-    vec![bench.scenario("RA-2", "the decision table, rules 1 to 5", "ricart-agrawala-decision-table")]
+fn ra_2(harness: &Harness) -> Vec<Row> {
+    vec![harness.scenario("RA-2", "the decision table, rules 1 to 5", "ricart-agrawala-decision-table")]
 }
 
-fn ra_3(bench: &Bench) -> Vec<Row> {
-    let order = bench.play("ricart-agrawala-figure-1").map_or(String::new(), |played| {
+fn ra_3(harness: &Harness) -> Vec<Row> {
+    let order = harness.play("ricart-agrawala-figure-1").map_or(String::new(), |played| {
         let events = &played.trace.events;
         let entries: Vec<String> = events
             .iter()
@@ -78,31 +78,31 @@ fn ra_3(bench: &Bench) -> Vec<Row> {
         format!("{}; {messages} messages", entries.join(", "))
     });
     vec![
-        bench.scenario("RA-3", "Figure 1, steps (a) to (j)", "ricart-agrawala-figure-1"),
+        harness.scenario("RA-3", "Figure 1, steps (a) to (j)", "ricart-agrawala-figure-1"),
         Row::new("RA-3/order", "nodes enter in this order", "2, 3, 1; 12 messages", order),
     ]
 }
 
-fn ra_5(bench: &Bench) -> Vec<Row> {
+fn ra_5(harness: &Harness) -> Vec<Row> {
     let spec = || CheckSpec::of("ricart-agrawala");
     let mut rows = vec![
-        bench.holds("RA-5", "exclusion, no deadlock, no starvation: 3 nodes x 2 entries, any order", spec()),
-        bench.holds("RA-5/fifo", "the same on links that keep order", CheckSpec { order: Order::Fifo, ..spec() }),
-        bench.holds(
+        harness.holds("RA-5", "exclusion, no deadlock, no starvation: 3 nodes x 2 entries, any order", spec()),
+        harness.holds("RA-5/fifo", "the same on links that keep order", CheckSpec { order: Order::Fifo, ..spec() }),
+        harness.holds(
             "RA-5/cancel",
             "3 nodes x 1 entry, any request may be cancelled",
             CheckSpec { entries: Some(1), cancels: None, ..spec() },
         ),
     ];
-    if bench.full {
-        rows.push(bench.holds(
+    if harness.full {
+        rows.push(harness.holds(
             "RA-5/cancel-2",
             "3 nodes x 2 entries, one cancellation",
             CheckSpec { cancels: Some(1), ..spec() },
         ));
     }
     let reports: Vec<_> = (1..=20)
-        .map(|seed| bench.simulate(RunSpec { seed, latency: "exp:1ms".to_owned(), ..plain(2 + seed as u32) }))
+        .map(|seed| harness.simulate(RunSpec { seed, latency: "exp:1ms".to_owned(), ..plain(2 + seed as u32) }))
         .collect();
     let entries: u64 = reports.iter().map(|report| report.entries).sum();
     rows.push(
@@ -112,7 +112,7 @@ fn ra_5(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-fn ra_6(bench: &Bench) -> Vec<Row> {
+fn ra_6(harness: &Harness) -> Vec<Row> {
     let messages = |n: f64| 2.0 * (n - 1.0);
     ["saturated", "light", "0.3"]
         .map(|load| {
@@ -120,13 +120,13 @@ fn ra_6(bench: &Bench) -> Vec<Row> {
                 "0.3" => ("RA-6/poisson".to_owned(), "2(N-1) messages an entry, 0.3 requests a T".to_owned()),
                 _ => (format!("RA-6/{load}"), format!("2(N-1) messages an entry, {load}")),
             };
-            per_size(bench, &id, &claim, messages, |nodes| RunSpec { load: load.to_owned(), ..plain(nodes) })
+            per_size(harness, &id, &claim, messages, |nodes| RunSpec { load: load.to_owned(), ..plain(nodes) })
         })
         .into()
 }
 
-/// Delays in T, with constant latency and sections of no length, as the paper counts them.
-fn ra_7(bench: &Bench) -> Vec<Row> {
+/// Delays in T, with constant latency and critical sections of length 0, as in the paper.
+fn ra_7(harness: &Harness) -> Vec<Row> {
     let timed = |nodes, load: &str| RunSpec {
         nodes,
         entries: 200,
@@ -134,9 +134,9 @@ fn ra_7(bench: &Bench) -> Vec<Row> {
         hold: Some("0ns".to_owned()),
         ..RunSpec::of("ricart-agrawala")
     };
-    let quiet = bench.simulate(timed(10, "light"));
-    let conflict = bench.simulate(RunSpec { entries: 2, ..timed(2, "saturated") });
-    let busy = bench.simulate(timed(10, "saturated"));
+    let quiet = harness.simulate(timed(10, "light"));
+    let conflict = harness.simulate(RunSpec { entries: 2, ..timed(2, "saturated") });
+    let busy = harness.simulate(timed(10, "saturated"));
     vec![
         Row::new(
             "RA-7/bound-1",
@@ -166,20 +166,20 @@ fn ra_7(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_8(bench: &Bench) -> Vec<Row> {
+fn ra_8(harness: &Harness) -> Vec<Row> {
     let implicit =
         |nodes, load: &str| RunSpec { load: load.to_owned(), entries: 2000, ..plain(nodes) }.with("reply=implicit");
     let light = per_size(
-        bench,
+        harness,
         "RA-8/light",
         "implicit reply: N-1 messages an entry, light",
         |n| n - 1.0,
         |nodes| RunSpec { entries: 200, ..implicit(nodes, "light") },
     );
-    let busy = bench.simulate(implicit(10, "saturated"));
-    let between = bench.simulate(implicit(10, "0.2"));
+    let busy = harness.simulate(implicit(10, "saturated"));
+    let between = harness.simulate(implicit(10, "0.2"));
     let timed =
-        bench.simulate(RunSpec { latency: "1ms".to_owned(), hold: Some("0ns".to_owned()), ..implicit(5, "light") });
+        harness.simulate(RunSpec { latency: "1ms".to_owned(), hold: Some("0ns".to_owned()), ..implicit(5, "light") });
     let near = |measured: f64| (measured - 27.0).abs() < 0.3 && measured <= 27.0;
     let range = |measured: f64| measured > 9.0 && measured < 27.0;
     let (high, mid) = (busy.messages_per_entry, between.messages_per_entry);
@@ -207,36 +207,36 @@ fn ra_8(bench: &Bench) -> Vec<Row> {
             format!("{:.3} T", timed.response_time.max),
         )
         .without_violations([&timed]),
-        bench.holds(
+        harness.holds(
             "RA-8/safe",
             "safe under its bound: 2 nodes x 2 entries, timed",
             CheckSpec { nodes: 2, ..CheckSpec::of("ricart-agrawala") }.with("reply=implicit"),
         ),
-        bench.holds(
+        harness.holds(
             "RA-8/safe-3",
             "safe under its bound: 3 nodes x 1 entry, timed",
             CheckSpec { entries: Some(1), ..CheckSpec::of("ricart-agrawala") }.with("reply=implicit"),
         ),
     ];
-    if bench.full {
+    if harness.full {
         let spec = CheckSpec::of("ricart-agrawala").with("reply=implicit");
-        rows.push(bench.holds("RA-8/safe-3x2", "safe under its bound: 3 nodes x 2 entries, timed", spec));
+        rows.push(harness.holds("RA-8/safe-3x2", "safe under its bound: 3 nodes x 2 entries, timed", spec));
     }
     rows
 }
 
-fn ra_9(bench: &Bench) -> Vec<Row> {
+fn ra_9(harness: &Harness) -> Vec<Row> {
     let broadcast = |nodes| plain(nodes).with("request=broadcast");
     vec![
-        per_size(bench, "RA-9", "broadcast REQUEST: N messages an entry", |n| n, broadcast),
+        per_size(harness, "RA-9", "broadcast REQUEST: N messages an entry", |n| n, broadcast),
         per_size(
-            bench,
+            harness,
             "RA-9/implicit",
             "with implicit reply as low as 1",
             |_| 1.0,
             |nodes| RunSpec { load: "light".to_owned(), ..broadcast(nodes).with("reply=implicit") },
         ),
-        bench.holds(
+        harness.holds(
             "RA-9/safe",
             "3 nodes x 2 entries, any order",
             CheckSpec::of("ricart-agrawala").with("request=broadcast"),
@@ -244,16 +244,16 @@ fn ra_9(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_10(bench: &Bench) -> Vec<Row> {
+fn ra_10(harness: &Harness) -> Vec<Row> {
     vec![
         per_size(
-            bench,
+            harness,
             "RA-10",
             "medium sequencing: 2 messages an entry",
             |_| 2.0,
             |nodes| plain(nodes).with("medium=sequenced"),
         ),
-        bench.holds(
+        harness.holds(
             "RA-10/safe",
             "3 nodes x 2 entries, every node hears at its own time",
             CheckSpec::of("ricart-agrawala").with("medium=sequenced"),
@@ -261,11 +261,11 @@ fn ra_10(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_11(bench: &Bench) -> Vec<Row> {
-    let busy = bench.simulate(plain(10).with("request=broadcast release=broadcast"));
+fn ra_11(harness: &Harness) -> Vec<Row> {
+    let busy = harness.simulate(plain(10).with("request=broadcast release=broadcast"));
     let measured = busy.messages_per_entry;
     let mut rows = vec![
-        bench.scenario(
+        harness.scenario(
             "RA-11",
             "footnote 2: without its list of recipients a broadcast REPLY lets two inside",
             "ricart-agrawala-footnote-2",
@@ -280,14 +280,14 @@ fn ra_11(bench: &Bench) -> Vec<Row> {
             )
         }
         .without_violations([&busy]),
-        bench.holds(
+        harness.holds(
             "RA-11/safe",
             "with the list: 3 nodes x 1 entry, any order",
             CheckSpec { entries: Some(1), ..CheckSpec::of("ricart-agrawala") }.with("release=broadcast"),
         ),
     ];
-    if bench.full {
-        rows.push(bench.holds(
+    if harness.full {
+        rows.push(harness.holds(
             "RA-11/safe-2",
             "with the list: 3 nodes x 2 entries, any order",
             CheckSpec::of("ricart-agrawala").with("release=broadcast"),
@@ -300,16 +300,16 @@ fn ring(nodes: u32, words: &str) -> RunSpec {
     RunSpec { protocol: "ricart-agrawala-ring".to_owned(), ..plain(nodes) }.with(words)
 }
 
-fn ra_12(bench: &Bench) -> Vec<Row> {
+fn ra_12(harness: &Harness) -> Vec<Row> {
     vec![
         per_size(
-            bench,
+            harness,
             "RA-12",
             "ring, echo held at each deferring stop: N messages an entry",
             |n| n,
             |nodes| ring(nodes, "ring=echo"),
         ),
-        bench.holds(
+        harness.holds(
             "RA-12/safe",
             "3 nodes x 2 entries, any order",
             CheckSpec::of("ricart-agrawala-ring").with("ring=echo"),
@@ -317,15 +317,13 @@ fn ra_12(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_13(bench: &Bench) -> Vec<Row> {
-    let busy = bench.simulate(ring(10, "ring=annotate"));
-    let count = |kind| busy.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count);
-    let requests = count("REQUEST") as f64 / busy.entries.max(1) as f64;
-    let replies = count("REPLY") as f64 / busy.entries.max(1) as f64;
+fn ra_13(harness: &Harness) -> Vec<Row> {
+    let busy = harness.simulate(ring(10, "ring=annotate"));
+    let [requests, replies] = ["REQUEST", "REPLY"].map(|kind| busy.per_entry(kind));
     let shown = format!("REQUEST {requests}, REPLY {replies:.3}");
     vec![
         per_size(
-            bench,
+            harness,
             "RA-13",
             "ring without pause: N messages an entry, light",
             |n| n,
@@ -341,7 +339,7 @@ fn ra_13(bench: &Bench) -> Vec<Row> {
             )
         }
         .without_violations([&busy]),
-        bench.holds(
+        harness.holds(
             "RA-13/safe",
             "3 nodes x 2 entries, any order",
             CheckSpec::of("ricart-agrawala-ring").with("ring=annotate"),
@@ -349,27 +347,27 @@ fn ra_13(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_14(bench: &Bench) -> Vec<Row> {
+fn ra_14(harness: &Harness) -> Vec<Row> {
     let endless = |nodes: u32, modulus: u32| {
         CheckSpec { nodes, entries: None, ..CheckSpec::of("ricart-agrawala") }
             .with(&format!("fence=off numbers=modulo:{modulus}"))
     };
     let mut rows = vec![
-        bench.holds("RA-14/safe-2", "modulo 2N-1 = 3, N = 2, entries without end", endless(2, 3)),
-        bench.holds("RA-14/safe-3", "modulo 2N-1 = 5, N = 3, entries without end", endless(3, 5)),
-        bench.fails("RA-14/unsafe-2", "modulo 2N-2 = 2 is too small, N = 2", "exclusion", endless(2, 2)),
-        bench.fails(
+        harness.holds("RA-14/safe-2", "modulo 2N-1 = 3, N = 2, entries without end", endless(2, 3)),
+        harness.holds("RA-14/safe-3", "modulo 2N-1 = 5, N = 3, entries without end", endless(3, 5)),
+        harness.fails("RA-14/unsafe-2", "modulo 2N-2 = 2 is too small, N = 2", "exclusion", endless(2, 2)),
+        harness.fails(
             "RA-14/unsafe-3",
             "modulo 2N-2 = 4 is too small, N = 3",
             "exclusion",
             CheckSpec { property: Some("exclusion".to_owned()), ..endless(3, 4) },
         ),
-        bench.fails("RA-14/stuck-3", "and it can deadlock", "progress", endless(3, 4)),
+        harness.fails("RA-14/stuck-3", "and it can deadlock", "progress", endless(3, 4)),
     ];
     let sizes = [2u32, 3, 5, 10, 50];
     let reports: Vec<_> = sizes
         .map(|nodes| {
-            bench.simulate(
+            harness.simulate(
                 RunSpec { latency: "exp:1ms".to_owned(), ..plain(nodes) }
                     .with(&format!("numbers=modulo:{}", 2 * nodes - 1)),
             )
@@ -385,17 +383,17 @@ fn ra_14(bench: &Bench) -> Vec<Row> {
         )
         .without_violations(&reports),
     );
-    rows.extend(super::appendix::number_range(bench));
+    rows.extend(super::appendix::number_range(harness));
     rows
 }
 
-fn ra_15(bench: &Bench) -> Vec<Row> {
+fn ra_15(harness: &Harness) -> Vec<Row> {
     let lead = |increment: &str| {
         let spec =
             RunSpec { entries: 60_000, latency: "exp:1ms".to_owned(), hold: Some("0ns".to_owned()), ..plain(10) };
-        let report = bench.simulate(spec.with(&format!("reply-number=false increment={increment}")));
-        let of = |at: usize| report.entries_by_node.get(at).map_or(1.0, |(_, count)| *count as f64);
-        (100.0 * (of(0) / of(9) - 1.0), report)
+        let report = harness.simulate(spec.with(&format!("reply-number=false increment={increment}")));
+        let entries = |index: usize| report.entries_by_node.get(index).map_or(1.0, |(_, count)| *count as f64);
+        (100.0 * (entries(0) / entries(9) - 1.0), report)
     };
     let (unit, first) = lead("unit");
     let (random, second) = lead("random:100");
@@ -418,11 +416,11 @@ fn ra_15(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_16(bench: &Bench) -> Vec<Row> {
+fn ra_16(harness: &Harness) -> Vec<Row> {
     let share = |words: &str| {
         let spec =
             RunSpec { nodes: 4, entries: 4000, hold: Some("100us".to_owned()), ..RunSpec::of("ricart-agrawala") };
-        let report = bench.simulate(spec.with("reply-number=false").with(words));
+        let report = harness.simulate(spec.with("reply-number=false").with(words));
         (100.0 * report.entries_by_node[0].1 as f64 / report.entries.max(1) as f64, report)
     };
     let (alike, first) = share("increment=priority priorities=5,5,5,5");
@@ -456,15 +454,15 @@ fn ra_16(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-fn ra_17(bench: &Bench) -> Vec<Row> {
-    let readers = bench.simulate(RunSpec {
+fn ra_17(harness: &Harness) -> Vec<Row> {
+    let readers = harness.simulate(RunSpec {
         nodes: 10,
         readers: 1.0,
         entries: 200,
         hold: Some("20ms".to_owned()),
         ..RunSpec::of("ricart-agrawala")
     });
-    let mixed = bench.simulate(RunSpec { readers: 0.7, entries: 2000, ..plain(10) });
+    let mixed = harness.simulate(RunSpec { readers: 0.7, entries: 2000, ..plain(10) });
     let mut rows = vec![
         Row::new(
             "RA-17",
@@ -480,19 +478,19 @@ fn ra_17(bench: &Bench) -> Vec<Row> {
             list([mixed.messages_per_entry]),
         )
         .without_violations([&mixed]),
-        bench.holds(
+        harness.holds(
             "RA-17/safe",
             "2 nodes x 2 entries, each a reader or a writer",
             CheckSpec { nodes: 2, readers: true, ..CheckSpec::of("ricart-agrawala") },
         ),
-        bench.holds(
+        harness.holds(
             "RA-17/safe-3",
             "3 nodes x 1 entry, each a reader or a writer",
             CheckSpec { entries: Some(1), readers: true, ..CheckSpec::of("ricart-agrawala") },
         ),
     ];
-    if bench.full {
-        rows.push(bench.holds(
+    if harness.full {
+        rows.push(harness.holds(
             "RA-17/safe-3x2",
             "3 nodes x 2 entries, each a reader or a writer",
             CheckSpec { readers: true, ..CheckSpec::of("ricart-agrawala") },
@@ -501,11 +499,11 @@ fn ra_17(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-fn ra_18(bench: &Bench) -> Vec<Row> {
-    let report = bench.simulate(plain(4).with("names=900,7,65000,42"));
+fn ra_18(harness: &Harness) -> Vec<Row> {
+    let report = harness.simulate(plain(4).with("names=900,7,65000,42"));
     let nodes: Vec<String> = report.entries_by_node.iter().map(|(node, _)| node.to_string()).collect();
     vec![
-        bench.scenario("RA-18", "node numbers from any range, ties go to the lowest value", "ricart-agrawala-names"),
+        harness.scenario("RA-18", "node numbers from any range, ties go to the lowest value", "ricart-agrawala-names"),
         Row::new(
             "RA-18/run",
             "names 900, 7, 65000, 42: 2(N-1) messages",

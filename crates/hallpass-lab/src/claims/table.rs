@@ -1,8 +1,8 @@
 //! Table I of the authors' response to Carvalho and Roucairol, 1983: three algorithms side by side.
 //!
 //! Its delays are in round trips, with messages that all take the same time. The last column, 'the maximum to grant ANY
-//! critical section from network quiescent state', is a search: nodes ask at all moments of a grid, after histories that
-//! leave the permissions in different hands, and the longest wait for the first entry counts.
+//! critical section from network quiescent state', is found by a search: nodes ask at all times of a grid, after histories
+//! that leave the permissions with different nodes, and the longest wait for the first entry counts.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use hallpass_core::{InitialHolders, NodeId, Setup, View};
 use hallpass_sim::Report;
 use hallpass_sim::trace::EventKind;
 
-use super::{Bench, Claim, Row, list};
+use super::{Claim, Harness, Row, list};
 use crate::{RunSpec, select};
 
 pub(super) const CLAIMS: &[Claim] = &[("TBL-1", tbl_1)];
@@ -19,10 +19,10 @@ pub(super) const CLAIMS: &[Claim] = &[("TBL-1", tbl_1)];
 const NODES: u32 = 5;
 const PROTOCOLS: [&str; 3] = ["ricart-agrawala", "carvalho-roucairol", "token"];
 
-fn tbl_1(bench: &Bench) -> Vec<Row> {
+fn tbl_1(harness: &Harness) -> Vec<Row> {
     let run = |protocol: &str, load: &str| {
         let load = load.to_owned();
-        bench.simulate(RunSpec { nodes: NODES, entries: 2000, load, keep_trace: true, ..RunSpec::of(protocol) })
+        harness.simulate(RunSpec { nodes: NODES, entries: 2000, load, keep_trace: true, ..RunSpec::of(protocol) })
     };
     let of_load = |load: &str| PROTOCOLS.map(|protocol| run(protocol, load));
     let (busy, single, light) = (of_load("saturated"), of_load("hotspot:0.5"), of_load("light"));
@@ -35,7 +35,7 @@ fn tbl_1(bench: &Bench) -> Vec<Row> {
     let waits = single.each_ref().map(response_times);
     let least = waits.each_ref().map(|waits| waits.iter().copied().fold(f64::INFINITY, f64::min) / 2.0);
     let typical = light.each_ref().map(|report| report.response_time.p50 / 2.0);
-    let wait = |protocol, nodes| longest_wait(protocol, nodes, bench.mutation);
+    let wait = |protocol, nodes| longest_wait(protocol, nodes, harness.mutation);
     vec![
         Row::new(
             "TBL-1",
@@ -75,7 +75,7 @@ fn tbl_1(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// What single entries cost when there is one request at a time.
+/// The fewest and the most messages of an entry when there is one request at a time.
 fn fewest_and_most(report: &Report) -> String {
     let costs = super::token::costs(report);
     format!("{} to {}", costs.first().copied().unwrap_or(0), costs.last().copied().unwrap_or(0))
@@ -99,7 +99,7 @@ fn response_times(report: &Report) -> Vec<f64> {
 
 /// The longest wait for the first entry from quiescence that a search finds, in round trips.
 fn longest_wait(protocol: &str, nodes: u32, mutation: Option<Mutation>) -> f64 {
-    let (kind, _, options) = select(protocol, nodes, &[]).expect("a claim names protocols that exist");
+    let (kind, _, options) = select(protocol, nodes, &[]).expect("a claim uses existing protocols");
     kind.visit(Search { nodes, options: &options, mutation })
 }
 
@@ -113,11 +113,11 @@ impl Visitor for Search<'_> {
     type Output = f64;
 
     fn visit<P: Protocol + 'static>(self) -> f64 {
-        let options = (P::parse(self.options).expect("a claim asks for options that exist"), self.mutation);
-        let mut longest = 0;
+        let options = (P::parse(self.options).expect("a claim uses existing options"), self.mutation);
+        let mut longest = 0.0_f64;
         for history in histories(self.nodes) {
             let quiet = Clocked::<Mutant<P>>::after(&history, self.nodes, &options);
-            // Each node asks at one of these message times, or not at all; somebody asks at 0.
+            // Each node asks at one of these times, in message delays, or not at all; at least one asks at 0.
             let moments = u64::from(self.nodes);
             for schedule in 0..(moments + 1).pow(self.nodes) {
                 let digit = |node: u32| schedule / (moments + 1).pow(node) % (moments + 1);
@@ -126,37 +126,41 @@ impl Visitor for Search<'_> {
                     .map(|node| (digit(node), NodeId(node + 1)))
                     .collect();
                 if asks.iter().any(|(moment, _)| *moment == 0) {
-                    longest = longest.max(quiet.clone().first_entry(&asks));
+                    let wait = quiet.clone().first_entry(&asks);
+                    longest = longest.max(wait.map_or(f64::INFINITY, |wait| wait as f64));
                 }
             }
         }
-        longest as f64 / (2 * TRANSIT) as f64
+        longest / (2 * TRANSIT) as f64
     }
 }
 
-/// Everybody has entered once, in every order.
+/// All orders in which every node enters once.
 fn histories(nodes: u32) -> Vec<Vec<NodeId>> {
     let mut all = vec![Vec::new()];
     for node in (1..=nodes).map(NodeId) {
-        let placed = |history: &Vec<NodeId>, at| {
+        let inserted = |history: &Vec<NodeId>, position| {
             let mut history = history.clone();
-            history.insert(at, node);
+            history.insert(position, node);
             history
         };
-        all = all.iter().flat_map(|history| (0..=history.len()).map(move |at| placed(history, at))).collect();
+        all = all
+            .iter()
+            .flat_map(|history| (0..=history.len()).map(move |position| inserted(history, position)))
+            .collect();
     }
     all
 }
 
-/// How long a message takes, in the grid's steps.
+/// How long a message takes, in steps of the grid.
 const TRANSIT: u64 = 1;
 
 /// Nodes whose messages all take the same time.
 #[derive(Clone)]
 struct Clocked<P: Protocol> {
     nodes: Vec<P>,
-    /// What is under way: when it arrives, from whom, to whom. In the order of arrival.
-    flying: Vec<(u64, NodeId, NodeId, P::Message)>,
+    /// Messages with their time of arrival, sender and receiver, in the order of arrival.
+    in_flight: Vec<(u64, NodeId, NodeId, P::Message)>,
     now: u64,
 }
 
@@ -173,20 +177,21 @@ impl<P: Protocol> Clocked<P> {
                 options,
             })
         };
-        let mut group = Self { nodes: view.members().iter().map(new).collect(), flying: Vec::new(), now: 0 };
+        let mut group = Self { nodes: view.members().iter().map(new).collect(), in_flight: Vec::new(), now: 0 };
         for node in history {
             group.first_entry(&[(0, *node)]);
-            group.give(*node, Input::Release);
+            group.handle(*node, Input::Release);
             while let Some((at, from, to, message)) = group.take_first(u64::MAX) {
                 group.now = at;
-                group.give(to, Input::Deliver { from, message });
+                group.handle(to, Input::Deliver { from, message });
             }
         }
         group
     }
 
-    /// Plays until somebody enters and tells how long that took. Who asks at the moment of an arrival asks before it.
-    fn first_entry(&mut self, asks: &[(u64, NodeId)]) -> u64 {
+    /// Simulates until a node enters, and returns how long that took; `None` if none enters. A request at the time of an
+    /// arrival comes before it.
+    fn first_entry(&mut self, asks: &[(u64, NodeId)]) -> Option<u64> {
         let start = self.now;
         let mut asks: Vec<(u64, NodeId)> = asks.iter().map(|(moment, node)| (start + moment, *node)).collect();
         asks.sort_unstable();
@@ -196,35 +201,36 @@ impl<P: Protocol> Clocked<P> {
             let entered = match self.take_first(until) {
                 Some((at, from, to, message)) => {
                     self.now = at;
-                    self.give(to, Input::Deliver { from, message })
+                    self.handle(to, Input::Deliver { from, message })
                 }
                 None => {
-                    let Some((moment, node)) = asks.next() else { return u64::from(u32::MAX) };
+                    let (moment, node) = asks.next()?;
                     self.now = moment;
-                    self.give(node, Input::Acquire { mode: Mode::Exclusive, draw: 0 })
+                    self.handle(node, Input::Acquire { mode: Mode::Exclusive, draw: 0 })
                 }
             };
             if entered {
-                return self.now - start;
+                return Some(self.now - start);
             }
         }
     }
 
-    /// The first arrival before this moment.
+    /// The first message to arrive, if it arrives before this time.
     fn take_first(&mut self, until: u64) -> Option<(u64, NodeId, NodeId, P::Message)> {
-        self.flying.first().is_some_and(|(at, ..)| *at < until).then(|| self.flying.remove(0))
+        self.in_flight.first().is_some_and(|(at, ..)| *at < until).then(|| self.in_flight.remove(0))
     }
 
-    fn give(&mut self, node: NodeId, input: Input<P::Message, P::Timer>) -> bool {
+    /// Gives a node one input. True if it enters.
+    fn handle(&mut self, node: NodeId, input: Input<P::Message, P::Timer>) -> bool {
         let mut out = Vec::new();
         self.nodes[node.0 as usize - 1].handle(input, &mut out);
         let (arrival, mut entered) = (self.now + TRANSIT, false);
         for effect in out {
             match effect {
-                Effect::Send { to, message } => self.flying.push((arrival, node, to, message)),
+                Effect::Send { to, message } => self.in_flight.push((arrival, node, to, message)),
                 Effect::Broadcast { message } => {
                     let others = (1..=self.nodes.len() as u32).map(NodeId).filter(|to| *to != node);
-                    self.flying.extend(others.map(|to| (arrival, node, to, message.clone())));
+                    self.in_flight.extend(others.map(|to| (arrival, node, to, message.clone())));
                 }
                 Effect::Enter { .. } => entered = true,
                 _ => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hallpass_sim::trace::EventKind;
 use hallpass_sim::{Order, Report};
 
-use super::{Bench, Claim, Row, list};
+use super::{Claim, Harness, Row, list};
 use crate::{CheckSpec, RunSpec};
 
 pub(super) const CLAIMS: &[Claim] = &[("RT-1", rt_1), ("RT-2", rt_2), ("NT-1", nt_1), ("SK-1", sk_1), ("MK-1", mk_1)];
@@ -18,11 +18,7 @@ fn run(protocol: &str, nodes: u32, load: &str) -> RunSpec {
     RunSpec { nodes, entries: 400, load: load.to_owned(), latency: "500us..1500us".to_owned(), ..RunSpec::of(protocol) }
 }
 
-fn count(report: &Report, kind: &str) -> u64 {
-    report.messages_by_kind.iter().find(|(name, _)| *name == kind).map_or(0, |(_, count)| *count)
-}
-
-/// What single entries cost under a load with one request at a time: every number of messages that occurs.
+/// Every number of messages that an entry took, under a load with one request at a time.
 pub(super) fn costs(report: &Report) -> BTreeSet<u64> {
     let (mut costs, mut cost) = (BTreeSet::new(), None);
     for event in report.trace.iter().flat_map(|trace| &trace.events) {
@@ -36,10 +32,10 @@ pub(super) fn costs(report: &Report) -> BTreeSet<u64> {
     costs
 }
 
-/// '0 or N', entry by entry, and in the sum under any load: a TOKEN for every N-1 REQUESTs.
-fn zero_or_n(bench: &Bench, id: &str, protocol: &str) -> Vec<Row> {
+/// '0 or N' for each entry, and in total under any load: one TOKEN for every N-1 REQUESTs.
+fn zero_or_n(harness: &Harness, id: &str, protocol: &str) -> Vec<Row> {
     let single: Vec<Report> =
-        SIZES.map(|nodes| bench.simulate(RunSpec { keep_trace: true, ..run(protocol, nodes, "hotspot:0.5") })).into();
+        SIZES.map(|nodes| harness.simulate(RunSpec { keep_trace: true, ..run(protocol, nodes, "hotspot:0.5") })).into();
     let texts = |sets: Vec<BTreeSet<u64>>| {
         let words = |set: &BTreeSet<u64>| set.iter().map(u64::to_string).collect::<Vec<_>>().join(" or ");
         sets.iter().map(words).collect::<Vec<_>>().join(", ")
@@ -51,8 +47,8 @@ fn zero_or_n(bench: &Bench, id: &str, protocol: &str) -> Vec<Row> {
             .without_violations(&single),
     ];
     for load in ["saturated", "light", "0.4"] {
-        let reports: Vec<Report> = SIZES.map(|nodes| bench.simulate(run(protocol, nodes, load))).into();
-        let each = reports.iter().map(|report| report.messages as f64 / count(report, "TOKEN").max(1) as f64);
+        let reports: Vec<Report> = SIZES.map(|nodes| harness.simulate(run(protocol, nodes, load))).into();
+        let each = reports.iter().map(|report| report.messages as f64 / report.messages_of("TOKEN").max(1) as f64);
         let (id, claim) = match load {
             "0.4" => (format!("{id}/poisson"), "N messages for each move of the token, 0.4 requests a T".to_owned()),
             _ => (format!("{id}/{load}"), format!("N messages for each move of the token, {load}")),
@@ -64,16 +60,16 @@ fn zero_or_n(bench: &Bench, id: &str, protocol: &str) -> Vec<Row> {
 }
 
 /// Explorations that every protocol of this module must pass.
-fn explored(bench: &Bench, id: &str, protocol: &str, words: &str) -> Vec<Row> {
+fn explored(harness: &Harness, id: &str, protocol: &str, words: &str) -> Vec<Row> {
     let spec = || CheckSpec::of(protocol).with(words);
     vec![
-        bench.holds(&format!("{id}/explored"), "3 nodes x 2 entries, any order", spec()),
-        bench.holds(
+        harness.holds(&format!("{id}/explored"), "3 nodes x 2 entries, any order", spec()),
+        harness.holds(
             &format!("{id}/fifo"),
             "the same on links that keep order",
             CheckSpec { order: Order::Fifo, ..spec() },
         ),
-        bench.holds(
+        harness.holds(
             &format!("{id}/cancel"),
             "3 nodes x 1 entry, any request may be cancelled",
             CheckSpec { entries: Some(1), cancels: None, ..spec() },
@@ -81,32 +77,32 @@ fn explored(bench: &Bench, id: &str, protocol: &str, words: &str) -> Vec<Row> {
     ]
 }
 
-fn rt_1(bench: &Bench) -> Vec<Row> {
+fn rt_1(harness: &Harness) -> Vec<Row> {
     let twice = || CheckSpec { nodes: 2, faults: "dup:1".to_owned(), ..CheckSpec::of("token") };
-    let mut rows = zero_or_n(bench, "RT-1", "token");
-    rows.push(bench.scenario("RT-1/scan", "the cyclic scan from ME + 1", "token-cyclic-scan"));
-    rows.extend(explored(bench, "RT-1", "token", ""));
-    rows.push(bench.fails(
+    let mut rows = zero_or_n(harness, "RT-1", "token");
+    rows.push(harness.scenario("RT-1/scan", "the cyclic scan from ME + 1", "token-cyclic-scan"));
+    rows.extend(explored(harness, "RT-1", "token", ""));
+    rows.push(harness.fails(
         "RT-1/T20-printed",
         "as printed a repeated TOKEN is a second one",
         "exclusion",
         CheckSpec { property: Some("exclusion".to_owned()), ..twice().with("as-printed=T20") },
     ));
-    rows.push(bench.holds("RT-1/T20", "a TOKEN that has been here is dropped: 2 nodes x 2 entries", twice()));
+    rows.push(harness.holds("RT-1/T20", "a TOKEN that has been here is dropped: 2 nodes x 2 entries", twice()));
     rows
 }
 
-/// The start costs REPLYs and nothing else; nobody who has been served needs one again.
-fn rt_2(bench: &Bench) -> Vec<Row> {
+/// The start takes REPLYs and nothing else; a node that has been served once needs none again.
+fn rt_2(harness: &Harness) -> Vec<Row> {
     let start = |nodes, entries| {
         let spec = RunSpec { entries, ..run("token", nodes, "light") }.with("start=ricart-agrawala");
-        bench.simulate(spec)
+        harness.simulate(spec)
     };
     let first: Vec<Report> = SIZES.map(|nodes| start(nodes, 1)).into();
     let later: Vec<Report> = SIZES.map(|nodes| start(nodes, 400)).into();
     let pass = list(first.iter().map(|report| report.messages_per_entry));
-    let moves = |report: &Report| count(report, "REQUEST") + count(report, "TOKEN");
-    let replies: Vec<u64> = later.iter().map(|report| count(report, "REPLY")).collect();
+    let moves = |report: &Report| report.messages_of("REQUEST") + report.messages_of("TOKEN");
+    let replies: Vec<u64> = later.iter().map(|report| report.messages_of("REPLY")).collect();
     let bounds = SIZES.map(|nodes| u64::from(nodes * (nodes - 1)));
     let texts = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let few = replies.iter().zip(bounds).all(|(replies, bound)| *replies <= bound);
@@ -135,19 +131,19 @@ fn rt_2(bench: &Bench) -> Vec<Row> {
             )
         },
     ];
-    rows.extend(explored(bench, "RT-2", "token", "start=ricart-agrawala"));
+    rows.extend(explored(harness, "RT-2", "token", "start=ricart-agrawala"));
     rows
 }
 
-/// The mean over `light` is a mean over chance: 2 % is several times its spread at these lengths.
-fn nt_1(bench: &Bench) -> Vec<Row> {
+/// The mean under `light` is random: 2 % is several times its standard deviation for runs of this length.
+fn nt_1(harness: &Harness) -> Vec<Row> {
     let mean = |nodes: u32| {
         let n = f64::from(nodes);
         n / (n - 1.0) * (1..nodes).map(|k| 1.0 / f64::from(k)).sum::<f64>()
     };
     let mut rows: Vec<Row> = [8, 16, 64]
         .map(|nodes| {
-            let report = bench.simulate(RunSpec { entries: 20_000, ..run("naimi-trehel", nodes, "light") });
+            let report = harness.simulate(RunSpec { entries: 20_000, ..run("naimi-trehel", nodes, "light") });
             let (expected, measured) = (mean(nodes), report.messages_per_entry);
             Row {
                 ok: (measured / expected - 1.0).abs() < 0.02,
@@ -161,24 +157,28 @@ fn nt_1(bench: &Bench) -> Vec<Row> {
             .without_violations([&report])
         })
         .into();
-    rows.push(bench.scenario("NT-1/reversal", "the path turns around behind a REQUEST", "naimi-trehel-path-reversal"));
-    rows.extend(explored(bench, "NT-1", "naimi-trehel", ""));
+    rows.push(harness.scenario(
+        "NT-1/reversal",
+        "the path turns around behind a REQUEST",
+        "naimi-trehel-path-reversal",
+    ));
+    rows.extend(explored(harness, "NT-1", "naimi-trehel", ""));
     rows
 }
 
-fn sk_1(bench: &Bench) -> Vec<Row> {
-    let mut rows = zero_or_n(bench, "SK-1", "suzuki-kasami");
-    rows.push(bench.scenario("SK-1/queue", "the queue travels with the token", "suzuki-kasami-queue"));
-    rows.extend(explored(bench, "SK-1", "suzuki-kasami", ""));
+fn sk_1(harness: &Harness) -> Vec<Row> {
+    let mut rows = zero_or_n(harness, "SK-1", "suzuki-kasami");
+    rows.push(harness.scenario("SK-1/queue", "the queue travels with the token", "suzuki-kasami-queue"));
+    rows.extend(explored(harness, "SK-1", "suzuki-kasami", ""));
     rows
 }
 
-/// A square grid's quorum has 2 sqrt(N) - 1 nodes, and none of the messages to oneself is one: 3 to 5 times
-/// 2 (sqrt(N) - 1), about twice what the paper's ideal quorums of sqrt(N) nodes would take.
-fn mk_1(bench: &Bench) -> Vec<Row> {
+/// A quorum of a square grid has 2 sqrt(N) - 1 nodes, and messages to oneself do not count: 3 to 5 times 2 (sqrt(N) - 1),
+/// about twice what the paper's ideal quorums of sqrt(N) nodes would take.
+fn mk_1(harness: &Harness) -> Vec<Row> {
     const SIDES: [u32; 5] = [2, 3, 4, 7, 10];
     let grid = |side: u32| f64::from(2 * (side - 1));
-    let quiet: Vec<Report> = SIDES.map(|side| bench.simulate(run("maekawa", side * side, "light"))).into();
+    let quiet: Vec<Report> = SIDES.map(|side| harness.simulate(run("maekawa", side * side, "light"))).into();
     let mut rows = vec![
         Row::new(
             "MK-1/light",
@@ -189,7 +189,7 @@ fn mk_1(bench: &Bench) -> Vec<Row> {
         .without_violations(&quiet),
     ];
     for load in ["saturated", "0.4"] {
-        let reports: Vec<Report> = SIDES.map(|side| bench.simulate(run("maekawa", side * side, load))).into();
+        let reports: Vec<Report> = SIDES.map(|side| harness.simulate(run("maekawa", side * side, load))).into();
         let shares: Vec<f64> =
             reports.iter().zip(SIDES).map(|(report, side)| report.messages_per_entry / grid(side)).collect();
         let (id, words) = if load == "0.4" { ("MK-1/poisson", "0.4 requests a T") } else { ("MK-1/saturated", load) };
@@ -206,17 +206,17 @@ fn mk_1(bench: &Bench) -> Vec<Row> {
             .without_violations(&reports),
         );
     }
-    rows.push(bench.scenario("MK-1/inquire", "INQUIRE, RELINQUISH and FAILED", "maekawa-inquire"));
-    rows.extend(explored(bench, "MK-1", "maekawa", ""));
+    rows.push(harness.scenario("MK-1/inquire", "INQUIRE, RELINQUISH and FAILED", "maekawa-inquire"));
+    rows.extend(explored(harness, "MK-1", "maekawa", ""));
     let four = || CheckSpec { nodes: 4, entries: Some(1), order: Order::Fifo, ..CheckSpec::of("maekawa") };
-    rows.push(bench.fails(
+    rows.push(harness.fails(
         "MK-1/not-told",
         "without FAILED to a waiter that is overtaken: deadlock, 4 nodes x 1 entry",
         "progress",
         four().with("failed=arrival"),
     ));
-    if bench.full {
-        rows.push(bench.holds("MK-1/four", "with it: 4 nodes x 1 entry", four()));
+    if harness.full {
+        rows.push(harness.holds("MK-1/four", "with it: 4 nodes x 1 entry", four()));
     }
     rows
 }

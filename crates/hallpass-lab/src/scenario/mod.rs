@@ -1,4 +1,4 @@
-//! Scenarios: text files that name every step and what must come of it.
+//! Scenarios: text files that list every step and its expected outcome.
 //!
 //! ```text
 //! # A comment.
@@ -12,9 +12,9 @@
 //! 1 sends REQUEST(1) to 2
 //! ```
 //!
-//! A command, a line of dashes, what happened, an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
+//! Each command is followed by a line of dashes, its outcome, and an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
 //! `deliver KIND A -> B`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`, `crash N`, `restart N`,
-//! `join N`, `leave N`; `network` lists what is under way. `explore WORDS` explores the protocol instead, with the words
+//! `join N`, `leave N`; `network` lists the messages in flight. `explore WORDS` explores the protocol instead, with the words
 //! `entries=2 cancels=0 readers=true faults=crash:1 order=fifo nodes=3 property=exclusion` and options of the protocol; `simulate WORDS`
 //! runs it in virtual time, with `seed=1 load=light hold=5ms latency=1ms faults=.. readers=0.5`.
 
@@ -30,7 +30,7 @@ use parse::Script;
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        /// The scenarios that come with hallpass, by name.
+        /// The scenarios that ship with hallpass, by name.
         pub const SHIPPED: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../testdata/scenarios/", $name, ".txt")))),*];
     };
@@ -87,47 +87,52 @@ shipped![
     "trap-27-incarnations",
 ];
 
-/// What became of a scenario.
+/// The result of playing a scenario.
 #[derive(Clone, Debug)]
-pub struct Played {
-    /// For each command, its line number, what was expected and what came.
-    pub steps: Vec<Outcome>,
-    /// Everything that happened in the steps, to draw; without steps, the first violation that an exploration found.
+pub struct Playback {
+    /// The outcome of each command.
+    pub steps: Vec<CommandOutcome>,
+    /// The events of all steps, to draw them; without steps, those of the first violation that an exploration found.
     pub trace: Trace,
-    /// It takes steps of its own, and not only explores or simulates.
+    /// The scenario takes steps itself; it does not only explore or simulate.
     pub has_steps: bool,
-    /// The file with what came in place of what was expected.
+    /// The scenario's text with the actual outcomes.
     pub rewritten: String,
 }
 
-/// One command of a scenario.
+/// A command of a scenario and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Where the command stands.
+pub struct CommandOutcome {
+    /// The line of the command.
     pub line: usize,
     /// The command.
     pub command: String,
-    /// What the file says.
+    /// The outcome that the scenario expects.
     pub expected: Vec<String>,
-    /// What came.
+    /// The actual outcome.
     pub actual: Vec<String>,
 }
 
-impl Played {
+impl Playback {
     /// The first command whose outcome is not the expected one.
-    pub fn first_difference(&self) -> Option<&Outcome> {
+    pub fn first_difference(&self) -> Option<&CommandOutcome> {
         self.steps.iter().find(|step| step.expected != step.actual)
     }
 }
 
-/// Plays a scenario, with a planted bug if one is given. A text that cannot be read is an error with its line.
-pub fn play(text: &str, mutation: Option<Mutation>) -> Result<Played, LabError> {
+/// Checks a scenario's text without playing it. The error names the line.
+pub fn validate(text: &str) -> Result<(), LabError> {
+    Script::parse(text).map(drop)
+}
+
+/// Plays a scenario, optionally with a planted bug. If the text is invalid, the error names the line.
+pub fn play(text: &str, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let script = Script::parse(text)?;
     play::play(&script, mutation)
 }
 
 /// Plays a shipped scenario by name.
-pub fn play_shipped(name: &str, mutation: Option<Mutation>) -> Result<Played, LabError> {
+pub fn play_shipped(name: &str, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     match SHIPPED.iter().find(|(known, _)| *known == name) {
         Some((_, text)) => play(text, mutation),
         None => {

@@ -1,6 +1,6 @@
 use crate::LabError;
 
-/// A scenario as it stands in its file.
+/// A parsed scenario.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) title: String,
@@ -8,7 +8,7 @@ pub(super) struct Script {
     pub(super) options: Vec<String>,
     pub(super) nodes: Vec<u32>,
     pub(super) fifo: bool,
-    /// Everything up to the first command, word for word.
+    /// The text before the first command, unchanged.
     pub(super) head: String,
     pub(super) commands: Vec<Command>,
     /// Comments and empty lines after the last command.
@@ -19,7 +19,7 @@ pub(super) struct Script {
 pub(super) struct Command {
     pub(super) line: usize,
     pub(super) text: String,
-    /// Comments and empty lines before it, word for word.
+    /// Comments and empty lines before it, unchanged.
     pub(super) before: String,
     pub(super) expected: Vec<String>,
 }
@@ -78,7 +78,7 @@ impl Script {
         Ok(script)
     }
 
-    /// True if the line sets something up rather than doing something.
+    /// Parses a setting. False if the line is none.
     fn parse_heading(&mut self, number: usize, line: &str) -> Result<bool, LabError> {
         let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         let fail = |why: &str| Err(LabError(format!("scenario line {number}: {why}")));
@@ -96,7 +96,7 @@ impl Script {
             "order" => match rest {
                 "any" => self.fifo = false,
                 "fifo" => self.fifo = true,
-                _ => return fail(&format!("order '{rest}' is not known; it takes any, fifo")),
+                _ => return fail(&format!("unknown order '{rest}'; use any or fifo")),
             },
             _ => return Ok(false),
         }
@@ -113,7 +113,7 @@ impl Script {
         Ok(())
     }
 
-    /// The file again, with other outcomes.
+    /// The scenario's text with other outcomes.
     pub(super) fn rewrite(&self, outcomes: &[Vec<String>]) -> String {
         let mut text = self.head.clone();
         for (command, outcome) in self.commands.iter().zip(outcomes) {

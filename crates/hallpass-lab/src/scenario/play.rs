@@ -4,10 +4,10 @@ use hallpass_sim::trace::{Event, EventKind, Scale, Trace};
 use hallpass_sim::{InFlight, Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
-use super::{Outcome, Played};
-use crate::{CheckSpec, LabError, RunSpec, check, select, simulate};
+use super::{CommandOutcome, Playback};
+use crate::{CheckSpec, Counterexample, LabError, RunSpec, check, select, simulate};
 
-pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Played, LabError> {
+pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let mut words = script.options.clone();
     let names: Vec<String> = script.nodes.iter().map(u32::to_string).collect();
     words.push(format!("names={}", names.join(",")));
@@ -24,7 +24,7 @@ struct Player<'a> {
 }
 
 impl Visitor for Player<'_> {
-    type Output = Result<Played, LabError>;
+    type Output = Result<Playback, LabError>;
 
     fn visit<P: Protocol + 'static>(self) -> Self::Output {
         let script = self.script;
@@ -32,8 +32,10 @@ impl Visitor for Player<'_> {
         let options = P::parse(&self.options)?;
         let needs = P::needs(&options);
         let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
-        let some = if needs.membership { 99 } else { 0 };
-        let crashes = if needs.recovery { 99 } else { some };
+        // More than any script has.
+        let unlimited = |allowed: bool| if allowed { 99 } else { 0 };
+        let crashes = unlimited(needs.membership || needs.recovery);
+        let losses = unlimited(needs.no_loss.is_none());
         let limits = Limits {
             entries: Some(200),
             last_entries: None,
@@ -41,13 +43,13 @@ impl Visitor for Player<'_> {
             readers: needs.no_shared.is_none(),
             crashes,
             restarts: crashes,
-            losses: if needs.no_loss.is_some() { 0 } else { 99 },
-            duplicates: if needs.no_loss.is_some() { 0 } else { 99 },
+            losses,
+            duplicates: losses,
             joins,
-            leaves: some,
+            leaves: unlimited(needs.membership),
         };
         let config = ModelConfig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
-        let mut table = Table {
+        let mut interpreter = Interpreter {
             model: Model::new(&config),
             config,
             scratch: Scratch::default(),
@@ -58,8 +60,8 @@ impl Visitor for Player<'_> {
         };
         let mut steps = Vec::new();
         for command in &script.commands {
-            let actual = table.run(command)?;
-            steps.push(Outcome {
+            let actual = interpreter.run(command)?;
+            steps.push(CommandOutcome {
                 line: command.line,
                 command: command.text.clone(),
                 expected: command.expected.clone(),
@@ -67,19 +69,19 @@ impl Visitor for Player<'_> {
             });
         }
         let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
-        hallpass_sim::trace::link(&mut table.events);
-        let mut nodes = table.config.ids().to_vec();
-        nodes.extend(table.events.iter().map(|event| event.node));
+        hallpass_sim::trace::link(&mut interpreter.events);
+        let mut nodes = interpreter.config.ids().to_vec();
+        nodes.extend(interpreter.events.iter().map(|event| event.node));
         nodes.sort_unstable();
         nodes.dedup();
-        let trace = Trace { title: script.title.clone(), nodes, scale: Scale::Steps, events: table.events };
-        let has_steps = table.time > 0;
-        Ok(Played { steps, trace, has_steps, rewritten: script.rewrite(&outcomes) })
+        let trace = Trace { title: script.title.clone(), nodes, scale: Scale::Steps, events: interpreter.events };
+        let has_steps = interpreter.time > 0;
+        Ok(Playback { steps, trace, has_steps, rewritten: script.rewrite(&outcomes) })
     }
 }
 
-/// A model on which the script's commands are carried out.
-struct Table<'a, P: Protocol> {
+/// Carries out a script's commands on a model.
+struct Interpreter<'a, P: Protocol> {
     config: ModelConfig<P>,
     model: Model<P>,
     scratch: Scratch<P>,
@@ -89,7 +91,7 @@ struct Table<'a, P: Protocol> {
     mutation: Option<Mutation>,
 }
 
-impl<P: Protocol> Table<'_, P> {
+impl<P: Protocol> Interpreter<'_, P> {
     fn run(&mut self, command: &Command) -> Result<Vec<String>, LabError> {
         let words: Vec<&str> = command.text.split_whitespace().collect();
         match words.as_slice() {
@@ -123,7 +125,7 @@ impl<P: Protocol> Table<'_, P> {
 
     fn node(&self, command: &Command, text: &str) -> Result<u8, LabError> {
         match text.parse().ok().and_then(|id| self.config.position(NodeId(id))) {
-            Some(at) => Ok(at),
+            Some(node) => Ok(node),
             None => command.fail(format!("there is no node {text}")),
         }
     }
@@ -144,8 +146,8 @@ impl<P: Protocol> Table<'_, P> {
         let violation = self.model.apply(&self.config, step, &mut self.scratch, Some(&mut self.events));
         self.events[before..].iter_mut().for_each(|event| event.at = self.time);
         let mut lines: Vec<String> = describe(&self.events[before..]);
-        let told = self.events[before..].iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
-        lines.extend(violation.filter(|_| !told).map(|violation| format!("VIOLATION: {violation}")));
+        let has_violation = self.events[before..].iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
+        lines.extend(violation.filter(|_| !has_violation).map(|violation| format!("VIOLATION: {violation}")));
         if lines.is_empty() {
             lines.push("nothing".to_owned());
         }
@@ -173,7 +175,7 @@ impl<P: Protocol> Table<'_, P> {
         Ok(self.take(step(packet.index)))
     }
 
-    /// Delivers whatever is under way, and what comes of it, lowest receiver and sender first.
+    /// Delivers all messages in flight and those sent in response, lowest receiver and sender first.
     fn deliver_all(&mut self) -> Result<Vec<String>, LabError> {
         let mut lines = Vec::new();
         for _ in 0..10_000 {
@@ -186,12 +188,13 @@ impl<P: Protocol> Table<'_, P> {
     }
 
     fn timeout(&mut self, command: &Command, node: &str, name: &str) -> Result<Vec<String>, LabError> {
-        let at = self.node(command, node)?;
-        let position = self.model.timers(at).position(|timer| format!("{timer:?}").starts_with(name));
-        match position {
-            Some(position) => self.step(command, Step::Timeout { node: at, timer: position as u8 }),
+        let position = self.node(command, node)?;
+        let timers = || self.model.timers(position).map(|timer| format!("{timer:?}"));
+        let found = timers().position(|timer| timer.starts_with(name));
+        match found {
+            Some(timer) => self.step(command, Step::Timeout { node: position, timer: timer as u8 }),
             None => {
-                let set: Vec<String> = self.model.timers(at).map(|timer| format!("{timer:?}")).collect();
+                let set: Vec<String> = timers().collect();
                 command.fail(format!(
                     "node {node} has no such timer set; it has {}",
                     if set.is_empty() { "none".to_owned() } else { set.join(", ") }
@@ -244,7 +247,7 @@ impl<P: Protocol> Table<'_, P> {
             }
         }
         match check(&spec, |_| {}) {
-            Err(error) => refused(command, &error),
+            Err(error) => refusal(command, &error),
             Ok(report) => Ok(match report.violations.first() {
                 None if report.complete => {
                     vec![format!(
@@ -254,15 +257,15 @@ impl<P: Protocol> Table<'_, P> {
                 }
                 None => vec![format!("incomplete after {} states", report.states)],
                 Some(found) => {
-                    // A scenario without steps of its own is drawn as the first violation it finds.
+                    // A scenario without steps is drawn as the first violation it finds.
                     if self.time == 0 && self.events.is_empty() {
                         self.events.clone_from(&found.trace.events);
                     }
-                    let story = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
+                    let events = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
                     [format!("violation after {} steps", found.steps)]
                         .into_iter()
-                        .chain(story)
-                        .chain(ends(found))
+                        .chain(events)
+                        .chain(violation_at_end(found))
                         .collect()
                 }
             }),
@@ -293,7 +296,7 @@ impl<P: Protocol> Table<'_, P> {
             }
         }
         Ok(match simulate(&spec) {
-            Err(error) => return refused(command, &error),
+            Err(error) => return refusal(command, &error),
             Ok(report) => {
                 let summary = format!(
                     "{} entries, {} messages, overtaken at most {}",
@@ -308,11 +311,11 @@ impl<P: Protocol> Table<'_, P> {
     }
 }
 
-/// The value of a word that must be of a type.
+/// Parses the value of a `key=value` word.
 fn parsed<T: std::str::FromStr>(command: &Command, word: &str) -> Result<T, LabError> {
     match word.split_once('=').and_then(|(_, value)| value.parse().ok()) {
         Some(value) => Ok(value),
-        None => command.fail(format!("'{word}' has a value that cannot be read")),
+        None => command.fail(format!("'{word}' has an invalid value")),
     }
 }
 
@@ -320,29 +323,29 @@ fn parse_order(command: &Command, word: &str) -> Result<Order, LabError> {
     match word {
         "order=any" => Ok(Order::Any),
         "order=fifo" => Ok(Order::Fifo),
-        _ => command.fail("order takes any, fifo"),
+        _ => command.fail("order takes any or fifo"),
     }
 }
 
-/// A refusal is an outcome where the script expects one, and a typo where it does not.
-fn refused(command: &Command, error: &LabError) -> Result<Vec<String>, LabError> {
+/// A refusal is an outcome if the script expects one, else an error in the script.
+fn refusal(command: &Command, error: &LabError) -> Result<Vec<String>, LabError> {
     let expects = command.expected.first().is_some_and(|line| line.starts_with("refused: "));
     if expects { Ok(vec![format!("refused: {error}")]) } else { command.fail(error) }
 }
 
-/// A command's own option takes the place of the script's.
+/// A command's own option replaces the script's.
 fn replace_option(options: &mut Vec<String>, key: &str, word: &str) {
     options.retain(|option| option.split_once('=').is_none_or(|(other, _)| other != key));
     options.push(word.to_owned());
 }
 
-/// A violation at the end of all steps is in no event.
-fn ends(found: &crate::Found) -> Option<String> {
-    let told = found.trace.events.iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
-    (!told).then(|| format!("  VIOLATION: {}", found.text))
+/// The violation, if it is not among the events: one that shows only when no step is left.
+fn violation_at_end(found: &Counterexample) -> Option<String> {
+    let has_violation = found.trace.events.iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
+    (!has_violation).then(|| format!("  VIOLATION: {}", found.text))
 }
 
-/// One line an event, without its time.
+/// One line per event, without its time.
 fn describe(events: &[Event]) -> Vec<String> {
     events.iter().map(Event::to_string).collect()
 }

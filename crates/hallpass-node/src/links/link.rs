@@ -62,7 +62,7 @@ pub enum LinkError {
     /// A frame is missing before this one.
     Gap,
     /// A frame for another view, incarnation or node.
-    Stranger,
+    Misaddressed,
     /// A frame was acknowledged that was never sent.
     Acknowledgement,
     /// More has arrived than is kept until the group is complete.
@@ -74,7 +74,7 @@ impl std::fmt::Display for LinkError {
         match self {
             Self::Decode(error) => error.fmt(f),
             Self::Gap => f.write_str("a message is missing before this one"),
-            Self::Stranger => f.write_str("a message is for another view, another incarnation or another node"),
+            Self::Misaddressed => f.write_str("a message is for another view, another incarnation or another node"),
             Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
             Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
         }
@@ -178,7 +178,7 @@ impl Link {
             && header.to_incarnation == sender.incarnation
             && header.epoch == sender.epoch;
         if !known {
-            return Err(LinkError::Stranger);
+            return Err(LinkError::Misaddressed);
         }
         if header.sequence > self.received + 1 {
             return Err(LinkError::Gap);

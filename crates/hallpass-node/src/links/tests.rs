@@ -164,12 +164,12 @@ fn frames_of_another_incarnation_view_or_node_are_rejected() {
         ends[1].process = process(peer);
         busy(&mut ends[0], ONE, 1);
         let sent = take(&mut ends[0], usize::MAX);
-        assert_eq!(give(&mut ends[1], me, &sent), Err(LinkError::Stranger));
+        assert_eq!(give(&mut ends[1], me, &sent), Err(LinkError::Misaddressed));
     }
     let mut ends = ends();
     busy(&mut ends[0], Sender { me: NodeId(3), ..ONE }, 1);
     let sent = take(&mut ends[0], usize::MAX);
-    assert_eq!(give(&mut ends[1], TWO, &sent), Err(LinkError::Stranger));
+    assert_eq!(give(&mut ends[1], TWO, &sent), Err(LinkError::Misaddressed));
 }
 
 /// The other end's greeting is older than what has reached it over the connection before: it acknowledges frames that are
@@ -217,7 +217,7 @@ fn every_error_says_why_in_one_line() {
     let all = [
         LinkError::Decode(DecodeError::Trailing),
         LinkError::Gap,
-        LinkError::Stranger,
+        LinkError::Misaddressed,
         LinkError::Acknowledgement,
         LinkError::Flooded,
     ];

@@ -108,7 +108,7 @@ impl<C> Locks<C> {
     #[inline]
     fn count_caller(&mut self) {
         let CallerId(number) = self.next_caller;
-        self.next_caller = CallerId(number.checked_add(1).expect("a node lives for less than 2^64 requests"));
+        self.next_caller = CallerId(number.checked_add(1).expect("a node gets fewer than 2^64 requests"));
         self.callers += 1;
     }
 

@@ -60,7 +60,7 @@ impl FixedList {
         self.installed().map(|complete| complete.epoch)
     }
 
-    /// What frames say of this node in a view.
+    /// The sender of this node's frames in a view.
     pub(crate) fn sender(&self, epoch: u64) -> Sender {
         Sender { me: self.me, incarnation: self.process.incarnation, epoch }
     }
@@ -203,9 +203,9 @@ impl fmt::Display for HelloError {
                 f.write_str("it has been restarted and knows nothing of the locks; restart all members of the group")
             }
             Self::RestartedHere => f.write_str("it knew this node before a restart; restart all members of the group"),
-            Self::RestartedBetween => {
-                f.write_str("it has met a member before that one was restarted; restart all members of the group")
-            }
+            Self::RestartedBetween => f.write_str(
+                "a third member was restarted between its connections with the two; restart all members of the group",
+            ),
             Self::Link(error) => error.fmt(f),
         }
     }

@@ -759,7 +759,7 @@ fn nonsense_closes_the_connection() {
     let mut nodes: [_; 2] = connected(|_| {});
     let wrong = nodes[0].handle_bytes(NodeId(2), &[0, 1, 99], 0);
     assert_eq!(wrong, Err(LinkError::Decode(DecodeError::Version { peer: 99, own: 1 })));
-    assert_eq!(nodes[0].handle_bytes(NodeId(9), &[0, 1, 1], 0), Err(LinkError::Stranger));
+    assert_eq!(nodes[0].handle_bytes(NodeId(9), &[0, 1, 1], 0), Err(LinkError::Misaddressed));
     let mut early: [_; 3] = group(|config| config.backlog_max = 10);
     connect_two(&mut early, 0, 1);
     assert_eq!(early[0].handle_bytes(NodeId(2), &[0; 10], 0), Ok(()));

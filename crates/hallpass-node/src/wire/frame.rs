@@ -27,7 +27,7 @@ pub struct Header {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt(pub NonZeroU64);
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Clone, Debug)]
 pub enum Body<'a> {
     /// A message of the lock's protocol.
@@ -46,7 +46,7 @@ pub enum Body<'a> {
         /// The attempt.
         attempt: Attempt,
     },
-    /// Nothing but what the header says.
+    /// Nothing but the header.
     Acknowledgement,
 }
 
@@ -60,7 +60,7 @@ pub enum Body<'a> {
 pub struct Frame<'a> {
     /// Where it belongs.
     pub header: Header,
-    /// What it says.
+    /// Its content.
     pub body: Body<'a>,
 }
 
@@ -70,7 +70,7 @@ const BUSY: u8 = 3;
 const ACKNOWLEDGEMENT: u8 = 4;
 
 impl<'a> Frame<'a> {
-    /// Reads one frame from the front of a buffer and tells how many bytes it took. `Truncated`: more must come first.
+    /// Reads one frame from the front of a buffer and returns its length. `Truncated`: more must come first.
     pub fn decode(buffer: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let length = buffer.first_chunk::<2>().ok_or(DecodeError::Truncated)?;
         let length = usize::from(u16::from_be_bytes(*length));

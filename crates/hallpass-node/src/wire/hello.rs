@@ -6,7 +6,7 @@ use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 use super::{VERSION, read_incarnation};
 use crate::Incarnation;
 
-/// The greeting: the first thing on a new connection, in both directions. It says who is there, and where the link was left.
+/// The greeting: the first thing on a new connection, in both directions. It identifies the sender, and says where the link was left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The group's name. Nodes of different groups reject each other.

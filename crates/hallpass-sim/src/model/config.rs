@@ -8,7 +8,7 @@ use super::{Limits, Model, Scratch, Step};
 use crate::config::{Features, NO_ROOM};
 use crate::oracle::Violation;
 use crate::trace::Event;
-use crate::{ConfigError, Order};
+use crate::{ConfigError, Order, Rng};
 
 /// What does not change while steps are taken in a [`Model`].
 #[derive(Clone, Debug)]
@@ -73,6 +73,29 @@ impl<P: Protocol> ModelConfig<P> {
         }
         crate::trace::link(&mut events);
         (events, violation)
+    }
+
+    /// Takes random steps until none is left, at most `steps_max`, and returns the model after them. `observe` gets each
+    /// step, the model after it, and what it violates.
+    pub fn walk(
+        &self,
+        seed: u64,
+        steps_max: usize,
+        mut observe: impl FnMut(Step, &Model<P>, Option<Violation>),
+    ) -> Model<P> {
+        let (mut model, mut scratch, mut rng) = (Model::new(self), Scratch::default(), Rng::new(seed));
+        let mut steps = Vec::new();
+        for _ in 0..steps_max {
+            steps.clear();
+            model.steps(self, &mut steps);
+            if steps.is_empty() {
+                break;
+            }
+            let step = steps[rng.below(steps.len() as u64) as usize];
+            let violation = model.apply(self, step, &mut scratch, None);
+            observe(step, &model, violation);
+        }
+        model
     }
 
     pub(super) fn protocol(&self, index: usize, incarnation: u8) -> P {

@@ -1,4 +1,4 @@
-//! How times become places in the space-time diagram: to scale, or one even distance a step.
+//! The time axis of the space-time diagram: times to scale, or steps at equal distances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use hallpass_core::NodeId;
 use super::labels::text_width;
 use super::{Scale, Trace};
 
-/// The least width of the part between the lifelines' ends.
+/// The minimum length of the axis.
 const PLOT_MIN_PX: f64 = 900.0;
-/// The distance of two steps.
+/// The distance between two steps.
 const STEP_PX: f64 = 46.0;
-/// What most neighbouring events of one node should be apart, in time.
+/// How far apart most neighbouring events of one node should be, where times are to scale.
 const GAP_PX: f64 = 18.0;
-/// Long idle times may not make the diagram wider than this for each moment at which something happens.
+/// The maximum width for each moment at which something happens, so that long idle times do not stretch the diagram.
 const MOMENT_MAX_PX: f64 = 30.0;
-/// The least distance of two marks on the axis.
+/// The minimum distance between two marks on the axis.
 const MARK_PX: f64 = 64.0;
 
-/// How times become places.
+/// Maps times to x coordinates.
 pub(super) struct Axis {
     left: f64,
-    /// Where the last moment lies.
+    /// The x coordinate of the last moment.
     pub(super) right: f64,
     /// The time at `left`, and pixels for each unit of [`Event::at`](super::Event::at). Unused for steps.
     origin: u64,
@@ -32,13 +32,13 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// The axis from the place where the lifelines begin.
+    /// The axis of a trace, for lifelines that begin at `left`.
     pub(super) fn new(trace: &Trace, left: f64) -> Self {
         let moments: BTreeSet<u64> = trace.events.iter().map(|event| event.at).collect();
         let moments: Vec<u64> = moments.into_iter().collect();
         let left = left + 16.0;
         let (first, last) = (moments.first().copied().unwrap_or(0), moments.last().copied().unwrap_or(0));
-        // A trace that starts near zero starts at zero; a late part of a long run does not.
+        // Starts at zero if the first event is near it. A late part of a long run starts later.
         let origin = if first <= (last - first) / 4 { 0 } else { first };
         let span = (last - origin).max(1) as f64;
         let width_max = (moments.len() as f64 * MOMENT_MAX_PX).max(PLOT_MIN_PX);
@@ -50,7 +50,7 @@ impl Axis {
         Axis { left, right, origin, px, moments, scale: trace.scale }
     }
 
-    /// Where a time lies.
+    /// The x coordinate of a time.
     pub(super) fn x(&self, at: u64) -> f64 {
         match self.scale {
             Scale::Time { .. } => self.left + at.saturating_sub(self.origin) as f64 * self.px,
@@ -58,7 +58,7 @@ impl Axis {
         }
     }
 
-    /// The marks, with what they say.
+    /// The x coordinates of the marks, with their labels.
     pub(super) fn marks(&self, trace: &Trace) -> Vec<(f64, String)> {
         match trace.scale {
             Scale::Steps => {
@@ -81,7 +81,7 @@ impl Axis {
     }
 }
 
-/// The gap that a fifth of the gaps between neighbouring events of one node do not reach.
+/// The gap between neighbouring events of one node that four fifths of them reach, those of zero aside.
 fn usual_gap(trace: &Trace) -> f64 {
     let mut last: BTreeMap<NodeId, u64> = BTreeMap::new();
     let mut gaps = Vec::with_capacity(trace.events.len());
@@ -95,7 +95,7 @@ fn usual_gap(trace: &Trace) -> f64 {
     gaps.get(gaps.len() / 5).copied().unwrap_or(1) as f64
 }
 
-/// The least of 1, 2, 5, 10, .. times a power of ten that is not below `least`, and the decimals it needs.
+/// The smallest of 1, 2, 5, 10, .. times a power of ten that is at least `least`, and the decimals it needs.
 fn nice_step(least: f64) -> (f64, usize) {
     let power = least.log10().floor();
     let unit = 10_f64.powf(power);

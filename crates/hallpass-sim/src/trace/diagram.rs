@@ -1,4 +1,4 @@
-//! The body of the space-time diagram: lifelines, what lasts, messages, events, labels.
+//! The body of the space-time diagram: lifelines, states, messages, events, labels.
 //!
 //! Every element that stands for an event carries `data-i`, the event's index, and what spans two events also `data-j`,
 //! so that the page can step through the picture that is drawn here.
@@ -8,24 +8,24 @@ use std::fmt::Write;
 use hallpass_core::Mode;
 
 use super::labels::{Board, Rect, text_width};
-use super::layout::{Arrow, Fate, Layout, Span, State};
+use super::layout::{Arrow, Layout, Outcome, Span, State};
 use super::svg::{colour, escape, px};
-use super::text::{describe, stamp};
+use super::text::{describe, timestamp};
 use super::{EventKind, Trace};
 
 const LABEL_FONT_PX: f64 = 11.0;
-/// How many lines that are not its own a label may cross. Over more, nobody sees whose label it is.
+/// How many lines besides its own a label may cross. Across more it is unclear what it labels.
 const CROSSINGS_MAX: usize = 1;
-/// Half the height of the bar that is the critical section.
+/// Half the height of the bar for the critical section.
 const BAR_PX: f64 = 8.0;
-/// Where the lowest row of notes about the whole group stands, above the first lane.
+/// The y coordinate of the lowest row of notes about the whole group, above the first lane.
 const NOTE_Y: f64 = -34.0;
-/// The distance of two rows of notes.
+/// The distance between two rows of notes.
 const NOTE_ROW_PX: f64 = 16.0;
-/// How far the diagram reaches below its lowest lane.
+/// The height of the diagram below its lowest lane.
 pub(super) const FOOT_PX: f64 = 56.0;
 
-/// How far the diagram reaches above its first lane.
+/// The height of the diagram above its first lane.
 pub(super) fn head_px(trace: &Trace) -> f64 {
     let has_notes =
         trace.events.iter().any(|event| matches!(event.kind, EventKind::Network(_) | EventKind::Violation(_)));
@@ -54,14 +54,14 @@ pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
 struct Painter<'a> {
     trace: &'a Trace,
     layout: &'a Layout,
-    /// What labels must keep clear of.
+    /// The areas that labels must avoid.
     board: Board,
     out: String,
 }
 
 impl Painter<'_> {
     fn put(&mut self, element: std::fmt::Arguments<'_>) {
-        self.out.write_fmt(element).expect("a String takes all");
+        self.out.write_fmt(element).expect("writing to a String cannot fail");
         self.out.push('\n');
     }
 
@@ -95,7 +95,7 @@ impl Painter<'_> {
             State::Down => ("down", 12.0),
             State::Away => ("away", 0.0),
         };
-        // An entry without duration is still an entry, so it is never thinner than can be seen.
+        // A state without duration is drawn too, so it must be wide enough to be seen.
         let (x0, x1) = (span.x0, span.x1.max(span.x0 + 2.0));
         self.board.block(Rect { x0, y0: y - half, x1, y1: y + half });
         let (indices, title) = (self.indices(span), escape(&self.span_title(span)));
@@ -123,7 +123,7 @@ impl Painter<'_> {
 
     fn span_title(&self, span: &Span) -> String {
         let state = match span.state {
-            State::Paused => "stands still",
+            State::Paused => "paused",
             State::Waiting => "waits",
             State::Inside(Mode::Exclusive) => "inside",
             State::Inside(Mode::Shared) => "inside, shared",
@@ -131,7 +131,7 @@ impl Painter<'_> {
             State::Away => "not a member",
         };
         let fence = self.fence(span).map_or(String::new(), |fence| format!(", fence {fence}"));
-        let time = |index: usize| stamp(self.trace.scale, self.trace.events[index].at);
+        let time = |index: usize| timestamp(self.trace.scale, self.trace.events[index].at);
         let from = span.first.map_or("the start".into(), time);
         let to = span.last.map_or("the end".into(), time);
         format!("node {} {state}{fence}: {from} to {to}", self.layout.rows[span.row])
@@ -144,7 +144,7 @@ impl Painter<'_> {
         }
     }
 
-    /// The fence stands in the bar if the bar is wide enough.
+    /// The fence is written into the bar if the bar is wide enough.
     fn span_label(&mut self, span: &Span) {
         let Some(fence) = self.fence(span) else { return };
         let texts = [format!("fence {fence}"), fence.to_string()];
@@ -159,25 +159,25 @@ impl Painter<'_> {
 
     fn arrow(&mut self, arrow: &Arrow) {
         let EventKind::Send { to, kind, text, .. } = &self.trace.events[arrow.send].kind else { return };
-        let time = |index: usize| stamp(self.trace.scale, self.trace.events[index].at);
-        let end = match (arrow.fate, arrow.end) {
-            (Fate::Arrived, Some(end)) => format!("arrives {}", time(end)),
-            (Fate::Lost, Some(end)) => format!("lost {}", time(end)),
-            _ => "still on its way at the end".into(),
+        let time = |index: usize| timestamp(self.trace.scale, self.trace.events[index].at);
+        let end = match (arrow.outcome, arrow.end) {
+            (Outcome::Delivered, Some(end)) => format!("arrives {}", time(end)),
+            (Outcome::Lost, Some(end)) => format!("lost {}", time(end)),
+            _ => "still in flight at the end".into(),
         };
         let from = self.trace.events[arrow.send].node;
         let title = escape(&format!("{text} from {from} to {to}: sent {}, {end}", time(arrow.send)));
-        let class = match arrow.fate {
-            Fate::Arrived => "message",
-            Fate::Lost => "message lost",
-            Fate::Flying => "message flying",
+        let class = match arrow.outcome {
+            Outcome::Delivered => "message",
+            Outcome::Lost => "message lost",
+            Outcome::InFlight => "message flying",
         };
         let path = line_path(arrow);
         let indices = message_indices(arrow);
-        let tip = match arrow.fate {
-            Fate::Arrived => format!("<path class=\"head\" d=\"{}\"/>", head_path(arrow)),
-            Fate::Lost => format!("<path class=\"cross\" d=\"{}\"/>", cross_path(arrow.to, 5.0)),
-            Fate::Flying => String::new(),
+        let tip = match arrow.outcome {
+            Outcome::Delivered => format!("<path class=\"head\" d=\"{}\"/>", head_path(arrow)),
+            Outcome::Lost => format!("<path class=\"cross\" d=\"{}\"/>", cross_path(arrow.to, 5.0)),
+            Outcome::InFlight => String::new(),
         };
         self.board.line(arrow.from, arrow.to);
         self.put(format_args!(
@@ -189,7 +189,7 @@ impl Painter<'_> {
 
     fn event(&mut self, index: usize) {
         let event = &self.trace.events[index];
-        let (x, y) = self.layout.places[index];
+        let (x, y) = self.layout.positions[index];
         self.board.block(Rect::around((x, y), 8.0, 8.0));
         let shape = match &event.kind {
             EventKind::Request(_) => format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0)),
@@ -214,12 +214,12 @@ impl Painter<'_> {
                 self.vertical("violation-line", x) + &ring + &bang
             }
             EventKind::Lose { .. } if y != self.layout.y(self.layout.row(event.node)) => {
-                // The arrow's cross is the picture; this is only something to point at.
+                // The arrow already shows a cross. This only gives the mouse something to point at.
                 format!("<circle class=\"dot\" fill-opacity=\"0\" cx=\"{}\" cy=\"{}\" r=\"5\"/>", px(x), px(y))
             }
             _ => format!("<circle class=\"dot\" cx=\"{}\" cy=\"{}\" r=\"2.4\"/>", px(x), px(y)),
         };
-        let words = format!("{} node {} {}", stamp(self.trace.scale, event.at), event.node, describe(&event.kind));
+        let words = format!("{} node {} {}", timestamp(self.trace.scale, event.at), event.node, describe(&event.kind));
         self.put(format_args!("<g class=\"event\" data-i=\"{index}\"><title>{}</title>{shape}</g>", escape(&words)));
     }
 
@@ -227,7 +227,7 @@ impl Painter<'_> {
         format!("<path class=\"{class}\" d=\"M{} {}V{}\"/>", px(x), px(NOTE_Y + 4.0), px(self.layout.bottom() + 24.0))
     }
 
-    /// Labels come last, when all that they must keep clear of is known. Rare events choose before messages do.
+    /// Labels come last, when everything that they must avoid is known. Rare events are labelled before messages.
     fn labels(&mut self) {
         for index in 0..self.trace.events.len() {
             self.event_label(index);
@@ -238,7 +238,7 @@ impl Painter<'_> {
     }
 
     fn event_label(&mut self, index: usize) {
-        let (x, y) = self.layout.places[index];
+        let (x, y) = self.layout.positions[index];
         let (class, text, top) = match &self.trace.events[index].kind {
             EventKind::Violation(text) => ("note violation-note", text.as_str(), true),
             EventKind::Network(text) => ("note", text.as_str(), true),
@@ -256,7 +256,7 @@ impl Painter<'_> {
         };
         let width = text_width(text, LABEL_FONT_PX) + 6.0;
         let place = |dx: f64, y: f64| Rect::around((x + dx, y), width, 13.0);
-        // A note begins at its line, or ends there if it has no room on the right.
+        // A note begins at its line, or ends there if there is no room on the right.
         let note = |dx: f64, row: f64| place(dx, NOTE_Y - 4.0 - row * NOTE_ROW_PX);
         let half = width / 2.0;
         let notes = [note(half, 0.0), note(half, 1.0), note(-half, 0.0), note(-half, 1.0)];
@@ -272,12 +272,12 @@ impl Painter<'_> {
     fn arrow_label(&mut self, arrow: &Arrow) {
         let EventKind::Send { kind, text, .. } = &self.trace.events[arrow.send].kind else { return };
         let (width, height) = (text_width(text, LABEL_FONT_PX) + 4.0, 13.0);
-        let at = |part: f64| {
+        let at_fraction = |fraction: f64| {
             let (dx, dy) = (arrow.to.0 - arrow.from.0, arrow.to.1 - arrow.from.1);
-            Rect::around((arrow.from.0 + dx * part, arrow.from.1 + dy * part), width, height)
+            Rect::around((arrow.from.0 + dx * fraction, arrow.from.1 + dy * fraction), width, height)
         };
         // Its own line always counts as one crossing.
-        let places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(at);
+        let places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(at_fraction);
         if let Some(rect) = self.board.place(&places, CROSSINGS_MAX + 1) {
             let class = format!("label k{}", colour(&self.layout.kinds, kind));
             self.text(&class, &message_indices(arrow), rect, text);
@@ -292,7 +292,7 @@ impl Painter<'_> {
         ));
     }
 
-    /// The names form one group, which the page keeps at the left edge while the diagram moves below it.
+    /// The names form one group, so that the page can keep them at the left edge while the diagram scrolls.
     fn names(&mut self) {
         let top = head_px(self.trace);
         let (width, height) = (px(self.layout.left - 8.0), px(top + self.layout.bottom() + FOOT_PX));
@@ -314,7 +314,7 @@ fn message_indices(arrow: &Arrow) -> String {
     format!(" data-i=\"{}\"{end}", arrow.send)
 }
 
-/// A straight line, or a bow for a message that a node sends to itself.
+/// A straight line, or an arc for a message that a node sends to itself.
 fn line_path(arrow: &Arrow) -> String {
     let ((x0, y0), (x1, y1)) = (arrow.from, arrow.to);
     if y0 == y1 {
@@ -324,7 +324,7 @@ fn line_path(arrow: &Arrow) -> String {
     format!("M{} {}L{} {}", px(x0), px(y0), px(x1), px(y1))
 }
 
-/// The arrow's head as a triangle of its own: markers that take their line's colour are not drawn everywhere.
+/// The arrow's head, as a separate triangle: not every viewer draws SVG markers in the colour of their line.
 fn head_path(arrow: &Arrow) -> String {
     let ((x0, y0), (x, y)) = (arrow.from, arrow.to);
     let angle = if y0 == y { 60_f64.to_radians() } else { (y - y0).atan2(x - x0) };

@@ -1,13 +1,13 @@
-//! A trace as one page that needs nothing else: the diagram, and the means to walk through it.
+//! A trace as a self-contained HTML page: the diagram, and controls to step through it.
 //!
 //! The page's script knows no geometry. It reads what [`svg`](super::svg) drew: `data-i` and `data-j` say which events
-//! an element belongs to, and each entry of the list says where its event lies.
+//! an element belongs to, and each entry of the list has the coordinates of its event.
 
 use std::fmt::Write;
 
 use super::layout::Layout;
 use super::svg::{draw, escape, px};
-use super::text::{describe, one_line, stamp};
+use super::text::{describe, one_line, timestamp};
 use super::{EventKind, Trace, json};
 
 const STYLE: &str = include_str!("page.css");
@@ -40,23 +40,23 @@ fn nodes(layout: &Layout) -> String {
 
 fn events(trace: &Trace, layout: &Layout) -> String {
     let mut out = String::new();
-    for (event, (x, y)) in trace.events.iter().zip(&layout.places) {
+    for (event, (x, y)) in trace.events.iter().zip(&layout.positions) {
         let class = if matches!(event.kind, EventKind::Violation(_)) { " class=\"violation\"" } else { "" };
         writeln!(
             out,
             "<li{class} data-x=\"{}\" data-y=\"{}\"><time>{}</time> <b>{}</b> <span>{}</span></li>",
             px(*x),
             px(*y),
-            stamp(trace.scale, event.at),
+            timestamp(trace.scale, event.at),
             event.node,
             escape(&describe(&event.kind))
         )
-        .expect("a String takes all");
+        .expect("writing to a String cannot fail");
     }
     out
 }
 
-/// The JSON so that no text in it can end the script element or open a comment there. It stays the same JSON.
+/// Escapes the JSON so that no text in it can end the script element or open a comment. It decodes to the same value.
 fn script_safe(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -66,10 +66,10 @@ mod tests {
     use super::*;
     use crate::trace::sample;
 
-    /// The part of the page between two marks.
+    /// The part of the page between two strings.
     fn between<'a>(page: &'a str, open: &str, close: &str) -> &'a str {
-        let (_, rest) = page.split_once(open).expect("the opening mark is there");
-        rest.split_once(close).expect("the closing mark is there").0
+        let (_, rest) = page.split_once(open).expect("the opening string is there");
+        rest.split_once(close).expect("the closing string is there").0
     }
 
     #[test]

@@ -12,10 +12,10 @@
 //! }
 //! ```
 //!
-//! `at` counts virtual nanoseconds, `tick` of which make one T; under `{"unit":"step"}` it counts steps. `event` is
+//! `at` is in virtual nanoseconds, and `tick` of them are one T; with `{"unit":"step"}` it is a step's number. `event` is
 //! one of `request`, `cancel`, `enter`, `exit`, `send`, `deliver`, `lose`, `timer`, `crash`, `restart`, `pause`,
-//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event stands on a line of its own, so that
-//! two traces can be compared line by line.
+//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event is on its own line, so that two
+//! traces can be compared line by line.
 
 use hallpass_core::Mode;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! Which labels have room in the diagram.
+//! Finds room for labels in the diagram.
 
-/// How wide a bucket is. A few labels wide, so that a search touches few buckets and each holds little.
-const BUCKET_PX: f64 = 160.0;
+/// The width of a strip. A few labels wide, so that a search touches few strips and each holds little.
+const STRIP_PX: f64 = 160.0;
 
 /// A rectangle, by its corners.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +22,7 @@ impl Rect {
         self.x0 < other.x1 && other.x0 < self.x1 && self.y0 < other.y1 && other.y0 < self.y1
     }
 
-    /// True if a part of the segment lies inside (Liang and Barsky's clipping).
+    /// True if a part of the segment lies inside (Liang-Barsky clipping).
     fn meets(&self, segment: &Segment) -> bool {
         let ((x0, y0), (x1, y1)) = (segment.0, segment.1);
         let (dx, dy) = (x1 - x0, y1 - y0);
@@ -45,7 +45,7 @@ impl Rect {
 #[derive(Clone, Copy, Debug)]
 struct Segment((f64, f64), (f64, f64));
 
-/// What is already drawn where, in vertical strips from left to right.
+/// What is already drawn, in vertical strips from left to right.
 #[derive(Default)]
 pub(super) struct Board {
     strips: Vec<Strip>,
@@ -65,14 +65,14 @@ impl Board {
         }
     }
 
-    /// Labels may cross this line, but rather do not.
+    /// Labels should avoid this line, but may cross it.
     pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64)) {
         for strip in self.strips_mut(from.0.min(to.0), from.0.max(to.0)) {
             strip.lines.push(Segment(from, to));
         }
     }
 
-    /// Takes the place that is free and crosses the fewest lines, at most `crossings_max`; the earlier one if equal.
+    /// Reserves the free place that crosses the fewest lines, at most `crossings_max`; the first of several.
     pub(super) fn place(&mut self, places: &[Rect], crossings_max: usize) -> Option<Rect> {
         let free = places.iter().filter(|place| !self.is_taken(place));
         let (crossings, place) = free.map(|place| (self.crossings(place), *place)).min_by_key(|(count, _)| *count)?;
@@ -87,7 +87,7 @@ impl Board {
         self.strips(rect).iter().any(|strip| strip.taken.iter().any(|taken| taken.overlaps(rect)))
     }
 
-    /// A line that passes two strips counts twice where a label lies on their border: good enough for a preference.
+    /// A line through two strips counts twice for a label on their border, which is good enough to rank places.
     fn crossings(&self, rect: &Rect) -> usize {
         self.strips(rect).iter().map(|strip| strip.lines.iter().filter(|line| rect.meets(line)).count()).sum()
     }
@@ -108,10 +108,10 @@ impl Board {
 }
 
 fn strip_index(x: f64) -> usize {
-    (x.max(0.0) / BUCKET_PX) as usize
+    (x.max(0.0) / STRIP_PX) as usize
 }
 
-/// About how wide a text is. Browsers differ, so this is rather too wide than too narrow.
+/// The approximate width of a text. Browsers differ, so this errs on the wide side.
 pub(super) fn text_width(text: &str, font_px: f64) -> f64 {
     let ems: f64 = text.chars().map(|c| if c.is_ascii_uppercase() || !c.is_ascii() { 0.72 } else { 0.61 }).sum();
     ems * font_px
@@ -121,31 +121,31 @@ pub(super) fn text_width(text: &str, font_px: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn at(x: f64, y: f64) -> Rect {
+    fn label(x: f64, y: f64) -> Rect {
         Rect::around((x, y), 40.0, 12.0)
     }
 
     #[test]
     fn a_taken_place_is_not_given_again() {
         let mut board = Board::default();
-        assert_eq!(board.place(&[at(100.0, 50.0)], 0), Some(at(100.0, 50.0)));
-        assert_eq!(board.place(&[at(130.0, 55.0)], 0), None);
-        assert_eq!(board.place(&[at(130.0, 55.0), at(145.0, 55.0)], 0), Some(at(145.0, 55.0)));
+        assert_eq!(board.place(&[label(100.0, 50.0)], 0), Some(label(100.0, 50.0)));
+        assert_eq!(board.place(&[label(130.0, 55.0)], 0), None);
+        assert_eq!(board.place(&[label(130.0, 55.0), label(145.0, 55.0)], 0), Some(label(145.0, 55.0)));
     }
 
     #[test]
     fn overlap_is_seen_across_strips() {
         let mut board = Board::default();
-        board.block(at(BUCKET_PX - 1.0, 50.0));
-        assert_eq!(board.place(&[at(BUCKET_PX + 30.0, 50.0)], 0), None);
+        board.block(label(STRIP_PX - 1.0, 50.0));
+        assert_eq!(board.place(&[label(STRIP_PX + 30.0, 50.0)], 0), None);
     }
 
     #[test]
     fn the_place_with_fewer_crossings_wins() {
         let mut board = Board::default();
         board.line((0.0, 0.0), (100.0, 100.0));
-        assert_eq!(board.place(&[at(50.0, 50.0), at(50.0, 90.0)], 1), Some(at(50.0, 90.0)));
-        assert_eq!(board.place(&[at(30.0, 30.0)], 0), None);
-        assert_eq!(board.place(&[at(30.0, 30.0)], 1), Some(at(30.0, 30.0)));
+        assert_eq!(board.place(&[label(50.0, 50.0), label(50.0, 90.0)], 1), Some(label(50.0, 90.0)));
+        assert_eq!(board.place(&[label(30.0, 30.0)], 0), None);
+        assert_eq!(board.place(&[label(30.0, 30.0)], 1), Some(label(30.0, 30.0)));
     }
 }

@@ -1,7 +1,7 @@
-//! Where everything in the space-time diagram lies.
+//! The geometry of the space-time diagram.
 //!
-//! One lane a node, from top to bottom, the first at y = 0; time runs to the right. Times that coincide lie on each
-//! other: the diagram spreads nothing.
+//! Each node has a lane, from top to bottom, the first at y = 0; time runs to the right. Simultaneous events of a node are
+//! drawn at the same point.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,57 +13,57 @@ use super::{EventKind, Trace};
 
 /// The diagram's geometry, in pixels.
 pub(super) struct Layout {
-    /// The nodes, one a lane.
+    /// The nodes, in the order of their lanes.
     pub(super) rows: Vec<NodeId>,
     /// The kinds of messages, in the order in which they are first sent.
     pub(super) kinds: Vec<&'static str>,
-    /// The distance of two lanes.
+    /// The distance between two lanes.
     pub(super) lane: f64,
     /// Where the lifelines begin.
     pub(super) left: f64,
     /// Where the lifelines end.
     pub(super) right: f64,
-    /// Each event's place. A lost message's is where its cross is.
-    pub(super) places: Vec<(f64, f64)>,
+    /// The position of each event; for a lost message, of its cross.
+    pub(super) positions: Vec<(f64, f64)>,
     pub(super) arrows: Vec<Arrow>,
     pub(super) spans: Vec<Span>,
     /// The marks of the axis.
     pub(super) marks: Vec<(f64, String)>,
 }
 
-/// A message on its way.
+/// A message.
 pub(super) struct Arrow {
-    /// The index of its sending in the trace's events.
+    /// The index of the event that sent it.
     pub(super) send: usize,
-    /// The index of its arrival or loss.
+    /// The index of the event that delivered or lost it.
     pub(super) end: Option<usize>,
-    pub(super) fate: Fate,
+    pub(super) outcome: Outcome,
     pub(super) from: (f64, f64),
     pub(super) to: (f64, f64),
 }
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Arrived,
+pub(super) enum Outcome {
+    Delivered,
     Lost,
-    /// Nothing by the end of the trace.
-    Flying,
+    /// Neither delivered nor lost by the end of the trace.
+    InFlight,
 }
 
-/// A node's state that lasts.
+/// A state of a node, from its begin to its end.
 pub(super) struct Span {
     pub(super) row: usize,
     pub(super) state: State,
     pub(super) x0: f64,
     pub(super) x1: f64,
-    /// The index of the event that began it; none for what was so from the start.
+    /// The index of the event that began it; `None` if it lasts from the start.
     pub(super) first: Option<usize>,
-    /// The index of the event that ended it; none for what lasts to the end.
+    /// The index of the event that ended it; `None` if it lasts to the end.
     pub(super) last: Option<usize>,
 }
 
-/// The states that are drawn along a lifeline. A node can be in several.
+/// The states that are drawn along a lifeline. A node can be in several at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Paused,
@@ -88,19 +88,20 @@ impl Layout {
         let right = axis.right + 24.0;
         let (kinds, marks) = (kinds(trace), axis.marks(trace));
         let mut layout =
-            Layout { rows, kinds, lane, left, right, places: vec![], arrows: vec![], spans: vec![], marks };
-        layout.places = trace.events.iter().map(|event| (axis.x(event.at), layout.y(layout.row(event.node)))).collect();
+            Layout { rows, kinds, lane, left, right, positions: vec![], arrows: vec![], spans: vec![], marks };
+        layout.positions =
+            trace.events.iter().map(|event| (axis.x(event.at), layout.y(layout.row(event.node)))).collect();
         layout.spans = layout.find_spans(trace);
         layout.arrows = layout.find_arrows(trace);
         for arrow in &layout.arrows {
-            if let (Fate::Lost, Some(end)) = (arrow.fate, arrow.end) {
-                layout.places[end] = arrow.to;
+            if let (Outcome::Lost, Some(end)) = (arrow.outcome, arrow.end) {
+                layout.positions[end] = arrow.to;
             }
         }
         layout
     }
 
-    /// A lane's height.
+    /// The y coordinate of a lane.
     pub(super) fn y(&self, row: usize) -> f64 {
         row as f64 * self.lane
     }
@@ -110,7 +111,7 @@ impl Layout {
         self.rows.binary_search(&node).expect("every node of the trace has a row")
     }
 
-    /// The lowest lane's height.
+    /// The y coordinate of the lowest lane.
     pub(super) fn bottom(&self) -> f64 {
         self.y(self.rows.len().saturating_sub(1))
     }
@@ -135,45 +136,45 @@ impl Layout {
     }
 
     fn find_arrows(&self, trace: &Trace) -> Vec<Arrow> {
-        // By receiver as well as id, so that it does not matter whether the copies of a broadcast share one id.
+        // By receiver as well as id, because the copies of a broadcast may share one id.
         let mut sends: BTreeMap<(u64, NodeId), usize> = BTreeMap::new();
         let mut ended: BTreeSet<usize> = BTreeSet::new();
         let mut arrows = vec![];
         for (index, event) in trace.events.iter().enumerate() {
-            let (id, fate) = match &event.kind {
+            let (id, outcome) = match &event.kind {
                 EventKind::Send { to, id, .. } => {
                     sends.insert((*id, *to), index);
                     continue;
                 }
-                EventKind::Deliver { id, .. } => (*id, Fate::Arrived),
-                EventKind::Lose { id, .. } => (*id, Fate::Lost),
+                EventKind::Deliver { id, .. } => (*id, Outcome::Delivered),
+                EventKind::Lose { id, .. } => (*id, Outcome::Lost),
                 _ => continue,
             };
             let Some(&send) = sends.get(&(id, event.node)) else { continue };
             ended.insert(send);
-            let (from, mut to) = (self.places[send], self.places[index]);
-            if fate == Fate::Lost && !self.is_gone(event.node, index) {
-                // The network lost it, so the cross stands between the lifelines. A dead node's stands on its lifeline.
-                // A message that was lost at once still slants, to be told from what its sender does at the time.
+            let (from, mut to) = (self.positions[send], self.positions[index]);
+            if outcome == Outcome::Lost && !self.is_gone(event.node, index) {
+                // The network lost it, so the cross lies between the lifelines; if the receiver is down, on its lifeline.
+                // The arrow slants even if the message was lost at once, to tell it from the sender's other events.
                 let dx = (to.0 - from.0).max(30.0);
                 to = (from.0 + dx * 0.6, from.1 + (to.1 - from.1) * 0.6);
             }
-            arrows.push(Arrow { send, end: Some(index), fate, from, to });
+            arrows.push(Arrow { send, end: Some(index), outcome, from, to });
         }
         for (send, event) in trace.events.iter().enumerate() {
             if let EventKind::Send { to, .. } = &event.kind
                 && !ended.contains(&send)
             {
-                let from = self.places[send];
+                let from = self.positions[send];
                 let down = (self.y(self.row(*to)) - from.1).signum();
                 let to = (from.0 + 18.0, from.1 + down * self.lane * 0.3);
-                arrows.push(Arrow { send, end: None, fate: Fate::Flying, from, to });
+                arrows.push(Arrow { send, end: None, outcome: Outcome::InFlight, from, to });
             }
         }
         arrows
     }
 
-    /// True if the node is down or no member when this event happens.
+    /// True if the node is down or not a member when this event happens.
     fn is_gone(&self, node: NodeId, index: usize) -> bool {
         let row = self.row(node);
         self.spans.iter().any(|span| {
@@ -203,7 +204,7 @@ impl Layout {
         for (row, state) in spans.open.keys().copied().collect::<Vec<_>>() {
             spans.close(row, state, None);
         }
-        // In the order in which they are drawn: a thin bar must not hide behind a thick one.
+        // In the order in which they are drawn, so that no thin bar is hidden by a thick one.
         spans.spans.sort_by_key(|span| (span.state, span.first));
         spans.spans
     }
@@ -218,8 +219,8 @@ struct SpanFinder<'a> {
 impl SpanFinder<'_> {
     fn close(&mut self, row: usize, state: State, last: Option<usize>) {
         if let Some(first) = self.open.remove(&(row, state)) {
-            let x0 = first.map_or(self.layout.left, |index| self.layout.places[index].0);
-            let x1 = last.map_or(self.layout.right, |index| self.layout.places[index].0);
+            let x0 = first.map_or(self.layout.left, |index| self.layout.positions[index].0);
+            let x1 = last.map_or(self.layout.right, |index| self.layout.positions[index].0);
             self.spans.push(Span { row, state, x0, x1, first, last });
         }
     }
@@ -253,10 +254,10 @@ fn begun_by(kind: &EventKind) -> Option<State> {
     }
 }
 
-/// True if the first that is heard of the node's membership is that it becomes a member.
+/// True if the node is not a founding member: the first event about its membership is that it joins.
 fn joins_later(trace: &Trace, node: NodeId) -> bool {
     let mut events = trace.events.iter().filter(|event| event.node == node).map(|event| &event.kind);
-    // Who crashes or comes back was there before.
+    // A node that crashes or restarts was a member before.
     let first = events.find(|kind| {
         matches!(
             kind,

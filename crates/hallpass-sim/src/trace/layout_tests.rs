@@ -11,8 +11,8 @@ fn messages_run_from_the_sending_to_the_arrival() {
     let layout = Layout::new(&sample::two_nodes());
     assert_eq!(layout.arrows.len(), 3);
     let request = &layout.arrows[0];
-    assert_eq!((request.send, request.end, request.fate), (1, Some(2), Fate::Arrived));
-    assert_eq!((request.from, request.to), (layout.places[1], layout.places[2]));
+    assert_eq!((request.send, request.end, request.outcome), (1, Some(2), Outcome::Delivered));
+    assert_eq!((request.from, request.to), (layout.positions[1], layout.positions[2]));
     assert!(request.from.0 < request.to.0 && request.from.1 < request.to.1);
 }
 
@@ -20,9 +20,9 @@ fn messages_run_from_the_sending_to_the_arrival() {
 fn what_the_network_loses_ends_between_the_lifelines() {
     let layout = Layout::new(&sample::two_nodes());
     let lost = &layout.arrows[2];
-    assert_eq!(lost.fate, Fate::Lost);
+    assert_eq!(lost.outcome, Outcome::Lost);
     assert!(layout.y(0) < lost.to.1 && lost.to.1 < layout.y(1));
-    assert_eq!(layout.places[8], lost.to);
+    assert_eq!(layout.positions[8], lost.to);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn what_a_dead_node_loses_ends_at_its_lifeline() {
 }
 
 #[test]
-fn what_is_lost_at_once_still_slants() {
+fn an_arrow_lost_at_once_still_slants() {
     let mut trace = sample::two_nodes();
     trace.events[8].at = trace.events[7].at;
     let layout = Layout::new(&trace);
@@ -47,7 +47,7 @@ fn a_message_that_never_arrives_is_drawn_too() {
     trace.events.truncate(2);
     let layout = Layout::new(&trace);
     assert_eq!(layout.arrows.len(), 1);
-    assert_eq!((layout.arrows[0].fate, layout.arrows[0].end), (Fate::Flying, None));
+    assert_eq!((layout.arrows[0].outcome, layout.arrows[0].end), (Outcome::InFlight, None));
 }
 
 #[test]
@@ -78,19 +78,19 @@ fn a_crash_ends_what_the_node_was_in() {
     trace.events.push(sample::event(3000, 1, EventKind::Crash));
     let layout = Layout::new(&trace);
     assert!(states(&layout, 0).contains(&(State::Inside(Mode::Exclusive), Some(5), Some(6))));
-    assert_eq!(layout.alive(0), [(layout.left, layout.places[6].0)]);
+    assert_eq!(layout.alive(0), [(layout.left, layout.positions[6].0)]);
 }
 
 #[test]
 fn time_is_to_scale_and_steps_are_even() {
     let layout = Layout::new(&sample::two_nodes());
-    let x = |index: usize| layout.places[index].0;
+    let x = |index: usize| layout.positions[index].0;
     assert!(((x(4) - x(2)) / (x(2) - x(0)) - 1.5).abs() < 1e-9);
 
     let mut trace = sample::overtaking();
     trace.events[3].at = 1000;
     let layout = Layout::new(&trace);
-    assert_eq!(layout.places[3].0 - layout.places[2].0, layout.places[1].0 - layout.places[0].0);
+    assert_eq!(layout.positions[3].0 - layout.positions[2].0, layout.positions[1].0 - layout.positions[0].0);
     assert_eq!(layout.marks.last().unwrap().1, "1000");
 }
 
@@ -98,10 +98,10 @@ fn time_is_to_scale_and_steps_are_even() {
 fn odd_traces_do_no_harm() {
     let empty = Trace { title: String::new(), nodes: vec![], scale: Scale::Time { tick: 0 }, events: vec![] };
     assert!(Layout::new(&empty).right > 0.0);
-    // A single moment, far from zero, of a node that is not listed; and an arrival that nobody sent.
+    // A single event, far from zero, of a node that is not listed: the arrival of a message that was never sent.
     let events = vec![sample::event(u64::MAX, 9, sample::deliver(1, 1, "REPLY", "REPLY(1)"))];
     let layout = Layout::new(&Trace { events, ..empty });
     assert_eq!(layout.rows, [NodeId(9)]);
-    assert!(layout.places[0].0.is_finite());
+    assert!(layout.positions[0].0.is_finite());
     assert!(layout.arrows.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What happened in a run, for people: as text, JSON, SVG, a page, or ShiViz's log.
+//! What happened in a run, as text, JSON, SVG, an HTML page, or a log for ShiViz.
 
 mod axis;
 mod diagram;
@@ -25,25 +25,25 @@ pub use text::render as to_text;
 /// Everything that happened in a run, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// What was run, in a line.
+    /// What was run, in one line.
     pub title: String,
-    /// All nodes that ever took part, in rising order.
+    /// All nodes that ever took part, in ascending order.
     pub nodes: Vec<NodeId>,
-    /// How `at` is to be read.
+    /// The unit of [`Event::at`].
     pub scale: Scale,
-    /// The events, in the order in which they happened; `at` never falls.
+    /// The events, in the order in which they happened; `at` never decreases.
     pub events: Vec<Event>,
 }
 
 /// The unit of [`Event::at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Virtual nanoseconds, of which so many make one T.
+    /// Virtual nanoseconds.
     Time {
         /// One T in nanoseconds, at least 1.
         tick: u64,
     },
-    /// Steps: one number a step, without duration.
+    /// The number of the step; steps have no duration.
     Steps,
 }
 
@@ -61,24 +61,24 @@ pub struct Event {
 /// What happened at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The local caller asks.
+    /// The local caller asks to enter.
     Request(Mode),
     /// The local caller gives up waiting.
     Cancel,
-    /// The local caller is inside from here on.
+    /// The local caller enters.
     Enter {
-        /// How.
+        /// Whether it shares the critical section.
         mode: Mode,
         /// The entry's fencing token.
         fence: u64,
     },
-    /// The local caller has left.
+    /// The local caller leaves.
     Exit,
-    /// A message leaves. A broadcast is one of these for each receiver.
+    /// A message is sent. A broadcast is one of these for each receiver.
     Send {
         /// The receiver.
         to: NodeId,
-        /// Ties the sending to its arrivals (two, if the network repeated the message; none, if it was lost).
+        /// Connects the message to its arrivals: two if the network duplicated it, none if it is still in flight at the end.
         id: u64,
         /// The paper's name, such as `REQUEST`.
         kind: &'static str,
@@ -96,7 +96,7 @@ pub enum EventKind {
         /// As in [`EventKind::Send`].
         text: String,
     },
-    /// A message to this node is gone: dropped by the network, or this node is down.
+    /// A message to this node is lost: the network dropped it, or this node is down.
     Lose {
         /// The sender.
         from: NodeId,
@@ -107,15 +107,15 @@ pub enum EventKind {
         /// As in [`EventKind::Send`].
         text: String,
     },
-    /// A timer fires; its name.
+    /// The timer of this name fires.
     Timer(String),
     /// The node stops and forgets everything.
     Crash,
-    /// The node starts anew.
+    /// The node starts again.
     Restart,
-    /// The node stands still.
+    /// The node stops handling and sending anything.
     Pause,
-    /// The node goes on.
+    /// The node continues.
     Resume,
     /// The node asks to join the group.
     Join,
@@ -125,9 +125,9 @@ pub enum EventKind {
     Joined,
     /// The node has left.
     Left,
-    /// The network is cut, or mended; in words.
+    /// A partition begins or ends; in words.
     Network(String),
-    /// Something that must not happen; in words.
+    /// A property is violated; in words.
     Violation(String),
 }
 

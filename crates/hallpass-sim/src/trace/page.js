@@ -1,5 +1,5 @@
 "use strict";
-// Walks through the diagram that the page holds. `current` is the event that has just happened; -1 shows the whole run.
+// Steps through the diagram on this page. `current` is the index of the last event shown; -1 shows the whole run.
 (() => {
   const find = (selector) => document.querySelector(selector);
   const trace = JSON.parse(find("#trace").textContent);
@@ -59,11 +59,12 @@
     }
   }
 
-  // The nodes of which the first that is heard is that they become members.
-  const joinLater = new Set(), heardOf = new Set();
+  // The nodes that are not founding members: the first event about their membership is that they join.
+  // A node that crashes or restarts was a member before.
+  const joinLater = new Set(), known = new Set();
   for (const { node, event } of trace.events) {
-    if (!/^(join|joined|leave|left)$/.test(event) || heardOf.has(node)) continue;
-    heardOf.add(node);
+    if (!/^(join|joined|leave|left|crash|restart)$/.test(event) || known.has(node)) continue;
+    known.add(node);
     if (event.startsWith("join")) joinLater.add(node);
   }
 
@@ -94,7 +95,7 @@
       let words = inside ? `inside${shared ? ", shared" : ""}, fence ${state.fence}` : state.main || "idle";
       if (state.down) words = "down";
       else if (state.away) words = "not a member";
-      if (state.paused) words += ", stands still";
+      if (state.paused) words += ", paused";
       item.className = state.down ? "down" : shared ? "shared" : state.main || "";
       item.lastElementChild.textContent = words;
     }
@@ -115,7 +116,7 @@
 
   function step(by) {
     stop();
-    // Back from the whole run is the last event.
+    // Stepping back from the whole run shows the last event.
     show(current < 0 && by < 0 ? trace.events.length - 1 : Math.max(0, current + by));
   }
 
@@ -124,7 +125,7 @@
     show(index);
   }
 
-  // What is seen of the diagram.
+  // The visible part of the diagram.
 
   function look() {
     const width = diagram.clientWidth / view.scale, height = diagram.clientHeight / view.scale;
@@ -146,7 +147,7 @@
     lookFromStart(Math.min(diagram.clientWidth / size.width, diagram.clientHeight / size.height, 1.6));
   }
 
-  // A long run opens at its start, as large as the lanes can be seen together.
+  // A long run opens at its start, as large as it can be with all lanes visible.
   function open() {
     fit();
     if (view.scale < 0.85) lookFromStart(Math.max(0.7, Math.min(diagram.clientHeight / size.height, 1.1)));
@@ -165,7 +166,7 @@
     };
     const group = make("g", { id: "cursor", "pointer-events": "none" });
     const names = svg.querySelector(".names"), { y, height } = names.getBBox();
-    // Down to the marks of the axis, which stand in the last 32 pixels.
+    // Down to the marks of the axis, which are in the last 32 pixels.
     group.append(make("path", { d: `M0 -22V${y + height - 32}` }), make("circle", { r: 9 }));
     names.before(group);
     return group;
@@ -207,7 +208,7 @@
     diagram.classList.remove("drag");
   }
 
-  // The browser's own tooltip is slow to come, so the titles are taken over.
+  // The browser's own tooltips are slow to appear, so the page shows the titles itself.
   for (const title of svg.querySelectorAll("title")) {
     title.parentElement.dataset.tip = title.textContent;
     title.remove();
@@ -239,7 +240,7 @@
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in keys)) return;
-    // A focused button answers the space bar itself.
+    // A focused button handles the space bar itself.
     if (event.key === " " && event.target.tagName === "BUTTON") return;
     event.preventDefault();
     keys[event.key]();

@@ -1,4 +1,4 @@
-//! Small traces made by hand, for the tests of the formats.
+//! Small handmade traces for the tests of the formats.
 
 use hallpass_core::{Mode, NodeId};
 

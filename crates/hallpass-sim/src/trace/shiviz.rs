@@ -14,43 +14,44 @@
 //! ```
 //!
 //! ShiViz's own default expects the text first, so the expression has to be given. The log opens with the two lines
-//! that ShiViz wants at the head of an uploaded file: this expression and the (empty) delimiter between executions. Who
-//! pastes the log into the page types the expression into its field; the two lines do no harm there, as ShiViz skips
-//! what does not match.
+//! that ShiViz expects at the head of an uploaded file: this expression and the (empty) delimiter between executions. If
+//! the log is pasted into the page, the expression goes into its own field; the two lines do no harm there, since ShiViz
+//! skips what does not match.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use hallpass_core::NodeId;
 
-use super::text::{describe, stamp};
+use super::text::{describe, timestamp};
 use super::{EventKind, Trace};
 
-/// How ShiViz is to read an event.
+/// The expression with which ShiViz parses an event.
 const EXPRESSION: &str = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)";
 
-/// A vector clock: how many events of each node are known. A node that is not here counts 0.
+/// A vector clock: how many events of each node are known. A missing node counts 0.
 type Clock = BTreeMap<NodeId, u64>;
 
-/// The trace as ShiViz's log, with vector clocks made from the sendings and the deliveries.
+/// The trace as a log for ShiViz, with vector clocks computed from sends and deliveries.
 ///
-/// A message that is lost shows as an event of the node it was sent to, and ties it to nobody.
+/// The loss of a message is an event of its receiver, without a connection to the sender.
 pub fn render(trace: &Trace) -> String {
     let mut out = format!("{EXPRESSION}\n\n");
     for (event, clock) in trace.events.iter().zip(clocks(trace)) {
         let entries: Vec<String> = clock.iter().map(|(node, count)| format!("\"node{node}\":{count}")).collect();
-        writeln!(out, "node{} {{{}}}", event.node, entries.join(",")).expect("a String takes all");
-        writeln!(out, "{} {}", stamp(trace.scale, event.at), describe(&event.kind)).expect("a String takes all");
+        writeln!(out, "node{} {{{}}}", event.node, entries.join(",")).expect("writing to a String cannot fail");
+        writeln!(out, "{} {}", timestamp(trace.scale, event.at), describe(&event.kind))
+            .expect("writing to a String cannot fail");
     }
     out
 }
 
 /// Each event's vector clock.
 ///
-/// A crash does not set a node's clock back: ShiViz demands that a host's own count grows by one with each event.
+/// A crash does not reset a node's clock: ShiViz requires that a host's own count grows by one with each event.
 fn clocks(trace: &Trace) -> Vec<Clock> {
     let mut now: BTreeMap<NodeId, Clock> = BTreeMap::new();
-    // By receiver as well as id, so that it does not matter whether the copies of a broadcast share one id.
+    // By receiver as well as id, because the copies of a broadcast may share one id.
     let mut sent: BTreeMap<(u64, NodeId), Clock> = BTreeMap::new();
     let mut clocks = Vec::with_capacity(trace.events.len());
     for event in &trace.events {
@@ -93,7 +94,7 @@ mod tests {
             r#"node1 {"node1":4,"node2":2}"#,
             r#"node1 {"node1":5,"node2":2}"#,
             r#"node2 {"node1":2,"node2":3}"#,
-            // A lost message tells its receiver nothing.
+            // A lost message does not advance its receiver's clock.
             r#"node1 {"node1":6,"node2":2}"#,
         ];
         let clocks: Vec<&str> = lines[2..].iter().step_by(2).copied().collect();

@@ -1,22 +1,21 @@
 //! A trace as a space-time diagram in one self-contained SVG.
 //!
 //! Each node has a lifeline, time runs from left to right, and messages are slanted arrows in the colour of their kind.
-//! A thin bar is waiting, a thick one the critical section; violations are red. Whatever lies under the mouse says what
-//! it is. This file draws the frame, title and legend; [`diagram`](super::diagram) draws the rest.
+//! A thin bar is waiting, a thick one the critical section; violations are red. Every element has a tooltip. This file draws the frame, title and legend; [`diagram`](super::diagram) draws the rest.
 
 use std::fmt::Write;
 
 use hallpass_core::Mode;
 
 use super::labels::text_width;
-use super::layout::{Fate, Layout, State};
-use super::text::{describe, one_line, stamp};
+use super::layout::{Layout, Outcome, State};
+use super::text::{describe, one_line, timestamp};
 use super::{EventKind, Trace, diagram};
 
 const STYLE: &str = include_str!("diagram.css");
 const HATCH: &str = "<defs><pattern id=\"hallpass-hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
                      patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern></defs>\n";
-/// How many colours the messages have; more kinds than these share them.
+/// How many colours there are for messages. If there are more kinds, some share a colour.
 const COLOURS: usize = 8;
 
 /// The trace as an SVG.
@@ -34,15 +33,17 @@ pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"hallpass-trace\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">\n"
     );
-    write!(out, "<style>\n{STYLE}</style>\n{HATCH}").expect("a String takes all");
-    writeln!(out, "<rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>").expect("a String takes all");
-    writeln!(out, "<g class=\"body\" transform=\"translate(0 {})\">", px(top)).expect("a String takes all");
+    write!(out, "<style>\n{STYLE}</style>\n{HATCH}").expect("writing to a String cannot fail");
+    writeln!(out, "<rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>")
+        .expect("writing to a String cannot fail");
+    writeln!(out, "<g class=\"body\" transform=\"translate(0 {})\">", px(top))
+        .expect("writing to a String cannot fail");
     out.push_str(&diagram::draw(trace, layout));
-    writeln!(out, "</g>\n<g class=\"top\">\n{}</g>\n</svg>", head.out).expect("a String takes all");
+    writeln!(out, "</g>\n<g class=\"top\">\n{}</g>\n</svg>", head.out).expect("writing to a String cannot fail");
     out
 }
 
-/// The colour of a kind of message. The two kinds that most protocols have look the same in all diagrams.
+/// The colour of a kind of message. REQUEST and REPLY, which most protocols have, look the same in all diagrams.
 pub(super) fn colour(kinds: &[&str], kind: &str) -> usize {
     match kind {
         "REQUEST" => 0,
@@ -54,14 +55,14 @@ pub(super) fn colour(kinds: &[&str], kind: &str) -> usize {
     }
 }
 
-/// A length, in as few digits as are seen.
+/// A length, with no more digits than are visible.
 pub(super) fn px(length: f64) -> String {
     let text = format!("{length:.1}");
     let text = text.strip_suffix(".0").unwrap_or(&text);
     if text == "-0" { "0".into() } else { text.into() }
 }
 
-/// The text as it may stand in an element or an attribute.
+/// Escapes a text for an element or an attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -71,7 +72,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML has no way to say these, not even escaped.
+            // XML cannot represent these, not even escaped.
             '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             _ => out.push(c),
         }
@@ -84,7 +85,7 @@ struct Head {
     out: String,
     width: f64,
     height: f64,
-    /// Where the legend's next entry begins.
+    /// The x coordinate of the legend's next entry.
     x: f64,
 }
 
@@ -109,7 +110,7 @@ impl Head {
         head
     }
 
-    /// The legend of all that is not a kind of message; only of what occurs.
+    /// The legend of what occurs in the trace, besides kinds of messages.
     fn states(&mut self, trace: &Trace, layout: &Layout) {
         let bar = |class: &str, half: f64| {
             let fill = if class == "paused" { " fill=\"url(#hallpass-hatch)\"" } else { "" };
@@ -123,7 +124,7 @@ impl Head {
             (State::Waiting, bar("waiting", 3.5), "waiting"),
             (State::Inside(Mode::Exclusive), bar("inside", 6.0), "inside"),
             (State::Inside(Mode::Shared), bar("inside shared", 6.0), "inside, shared"),
-            (State::Paused, bar("paused", 6.0), "stands still"),
+            (State::Paused, bar("paused", 6.0), "paused"),
             (State::Down, bar("down", 6.0), "down"),
             (State::Away, "<path class=\"away\" d=\"M0 0H26\"/>".into(), "not a member"),
         ];
@@ -132,14 +133,14 @@ impl Head {
                 self.entry("", &shape, name);
             }
         }
-        if layout.arrows.iter().any(|arrow| arrow.fate == Fate::Lost) {
+        if layout.arrows.iter().any(|arrow| arrow.outcome == Outcome::Lost) {
             self.entry(
                 "k7",
                 "<path class=\"line\" d=\"M0 0H20\"/><path class=\"cross\" d=\"M16 -4l8 8M16 4l8 -8\"/>",
                 "lost",
             );
         }
-        if layout.arrows.iter().any(|arrow| arrow.fate == Fate::Flying) {
+        if layout.arrows.iter().any(|arrow| arrow.outcome == Outcome::InFlight) {
             self.entry("k7 flying", "<path class=\"line\" d=\"M0 0H26\"/>", "never arrives");
         }
         if trace.events.iter().any(|event| matches!(event.kind, EventKind::Timer(_))) {
@@ -149,29 +150,30 @@ impl Head {
 
     fn text(&mut self, class: &str, x: f64, text: &str) {
         let (x, y, text) = (px(x), px(self.height), escape(text));
-        writeln!(self.out, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>").expect("a String takes all");
+        writeln!(self.out, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>")
+            .expect("writing to a String cannot fail");
     }
 
     fn entry(&mut self, class: &str, shape: &str, name: &str) {
         let width = 32.0 + text_width(name, 11.0) + 20.0;
-        // A line as wide as a screen at most, so that the legend can be seen at once.
+        // No wider than a screen, so that the whole legend is visible.
         if self.x > 16.0 && self.x + width > self.width.min(1100.0) {
             self.x = 16.0;
             self.height += 20.0;
         }
         let (x, y) = (px(self.x), px(self.height - 4.0));
         writeln!(self.out, "<g class=\"{class}\" transform=\"translate({x} {y})\">{shape}</g>")
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
         self.text("legend", self.x + 32.0, name);
         self.x += width;
     }
 }
 
-/// A line about the violations, because one may lie far to the right.
+/// A line about the violations, because they may be far to the right.
 fn alarm(trace: &Trace) -> Option<String> {
     let mut violations = trace.events.iter().filter(|event| matches!(event.kind, EventKind::Violation(_)));
     let first = violations.next()?;
-    let (time, words) = (stamp(trace.scale, first.at), describe(&first.kind));
+    let (time, words) = (timestamp(trace.scale, first.at), describe(&first.kind));
     let more = match violations.count() {
         0 => String::new(),
         count => format!(" (and {count} more)"),
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn labels_do_not_overlap() {
         let mut trace = sample::two_nodes();
-        // The same message a second time, at the same moment: its label has no room, its title remains.
+        // The same message again at the same time: there is no room for its label, but it keeps its tooltip.
         trace.events.insert(2, sample::event(0, 1, sample::send(2, 9, "REQUEST", "REQUEST(1)")));
         trace.events.insert(3, sample::event(1000, 2, sample::deliver(1, 9, "REQUEST", "REQUEST(1)")));
         let svg = render(&trace);

@@ -1,4 +1,4 @@
-//! A trace as lines: the time, the node, and what happened in plain words.
+//! A trace as lines of text: the time, the node, and what happened.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use hallpass_core::Mode;
 
 use super::{Event, EventKind, Scale, Trace};
 
-/// The trace as text, a title line and then one line an event.
+/// The trace as text: the title, then one line per event.
 ///
 /// ```text
 /// Ricart-Agrawala, Figure 1
@@ -15,8 +15,8 @@ use super::{Event, EventKind, Scale, Trace};
 ///    1.000 T  2  receives REQUEST(1) from 1
 /// ```
 pub fn render(trace: &Trace) -> String {
-    let times: Vec<String> = trace.events.iter().map(|event| stamp(trace.scale, event.at)).collect();
-    // Never narrower than `12.500 T` with room to the left, so that short traces of one kind line up with each other.
+    let times: Vec<String> = trace.events.iter().map(|event| timestamp(trace.scale, event.at)).collect();
+    // At least as wide as `  12.500 T`, so that short traces line up with each other.
     let width_min = if trace.scale == Scale::Steps { 4 } else { 10 };
     let width_time = times.iter().map(String::len).max().unwrap_or(0).max(width_min);
     let width_node = trace.events.iter().map(|event| event.node.to_string().len()).max().unwrap_or(0);
@@ -26,17 +26,17 @@ pub fn render(trace: &Trace) -> String {
     for (event, time) in trace.events.iter().zip(&times) {
         let node = event.node.to_string();
         writeln!(out, "{time:>width_time$}  {node:>width_node$}  {}", describe(&event.kind))
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
     }
     out
 }
 
-/// When something happened, as people read it: `12.500 T`, or the step's number.
-pub(super) fn stamp(scale: Scale, at: u64) -> String {
+/// A time for people: `12.500 T`, or the step's number.
+pub(super) fn timestamp(scale: Scale, at: u64) -> String {
     match scale {
         Scale::Steps => at.to_string(),
         Scale::Time { tick } => {
-            // Whole numbers, because the same trace must give the same text everywhere.
+            // In integers, so that a trace gives the same text on every machine.
             let tick = u128::from(tick.max(1));
             let thousandths = (u128::from(at) * 1000 + tick / 2) / tick;
             format!("{}.{:03} T", thousandths / 1000, thousandths % 1000)
@@ -51,7 +51,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// What happened, in one line of plain words that follow the node's name.
+/// What happened, in one line that follows the node's name.
 pub(super) fn describe(kind: &EventKind) -> String {
     let words = match kind {
         EventKind::Request(Mode::Exclusive) => "asks".into(),
@@ -78,7 +78,7 @@ pub(super) fn describe(kind: &EventKind) -> String {
     one_line(&words)
 }
 
-/// The text without line breaks and other control characters, for formats in which a line is a record.
+/// Replaces line breaks and other control characters, for formats with one record per line.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -123,10 +123,10 @@ two nodes
     #[test]
     fn times_are_rounded_to_thousandths() {
         let scale = Scale::Time { tick: 3 };
-        assert_eq!(stamp(scale, 1), "0.333 T");
-        assert_eq!(stamp(scale, 2), "0.667 T");
-        assert_eq!(stamp(Scale::Time { tick: 1 }, u64::MAX), format!("{}.000 T", u64::MAX));
-        assert_eq!(stamp(Scale::Steps, 17), "17");
+        assert_eq!(timestamp(scale, 1), "0.333 T");
+        assert_eq!(timestamp(scale, 2), "0.667 T");
+        assert_eq!(timestamp(Scale::Time { tick: 1 }, u64::MAX), format!("{}.000 T", u64::MAX));
+        assert_eq!(timestamp(Scale::Steps, 17), "17");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct World<'a, P: Protocol> {
     rng: Rng,
     queue: Queue<Event<P>>,
     effects: Effects<P::Message, P::Timer>,
-    /// In rising order of their ids, including those that join later. Functions name a node by its index here.
+    /// In ascending order of their ids, including those that join later. Functions name a node by its index here.
     nodes: Vec<Node<P>>,
     network: Network,
     /// The faults still to come, the next one first.

@@ -3,25 +3,25 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_number};
 use crate::protocol::{Message, Mode};
 
-/// One REQUEST, as it is sent and as its REPLY names it. Later ones of a node are greater.
+/// A request, as its REQUEST carries it and its REPLY names it. Later requests of a node are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Asked {
-    /// The request's sequence number: its place in the order, with the node's id.
+    /// The sequence number, which orders requests together with the node's id.
     pub number: u64,
-    /// What for.
+    /// Exclusive or shared.
     pub mode: Mode,
 }
 
-/// What nodes tell each other in [`CarvalhoRoucairol`](super::CarvalhoRoucairol).
+/// The messages of [`CarvalhoRoucairol`](super::CarvalhoRoucairol).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CrMessage {
-    /// I need your permission.
+    /// The sender needs the receiver's permission.
     Request(Asked),
-    /// You have it, until I ask.
+    /// The receiver has the sender's permission, until the sender asks for its.
     Reply {
-        /// The REQUEST it answers, and so the mode it is given for.
+        /// The request it answers, and so the mode it is given for.
         answers: Asked,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }
@@ -63,7 +63,7 @@ impl Message for CrMessage {
     }
 }
 
-/// The mode is part of the first byte: messages are small.
+/// The mode is part of the first byte, to keep messages small.
 fn put_asked(out: &mut Vec<u8>, kind: u8, asked: &Asked) {
     out.push(kind + u8::from(asked.mode == Mode::Shared));
     put_number(out, asked.number);

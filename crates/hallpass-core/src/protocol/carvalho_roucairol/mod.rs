@@ -1,41 +1,42 @@
-//! Carvalho and Roucairol, 'On Mutual Exclusion in Computer Networks', 1983: permissions that stay.
+//! Carvalho and Roucairol, 'On Mutual Exclusion in Computer Networks', 1983: permissions that stay valid. The default.
 //!
-//! Ricart and Agrawala's algorithm asks everybody each time. Here a REPLY is a permission that 'remains valid until *i* has
-//! decided to send a REPLY message to *j*': whoever has everybody's permission enters without a word, as often as it likes,
-//! until somebody asks for one back. Between 0 and 2(N-1) messages an entry; none at all for a node that uses the lock alone.
+//! Ricart and Agrawala's algorithm asks all nodes for every entry. Here a REPLY is a permission that 'remains valid until
+//! *i* has decided to send a REPLY message to *j*'. A node that has all permissions enters without a message, as often as it
+//! likes, until another one asks for a permission back. An entry costs 0 to 2(N-1) messages, and none for a node that uses
+//! the lock alone.
 //!
-//! # Where this departs from the printed text
+//! # Where this differs from the printed text
 //!
 //! - T15: the listing interleaves two columns. `Reply_Deferred [i]` in RELEASE-RESOURCE means `[j]`, and process 2 calls
 //!   TREAT-REPLY-MESSAGE, not 'TREAT-RELEASE-MESSAGE'. The test on `Using` in TREAT-REQUEST-MESSAGE is what keeps a second node
 //!   out while the first is inside.
 //! - T16: 'the procedures are indivisible, except for the waitfor': the end of the waitfor and `Waiting := false; Using := true`
 //!   are one step here, the delivery of the last REPLY.
-//! - T17: a node that keeps its permissions when it is removed or restarted enters, and nobody can object. An instance lives in
-//!   one view: with a new view or a new life comes a fresh one, without permissions. That is the view layer's promise.
-//! - T1: `Hgst_Sequence_Number` includes one's own numbers, so that a number never comes twice.
-//! - A REPLY names the request that it answers and is otherwise discarded, also as a permission: then the permission is nobody's,
-//!   which is safe.
+//! - T17: a node that keeps its permissions when it is removed or restarted enters, and no other node can object. So an
+//!   instance belongs to one view and one incarnation, and the next ones start afresh, without permissions.
+//! - T1: `Hgst_Sequence_Number` includes the node's own numbers, so that no number is used twice.
+//! - A REPLY names the request that it answers. One that answers no request that waits is discarded: then neither node has
+//!   the permission, which is safe.
 //!
 //! The laboratory can put T15 and T16 back; [`AsPrinted`] does it, so that nothing of it is in the code that ships.
 //!
-//! # Why the number is name enough
+//! # Why a number is enough to name a request
 //!
-//! The third branch asks again under the same number, so two REPLYs to it may be under way where messages come twice. Either may
-//! count: once j has replied to number n, all that j asks for later has a higher number and is deferred until n is over, so j
-//! cannot have come by what it gave away. For the same reason nobody is asked twice for one request, unless a REQUEST that was
-//! given up or repeated takes a permission away.
+//! The third branch asks again under the same number, so two REPLYs to it may be in flight where messages come twice. Either
+//! may count: once j has replied to number n, all that j asks for later has a higher number and is deferred until n is over,
+//! so j cannot have got back what it gave away. For the same reason no node is asked twice for one request, unless a REQUEST
+//! that was given up or repeated takes a permission away.
 //!
 //! # Readers
 //!
-//! The paper knows writers only. Here a permission is for a [`Mode`], and between two nodes it is like a cache line: one of them
-//! has it exclusively, or both have it shared, or one has it shared, or nobody has it. **Invariant: giving only weakens the
-//! giver, and only an accepted REPLY strengthens the receiver.** Who gives an exclusive permission keeps nothing; who gives a
-//! shared one keeps a shared one at most. A node that has everybody's shared permission reads without a word.
+//! The paper has writers only. Here a permission is for a [`Mode`], and between two nodes it is like a cache line: one of them
+//! has it exclusively, or both have it shared, or one has it shared, or neither has it. **Invariant: giving only weakens the
+//! giver, and only an accepted REPLY strengthens the receiver.** A node that gives an exclusive permission keeps nothing; one
+//! that gives a shared permission keeps a shared one at most. A node that has all shared permissions reads without a message.
 //!
-//! At the start a permission is **nobody's**, unless the initial names a holder. To let the lower of two ids have it would save the
-//! first messages, but then a node that has dropped an idle lock could not be told from one that has yet to hear of it: both
-//! sides would have the permission. So an absent instance has none, in either mode.
+//! At the start **neither node** of a pair has the permission, unless one is an initial holder. To give it to the lower id
+//! would save the first messages. But then a node that has dropped an idle lock would look like one that has never used it,
+//! and both sides would have the permission. So an instance that does not exist has none, in either mode.
 
 mod message;
 mod printed;
@@ -56,29 +57,30 @@ pub use printed::AsPrinted;
 
 /// One node's part of the algorithm: the paper's 'shared database'.
 ///
-/// - **Inputs**: [`handle`](Protocol::handle); [`drop_permissions`](Capabilities::drop_permissions) for a driver that bounds what is cached;
-///   [`raise_floor`](Protocol::raise_floor) before the first input.
-/// - **Outputs**: effects.
+/// - **Inputs**: [`raise_floor`](Capabilities::raise_floor) before all others, [`handle`](Protocol::handle),
+///   [`drop_permissions`](Capabilities::drop_permissions) for a driver that bounds what is cached.
+/// - **The fast path**, for entries without a message: [`enter_fast`](Capabilities::enter_fast),
+///   [`leave_fast`](Capabilities::leave_fast), [`reenter`](Capabilities::reenter).
 /// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions),
-///   [`has_waiters`](Protocol::has_waiters), [`floor`](Protocol::floor).
+///   [`has_waiters`](Capabilities::has_waiters), [`floor`](Capabilities::floor).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CarvalhoRoucairol {
     /// `ME`.
     me: NodeId,
     rules: Constant<CrRules>,
-    /// Everybody else, in rising order; `N` is one more than their number. The sets below hold positions in it.
+    /// All other nodes, in rising order; `N` is one more than their number. The sets below hold positions in it.
     peers: Arc<[NodeId]>,
-    /// `Hgst_Sequence_Number`, one's own included (T1).
+    /// `Hgst_Sequence_Number`, this node's own numbers included (T1).
     highest: u64,
     /// `Waiting`, `Using` and `Our_Sequence_Number`.
     request: Option<Request>,
-    /// `A[j]`: whose exclusive permission is here. It lets readers in too.
+    /// `A[j]`: the peers whose exclusive permission is here. It lets readers in, too.
     exclusive: NodeSet,
-    /// Whose shared permission is here. Disjoint from `exclusive`.
+    /// The peers whose shared permission is here. Disjoint from `exclusive`.
     shared: NodeSet,
-    /// Who has been asked for the request that waits, and has not answered.
+    /// The peers that were asked for the request that waits, and have not answered.
     awaiting: NodeSet,
-    /// `Reply_Deferred`, in rising order, at most one request a peer: its newest.
+    /// `Reply_Deferred`, in rising order, with the newest request of each peer.
     deferred: Vec<(NodeId, Asked)>,
     fences: FenceCounter,
 }
@@ -94,7 +96,7 @@ struct Request {
 /// The options of [`CarvalhoRoucairol`].
 #[derive(Clone, Debug, Default)]
 pub struct CrRules {
-    /// Give all permissions back when they have not been used for so long; never, by default, as in the paper.
+    /// Drop all permissions after they have not been used for so long; by default never, as in the paper.
     cache_idle: Option<Ticks>,
 }
 
@@ -111,7 +113,7 @@ impl CrRules {
 /// The timers of [`CarvalhoRoucairol`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CrTimer {
-    /// The permissions here have not been used for a while.
+    /// The permissions have not been used for a while.
     CacheIdle,
     /// T16: all permissions were here a moment ago. Only [`AsPrinted`] sets it.
     Using,
@@ -150,7 +152,7 @@ impl Protocol for CarvalhoRoucairol {
             shared,
             awaiting: NodeSet::new(),
             deferred: Vec::new(),
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 
@@ -164,8 +166,8 @@ impl Protocol for CarvalhoRoucairol {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }
 
-    /// A REPLY that is not accepted changes nothing. It may be later if its number lies ahead, or if its request still waits:
-    /// the permission may go and be asked for again.
+    /// A REPLY that is not accepted has no effect. It may be accepted later if its number is still to come, or if its request
+    /// still waits: the permission may be given away and asked for again.
     fn is_moot(&self, _: NodeId, message: &CrMessage) -> bool {
         let CrMessage::Reply { answers, .. } = message else { return false };
         answers.number <= self.highest && !self.is_waiting_for(answers.number)
@@ -195,7 +197,7 @@ impl Capabilities for CarvalhoRoucairol {
         !self.deferred.is_empty()
     }
 
-    /// All permissions are here and nobody is told of a local change of hands; only the fence moves on.
+    /// All permissions are here and stay here, so only the fence changes.
     fn reenter(&mut self) -> Option<Fence> {
         let request = self.request.as_ref().filter(|request| request.inside)?;
         self.fences.next(request.mode)
@@ -231,8 +233,8 @@ impl Capabilities for CarvalhoRoucairol {
         true
     }
 
-    /// Gives up every permission that is here. No message is needed: a permission may always be nobody's. While a request
-    /// waits or is inside it needs them, and nothing happens.
+    /// Drops all permissions. No message is needed, since it is always safe if neither node of a pair has the permission.
+    /// While a request waits or is inside, it needs them, and nothing happens.
     fn drop_permissions(&mut self) {
         if self.request.is_none() {
             self.exclusive = NodeSet::new();
@@ -286,15 +288,16 @@ impl CarvalhoRoucairol {
         }
     }
 
-    /// RELEASE-RESOURCE; also for a caller that gives up. The permissions that have arrived for it stay, since their givers know
-    /// that they are here; a REPLY that comes later answers nothing and is discarded.
+    /// RELEASE-RESOURCE, also for a caller that gives up. The permissions that have arrived for it stay, since their givers
+    /// know that they are here. A REPLY that comes later answers no request and is discarded.
     fn on_release(&mut self, out: &mut Out) {
         if self.request.take().is_none() {
             return;
         }
         self.awaiting = NodeSet::new();
-        for at in 0..self.deferred.len() {
-            let (to, asked) = self.deferred[at];
+        // By index, so that the list keeps its memory.
+        for index in 0..self.deferred.len() {
+            let (to, asked) = self.deferred[index];
             self.give(to, asked, out);
         }
         self.deferred.clear();
@@ -305,7 +308,7 @@ impl CarvalhoRoucairol {
 
     /// TREAT-REQUEST-MESSAGE: the three branches.
     fn on_request(&mut self, from: NodeId, asked: Asked, out: &mut Out) {
-        // No group counts that far: whoever says so is broken, and believing it would break everybody.
+        // No group counts that far. A peer that claims it is broken, and believing it would break this node as well.
         if asked.number > NUMBER_MAX || self.position(from).is_none() {
             return;
         }
@@ -328,8 +331,8 @@ impl CarvalhoRoucairol {
     fn defer(&mut self, from: NodeId, asked: Asked) {
         match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
             // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
-            Ok(at) => self.deferred[at].1 = self.deferred[at].1.max(asked),
-            Err(at) => self.deferred.insert(at, (from, asked)),
+            Ok(position) => self.deferred[position].1 = self.deferred[position].1.max(asked),
+            Err(position) => self.deferred.insert(position, (from, asked)),
         }
     }
 

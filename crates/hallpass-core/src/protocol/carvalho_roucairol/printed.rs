@@ -25,10 +25,8 @@ impl Protocol for AsPrinted {
     }
 
     fn new(setup: &Setup<'_, Self::Options>) -> Self {
-        let (options, printed) = setup.options;
-        let Setup { me, view, initial, incarnation, bounds, .. } = *setup;
-        let inner = CarvalhoRoucairol::new(&Setup { me, view, initial, incarnation, bounds, options });
-        Self { inner, printed: *printed }
+        let (rules, printed) = setup.options;
+        Self { inner: CarvalhoRoucairol::new(&setup.with_options(rules)), printed: *printed }
     }
 
     fn handle(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {

@@ -3,22 +3,22 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What members and the server tell each other in [`Central`](super::Central).
+/// The messages of [`Central`](super::Central).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CentralMessage {
-    /// To the server: I want in.
+    /// To the server: the sender asks to enter.
     Request {
-        /// Which of its sender's requests it is.
+        /// The request's number; every member counts its own.
         number: u64,
     },
-    /// From the server: you are in.
+    /// From the server: the receiver may enter.
     Grant {
-        /// The request that is granted; no other is.
+        /// The request that is granted, and no other.
         number: u64,
         /// The count of the entry's fence.
         fence: u64,
     },
-    /// To the server: I have left, or I no longer want in.
+    /// To the server: the sender has left, or has given up.
     Release {
         /// The request that is over.
         number: u64,

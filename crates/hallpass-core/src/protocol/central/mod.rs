@@ -1,18 +1,18 @@
 //! Scheme 1 of Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012): a central mutex server.
 //!
-//! A process that wants in sends REQUEST to the server and waits for its GRANT; when it leaves it sends RELEASE. The server
-//! keeps a queue of the requests it has not granted yet. Three messages an entry, whatever the load; the server is the
-//! bottleneck, and the policy of its queue decides who is served when.
+//! A process that asks to enter sends REQUEST to the server and waits for its GRANT; when it leaves, it sends RELEASE. The
+//! server keeps a queue of the requests it has not granted yet. An entry costs three messages at any load. The server is
+//! the bottleneck, and the policy of its queue decides who is served when.
 //!
-//! Where this departs from the printed text:
+//! Where this differs from the printed text:
 //!
-//! - **T22**: the printed server never notes down who holds the lock. It grants a REQUEST whenever the *queue* is empty, and so
-//!   a second time while the first is inside. Here it keeps the holder.
-//! - REQUEST, GRANT and RELEASE name the request they are about, so that one that comes late or twice does nothing.
+//! - **T22**: the printed server does not record who holds the lock. It grants a REQUEST whenever the *queue* is empty, and
+//!   so a second time while the first holder is inside. Here it records the holder.
+//! - REQUEST, GRANT and RELEASE name the request they are about, so that one that comes late or twice has no effect.
 //! - A caller that gives up withdraws its request by a RELEASE. If a GRANT crosses it, the RELEASE frees what was granted.
-//! - A REQUEST also says that all earlier requests of its sender are over, in case it overtakes a RELEASE.
-//!
-//! The notes know no readers: shared requests are treated as exclusive ones. A member that is alone enters without a message.
+//! - A REQUEST also ends all earlier requests of its sender, in case it overtakes a RELEASE.
+//! - A member that is alone enters without a message.
+//! - Readers are not known to the notes: a shared request is served as an exclusive one.
 
 mod message;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 pub use message::CentralMessage;
 
-/// A member or the server: the same type, since a driver runs one protocol.
+/// A member or the server. They are one type, since a driver runs one protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Central {
     role: Role,
@@ -41,12 +41,12 @@ enum Role {
 /// 'Operation on process i'.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Member {
-    /// No other member: nobody to be kept out.
+    /// There is no other member.
     alone: bool,
-    /// The number of the last request made; 0 before the first one.
+    /// The number of the last request; 0 before the first one.
     number: u64,
     caller: Caller,
-    /// Only a member that is alone counts: otherwise the server does.
+    /// Used only by a member that is alone; otherwise the server counts.
     fences: FenceCounter,
 }
 
@@ -55,13 +55,13 @@ struct Member {
 struct Server {
     rules: Constant<CentralRules>,
     members: Constant<Box<[NodeId]>>,
-    /// Whom it has granted and who has not released yet (T22): at most one, but for readers who sat there at the start.
+    /// The members that are granted and have not released (T22). At most one, but for readers that held at the start.
     holders: Vec<(NodeId, u64)>,
-    /// `Q`: requests that have not yet been granted, in the order of arrival; at most one a member.
+    /// `Q`: requests that are not granted yet, in the order of arrival, at most one of each member.
     queue: Vec<(NodeId, u64)>,
-    /// The highest request number heard of from each member: what comes later about an older one says nothing new.
+    /// The highest request number received from each member. Messages about older requests are out of date.
     latest: Box<[u64]>,
-    /// Round robin: who was granted last.
+    /// Round robin: the member that was granted last.
     turn: NodeId,
     fences: FenceCounter,
 }
@@ -105,10 +105,10 @@ impl Protocol for Central {
     }
 
     fn new(setup: &Setup<'_, CentralRules>) -> Self {
-        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let fences = setup.fences();
         let members = setup.view.members();
         let role = if setup.me == NodeId::SERVER {
-            // Whoever sits inside at the start holds by request 0, which every member counts as made.
+            // Initial holders hold by request 0, which every member counts as made.
             let holders = setup.initial.holders.iter().filter(|_| members.len() > 1).map(|node| (*node, 0));
             Role::Server(Server {
                 rules: Constant::new(setup.options.clone()),
@@ -120,8 +120,8 @@ impl Protocol for Central {
                 fences,
             })
         } else {
-            let seated = setup.initial.held_by(setup.me).is_some();
-            let caller = if seated { Caller::Inside } else { Caller::Nobody };
+            let holds = setup.initial.held_by(setup.me).is_some();
+            let caller = if holds { Caller::Inside } else { Caller::Nobody };
             Role::Member(Member { alone: members.len() < 2, number: 0, caller, fences })
         };
         Self { role }
@@ -144,7 +144,7 @@ impl Protocol for Central {
         }
     }
 
-    /// A member that has asked must remember its numbers, and the server what it has heard: the other side does.
+    /// A member that has asked must remember its numbers, and the server those it has received, since the other side does.
     fn is_idle(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.caller == Caller::Nobody && member.number == 0,
@@ -152,17 +152,17 @@ impl Protocol for Central {
         }
     }
 
-    /// What is about a request that is over. Numbers only rise, so it stays so.
+    /// A message about a request that is over. Numbers only rise, so it stays moot.
     fn is_moot(&self, from: NodeId, message: &CentralMessage) -> bool {
         match (&self.role, message) {
             (Role::Member(member), CentralMessage::Grant { number, .. }) => {
                 *number <= member.number && !member.waits_for(*number)
             }
-            (Role::Server(server), CentralMessage::Request { number }) => server.has_heard(from, *number),
+            (Role::Server(server), CentralMessage::Request { number }) => server.has_received(from, *number),
             (Role::Server(server), CentralMessage::Release { number }) => {
                 let about = |(node, known): &(NodeId, u64)| *node == from && known <= number;
                 let known = server.holders.iter().chain(&server.queue).any(about);
-                !server.forgets_holder() && server.has_heard(from, *number) && !known
+                !server.forgets_holder() && server.has_received(from, *number) && !known
             }
             _ => true,
         }
@@ -222,8 +222,8 @@ impl Member {
 impl Server {
     /// 'If m == (Request, i)'.
     fn on_request(&mut self, from: NodeId, number: u64, out: &mut Out) {
-        let Some(at) = self.position(from).filter(|at| number > self.latest[*at]) else { return };
-        self.latest[at] = number;
+        let Some(position) = self.position(from).filter(|_| !self.has_received(from, number)) else { return };
+        self.latest[position] = number;
         if self.forgets_holder() {
             // As printed: 'if empty(Q): Send (Grant) to i'.
             let free = self.queue.is_empty();
@@ -238,15 +238,15 @@ impl Server {
         self.grant_next(out);
     }
 
-    /// 'If m == (Release)', by whoever held the lock or only waited.
+    /// 'If m == (Release)', from a member that held the lock or only waited.
     fn on_release(&mut self, from: NodeId, number: u64, out: &mut Out) {
-        let Some(at) = self.position(from) else { return };
-        self.latest[at] = self.latest[at].max(number);
+        let Some(position) = self.position(from) else { return };
+        self.latest[position] = self.latest[position].max(number);
         self.forget(from, number);
         self.grant_next(out);
     }
 
-    /// The requests of a member up to this one are over, wherever they are.
+    /// Ends the requests of a member up to this one, whether they are granted or queued.
     fn forget(&mut self, node: NodeId, number: u64) {
         let stays = |(other, known): &(NodeId, u64)| *other != node || *known > number;
         self.holders.retain(stays);
@@ -270,14 +270,15 @@ impl Server {
         send(node, CentralMessage::Grant { number, fence: fence.count() }, out);
     }
 
-    /// The position in the queue of who comes next.
+    /// The position in the queue of the request that is granted next.
     fn next_in_queue(&self) -> Option<usize> {
-        let ids = self.queue.iter().enumerate().map(|(at, (node, _))| (*node, at));
-        match self.rules.queue {
-            Policy::Fifo => ids.map(|(_, at)| at).next(),
-            Policy::RoundRobin => ids.min_by_key(|(node, _)| (*node <= self.turn, *node)).map(|(_, at)| at),
-            Policy::LowestId => ids.min().map(|(_, at)| at),
-        }
+        let nodes = self.queue.iter().map(|(node, _)| *node).enumerate();
+        let next = match self.rules.queue {
+            Policy::Fifo => nodes.min_by_key(|(position, _)| *position),
+            Policy::RoundRobin => nodes.min_by_key(|(_, node)| (*node <= self.turn, *node)),
+            Policy::LowestId => nodes.min_by_key(|(_, node)| *node),
+        };
+        next.map(|(position, _)| position)
     }
 
     /// As printed (T22): who holds the lock is not recorded.
@@ -289,8 +290,8 @@ impl Server {
         self.members.binary_search(&node).ok()
     }
 
-    fn has_heard(&self, node: NodeId, number: u64) -> bool {
-        self.position(node).is_none_or(|at| number <= self.latest[at])
+    fn has_received(&self, node: NodeId, number: u64) -> bool {
+        self.position(node).is_none_or(|position| number <= self.latest[position])
     }
 }
 

@@ -95,7 +95,7 @@ fn a_request_given_up_is_withdrawn_wherever_it_is() {
     queued.release(1);
     queued.deliver_all();
     assert_eq!(queued.inside(), [0; 0]);
-    // Still under way, overtaken by its own withdrawal.
+    // Still in flight, overtaken by its own withdrawal.
     let mut flying = net("");
     flying.acquire(2);
     flying.cancel(2);
@@ -123,7 +123,7 @@ fn a_grant_that_crosses_a_withdrawal_is_neither_lost_nor_used_by_a_later_request
 }
 
 #[test]
-fn what_comes_twice_or_from_a_stranger_does_nothing() {
+fn copies_and_messages_of_strangers_have_no_effect() {
     let mut net = net("");
     net.acquire(1);
     let request = CentralMessage::Request { number: 1 };
@@ -146,7 +146,7 @@ fn what_comes_twice_or_from_a_stranger_does_nothing() {
 }
 
 #[test]
-fn who_sits_inside_at_the_start_is_waited_for() {
+fn initial_holders_are_waited_for() {
     let readers = [NodeId(1), NodeId(3)];
     let mut net = Net::<Central>::with_initial(View::new([1, 2, 3].map(NodeId)), "", initial(&readers, 41));
     net.acquire(2);
@@ -192,7 +192,7 @@ fn options_are_checked() {
 
 proptest! {
     #[test]
-    fn messages_go_round(number: u64, fence: u64, bytes in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn messages_decode_as_they_were_encoded(number: u64, fence: u64, bytes in prop::collection::vec(any::<u8>(), 0..30)) {
         assert_round_trip(&CentralMessage::Request { number });
         assert_round_trip(&CentralMessage::Grant { number, fence });
         assert_round_trip(&CentralMessage::Release { number });

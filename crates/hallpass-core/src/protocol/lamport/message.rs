@@ -3,30 +3,30 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`Lamport`](super::Lamport).
+/// The messages of [`Lamport`](super::Lamport).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LamportMessage {
-    /// I want in.
+    /// The sender asks to enter.
     Request {
-        /// When, by its sender's clock: with the sender's id the place in every queue.
+        /// The time by the sender's clock: with the sender's id, the place in every queue.
         time: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
-    /// You know of every request of mine that comes before yours.
+    /// The receiver knows every request of the sender that comes before its own.
     Reply {
         /// The time of the request it answers.
         answers: u64,
-        /// Its sender's clock.
+        /// The sender's clock.
         clock: u64,
     },
-    /// I have left, or I no longer want in.
+    /// The sender has left, or has given up.
     Release {
         /// The time of the request that is over.
         time: u64,
-        /// Its sender's clock.
+        /// The sender's clock.
         clock: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }

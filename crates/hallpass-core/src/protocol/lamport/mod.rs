@@ -1,9 +1,9 @@
-//! Lamport's mutual exclusion (1978) as Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012) have
-//! it: without the assumption that links keep order.
+//! Lamport's mutual exclusion (1978) in the version of Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon,
+//! 15-440, 2012), which does not assume that links keep order.
 //!
-//! Every node keeps a replica of one queue of requests, ordered by timestamp. A node that wants in sends REQUEST(T) to all
-//! others and enters once each has sent a REPLY and its own request is at the head of its queue; when it leaves, it sends
-//! RELEASE to all. 3(N-1) messages an entry.
+//! Every node keeps a replica of one queue of requests, ordered by timestamp. A node that asks to enter sends REQUEST(T) to
+//! all others. It enters once each has sent a REPLY and its own request is at the head of its queue. When it leaves, it
+//! sends RELEASE to all. An entry costs 3(N-1) messages.
 //!
 //! A REPLY from y tells x that x's queue holds every request of y with an earlier timestamp. So y replies at once if
 //!
@@ -11,23 +11,23 @@
 //! - B: x has already replied to y's request, and so has it in its queue, or
 //! - C: y's own request is later than x's,
 //!
-//! and defers its REPLY otherwise, until x has replied to it: else x could 'jump the gun' while y's earlier REQUEST is still
-//! under way.
+//! and defers its REPLY otherwise, until x has replied to it. Else x could 'jump the gun' while y's earlier REQUEST is still
+//! in flight.
 //!
-//! Where this departs from the printed text:
+//! Where this differs from the printed text:
 //!
 //! - **T23**: RELEASE(T) removes exactly the request it names. 'Pop top element' is right as long as every RELEASE follows an
 //!   entry, since entries come in the order of the queue; a caller that gives up releases from the middle, and a RELEASE that
 //!   comes twice pops two.
-//! - **T24**: a request asks Check() itself, or a node that is alone never enters; Check() asks for `waiting`, or a node that
-//!   is inside enters again; REPLY and RELEASE carry timestamps as REQUEST does.
-//! - REPLYs name the request they answer. A REQUEST also says that earlier requests of its sender are over, so that the queue
-//!   holds one request a node, in whatever order messages come.
+//! - **T24**: a request calls Check() itself, or a node that is alone never enters. Check() tests `waiting`, or a node that
+//!   is inside enters again. REPLY and RELEASE carry timestamps as REQUEST does.
+//! - REPLYs name the request they answer. A REQUEST also ends earlier requests of its sender, so that the queue holds one
+//!   request of each node, whatever the order of messages.
 //! - The clock ticks at requests only, since only they are compared.
+//! - Readers are not known to the notes: a shared request is served as an exclusive one.
 //!
-//! The notes know no readers: shared requests are treated as exclusive ones. Fences: an entry takes the largest known plus one.
-//! That is heard in time, since a node enters only once it has heard the RELEASE, or a later REQUEST, of everyone who
-//! entered before: both carry it.
+//! Fences: an entry takes the largest known plus one. A node knows it in time, since it enters only after it has received
+//! the RELEASE, or a later REQUEST, of every node that entered before, and both carry it.
 
 mod message;
 #[cfg(test)]
@@ -55,13 +55,13 @@ pub struct Lamport {
     caller: Caller,
     /// `Tr`: the time of the pending local request.
     time: u64,
-    /// `Q`, the earliest first. One entry a node.
+    /// `Q`, the earliest request first, one of each node.
     queue: Vec<(u64, NodeId)>,
     /// `R`: positions in `peers` that have replied to the pending request.
     replied: NodeSet,
-    /// `D`: positions in `peers` whose request, their latest, waits for a deferred REPLY.
+    /// `D`: positions in `peers` whose latest request waits for a deferred REPLY.
     deferred: NodeSet,
-    /// The time of the latest request heard of from each peer, by REQUEST or by RELEASE. What is older is over.
+    /// The time of each peer's latest request, known by its REQUEST or its RELEASE. Older requests are over.
     latest: Vec<u64>,
     fences: FenceCounter,
 }
@@ -74,7 +74,7 @@ pub struct LamportRules {
 
 type Out = Effects<LamportMessage, NoTimer>;
 
-/// No clock stands higher, so that adding to one never overflows.
+/// No clock is higher, so that adding to one never overflows.
 const TIME_MAX: u64 = 1 << 62;
 
 impl Protocol for Lamport {
@@ -95,7 +95,7 @@ impl Protocol for Lamport {
 
     fn new(setup: &Setup<'_, LamportRules>) -> Self {
         let peers = setup.view.others(setup.me);
-        // Time 0 comes before every request of this view, so all of them wait for whoever sits inside.
+        // Time 0 comes before every request of this view, so all of them wait for the initial holders.
         let mut queue: Vec<_> = setup.initial.holders.iter().map(|node| (0, *node)).collect();
         queue.sort_unstable();
         Self {
@@ -109,7 +109,7 @@ impl Protocol for Lamport {
             deferred: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 
@@ -126,27 +126,26 @@ impl Protocol for Lamport {
         }
     }
 
-    /// Peers take a request for an old one unless the clock is remembered.
+    /// The clock must be remembered, or peers would take the next request for an old one.
     fn is_idle(&self) -> bool {
         self.caller == Caller::Nobody && self.clock == 0 && self.queue.is_empty()
     }
 
-    /// What is about a request that is over and says nothing new otherwise. Clocks and fences only rise, so it stays so.
+    /// A message about a request that is over, with no clock or fence that is new. Both only rise, so it stays moot.
     fn is_moot(&self, from: NodeId, message: &LamportMessage) -> bool {
-        let Ok(at) = self.peers.binary_search(&from) else { return true };
+        let Ok(from) = self.peers.binary_search(&from) else { return true };
         if !self.rules.printed.is_empty() {
             return false;
         }
         match *message {
-            LamportMessage::Request { time, fence } => time <= self.latest[at] && fence <= self.fences.count(),
+            LamportMessage::Request { time, fence } => time <= self.latest[from] && fence <= self.fences.count(),
             LamportMessage::Reply { answers, clock } => {
-                let over =
-                    answers <= self.clock && !(self.waits() && self.time == answers && !self.replied.contains(at));
-                over && clock <= self.clock
+                let is_awaited = self.is_waiting() && self.time == answers && !self.replied.contains(from);
+                answers <= self.clock && !is_awaited && clock <= self.clock
             }
             LamportMessage::Release { time, clock, fence } => {
-                let newer = (self.latest[at], self.peers[at]);
-                let over = time < newer.0 || (time == newer.0 && !self.queue.contains(&newer));
+                let latest = (self.latest[from], self.peers[from]);
+                let over = time < latest.0 || (time == latest.0 && !self.queue.contains(&latest));
                 over && clock <= self.clock && fence <= self.fences.count()
             }
         }
@@ -181,7 +180,7 @@ impl Lamport {
         }
     }
 
-    /// 'Release()', or a caller gives up. Then nobody's REPLY is held back any longer: no request of ours is pending (A).
+    /// 'Release()', or the caller gives up. No request of this node is pending any more, so all deferred REPLYs go out (A).
     fn on_release(&mut self, out: &mut Out) {
         if std::mem::replace(&mut self.caller, Caller::Nobody) == Caller::Nobody {
             return;
@@ -192,32 +191,33 @@ impl Lamport {
             self.queue.retain(|(_, node)| *node != self.me);
         }
         if !self.peers.is_empty() {
-            let message = LamportMessage::Release { time: self.time, clock: self.stamp(), fence: self.fences.count() };
+            let message =
+                LamportMessage::Release { time: self.time, clock: self.timestamp(), fence: self.fences.count() };
             out.push(Effect::Broadcast { message });
         }
         self.replied = NodeSet::new();
         let deferred: Vec<usize> = self.deferred.iter().collect();
-        deferred.into_iter().for_each(|at| self.send_reply(at, out));
+        deferred.into_iter().for_each(|to| self.send_reply(to, out));
     }
 
     fn on_message(&mut self, from: usize, message: LamportMessage, out: &mut Out) {
         match message {
-            // No group counts that far: whoever says so is broken, and believing it would break everybody.
+            // No group counts that far. A peer that claims it is broken, and believing it would break this node as well.
             LamportMessage::Request { time: mark, .. }
             | LamportMessage::Reply { clock: mark, .. }
             | LamportMessage::Release { clock: mark, .. }
             | LamportMessage::Release { time: mark, .. }
                 if mark > TIME_MAX => {}
             LamportMessage::Request { time, fence } => {
-                self.hear(time, fence);
+                self.observe(time, fence);
                 self.on_request(from, time, out);
             }
             LamportMessage::Reply { answers, clock } => {
-                self.hear(clock, 0);
+                self.observe(clock, 0);
                 self.on_reply(from, answers, out);
             }
             LamportMessage::Release { time, clock, fence } => {
-                self.hear(clock, fence);
+                self.observe(clock, fence);
                 self.on_peer_release(from, time, out);
             }
         }
@@ -226,7 +226,7 @@ impl Lamport {
     /// 'if m == (Request, j, T)'.
     fn on_request(&mut self, from: usize, time: u64, out: &mut Out) {
         if time <= self.latest[from] {
-            return; // It came before, or is over already.
+            return; // A copy, or it is over already.
         }
         self.latest[from] = time;
         let node = self.peers[from];
@@ -235,12 +235,12 @@ impl Lamport {
             self.queue.retain(|(_, other)| *other != node);
         }
         self.enqueue(time, node);
-        if self.waits() && !self.replied.contains(from) && (self.time, self.me) < (time, node) {
+        if self.is_waiting() && !self.replied.contains(from) && (self.time, self.me) < (time, node) {
             self.deferred.insert(from);
         } else {
             self.send_reply(from, out);
         }
-        // An earlier request of this peer may have stood in front of ours, and is over. As printed it stays there.
+        // An earlier request of this peer, which is over now, may have been in front of ours. As printed it stays there.
         if !printed {
             self.check(out);
         }
@@ -264,7 +264,7 @@ impl Lamport {
         if self.printed(Trap::PopTop) {
             self.pop_top();
         } else {
-            // One that is overtaken by a later one is over as well; as printed its own RELEASE is waited for.
+            // An earlier request is over as well. As printed it waits for its own RELEASE.
             let printed = self.printed(Trap::UncheckedWaiting);
             let stays = |known: u64| known > time || (printed && known != time);
             self.queue.retain(|(known, other)| *other != node || stays(*known));
@@ -279,7 +279,7 @@ impl Lamport {
     /// 'Check to see if i is now enabled.'
     fn check(&mut self, out: &mut Out) {
         let first = self.queue.first() == Some(&(self.time, self.me));
-        let wants = self.waits() || (self.printed(Trap::UncheckedWaiting) && self.caller == Caller::Inside);
+        let wants = self.is_waiting() || (self.printed(Trap::UncheckedWaiting) && self.caller == Caller::Inside);
         if !wants || !first || self.replied.len() < self.peers.len() {
             return;
         }
@@ -290,26 +290,26 @@ impl Lamport {
 
     fn send_reply(&mut self, to: usize, out: &mut Out) {
         self.deferred.remove(to);
-        let message = LamportMessage::Reply { answers: self.latest[to], clock: self.stamp() };
+        let message = LamportMessage::Reply { answers: self.latest[to], clock: self.timestamp() };
         out.push(Effect::Send { to: self.peers[to], message });
     }
 
-    fn hear(&mut self, clock: u64, fence: u64) {
+    fn observe(&mut self, clock: u64, fence: u64) {
         self.clock = self.clock.max(clock);
         self.fences.observe(fence);
     }
 
-    /// What REPLY and RELEASE are stamped with; as printed (T24), nothing.
-    fn stamp(&self) -> u64 {
+    /// The timestamp of a REPLY or RELEASE; as printed (T24), none.
+    fn timestamp(&self) -> u64 {
         if self.printed(Trap::UncheckedWaiting) { 0 } else { self.clock }
     }
 
     fn enqueue(&mut self, time: u64, node: NodeId) {
-        let at = self.queue.partition_point(|entry| *entry < (time, node));
-        self.queue.insert(at, (time, node));
+        let position = self.queue.partition_point(|entry| *entry < (time, node));
+        self.queue.insert(position, (time, node));
     }
 
-    /// As printed (T23).
+    /// As printed (T23): removes the earliest request, whichever it is.
     fn pop_top(&mut self) {
         if !self.queue.is_empty() {
             self.queue.remove(0);
@@ -320,7 +320,7 @@ impl Lamport {
         self.rules.printed.contains(trap)
     }
 
-    fn waits(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         self.caller == Caller::Waiting
     }
 }

@@ -142,7 +142,7 @@ fn t24_check_asks_for_waiting_and_is_asked_by_a_request() {
 }
 
 #[test]
-fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
+fn copies_and_messages_of_strangers_and_absurd_ones_have_no_effect() {
     let mut net = net("");
     net.acquire(1);
     let request = LamportMessage::Request { time: 1, fence: 0 };
@@ -169,7 +169,7 @@ fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
 }
 
 #[test]
-fn who_sits_inside_at_the_start_is_waited_for() {
+fn initial_holders_are_waited_for() {
     let readers = [NodeId(3), NodeId(1)];
     let mut net = Net::<Lamport>::with_initial(View::new([1, 2, 3].map(NodeId)), "", initial(&readers, 41));
     net.acquire(2);
@@ -196,7 +196,7 @@ fn options_are_checked() {
 
 proptest! {
     #[test]
-    fn messages_go_round(a: u64, b: u64, c: u64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn messages_decode_as_they_were_encoded(a: u64, b: u64, c: u64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_round_trip(&LamportMessage::Request { time: a, fence: b });
         assert_round_trip(&LamportMessage::Reply { answers: a, clock: b });
         assert_round_trip(&LamportMessage::Release { time: a, clock: b, fence: c });

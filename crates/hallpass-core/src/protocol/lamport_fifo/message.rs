@@ -3,35 +3,35 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`LamportFifo`](super::LamportFifo).
+/// The messages of [`LamportFifo`](super::LamportFifo).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LamportFifoMessage {
-    /// I want in, since this time.
+    /// The sender asks to enter.
     Request {
-        /// The request's time, and the message's stamp.
+        /// The request's time, which is also the message's timestamp.
         time: u64,
     },
-    /// I have heard you.
+    /// The sender acknowledges a request.
     Reply {
         /// The time of the request it acknowledges.
         answers: u64,
-        /// The message's stamp, later than that.
+        /// The message's timestamp, which is later than that.
         clock: u64,
     },
-    /// I have left, or I no longer want in.
+    /// The sender has left, or has given up.
     Release {
         /// The time of the request that is over.
         time: u64,
-        /// The message's stamp.
+        /// The message's timestamp.
         clock: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }
 
 impl LamportFifoMessage {
-    /// When it was sent, by its sender's clock.
-    pub(super) fn stamp(&self) -> u64 {
+    /// When it was sent, by the sender's clock.
+    pub(super) fn timestamp(&self) -> u64 {
         match self {
             Self::Request { time } => *time,
             Self::Reply { clock, .. } | Self::Release { clock, .. } => *clock,

@@ -1,18 +1,26 @@
 //! Lamport, 'Time, Clocks, and the Ordering of Events in a Distributed System', 1978: the algorithm as first published, for
-//! links that keep order. The Carnegie Mellon notes tell it as their 'initial version'.
+//! links that keep order. It is the 'initial version' of the Carnegie Mellon notes.
 //!
-//! Its five rules, by number in the code: (1) to ask, send REQUEST(T) to all others and put it on one's own queue; (2) whoever
-//! receives it puts it on its queue and acknowledges with a timestamped REPLY, always at once; (3) to leave, remove it from one's
-//! queue and send RELEASE to all; (4) whoever receives that removes the request; (5) enter once one's own request is before all
-//! others in one's queue, and a message stamped later than it has come from every other node. 3(N-1) messages an entry.
+//! Its five rules, by number in the code:
 //!
-//! Rule 5 counts on order: a message stamped later than T proves that no earlier REQUEST of its sender is still under way.
-//! So a REQUEST that is lost or overtaken lets two inside. `links=any` drops the requirement, to see that.
+//! 1. To ask, a node sends REQUEST(T) to all others and puts it on its own queue.
+//! 2. A node that receives it puts it on its queue and acknowledges with a timestamped REPLY, always at once.
+//! 3. To leave, a node removes the request from its queue and sends RELEASE to all.
+//! 4. A node that receives the RELEASE removes the request.
+//! 5. A node enters once its own request is before all others in its queue, and a message with a later timestamp has come
+//!    from every other node.
 //!
-//! Where this departs from the paper: a caller may give up, which is rule 3 before it has entered. A REPLY to a request that was
-//! given up does not count for a later one, whatever its stamp. The clock ticks at requests and is set past the time of every
-//! REQUEST received, which is all that rule 5 compares. Shared requests are treated as exclusive ones. Fences: RELEASE
-//! carries the largest known, an entry takes it plus one.
+//! An entry costs 3(N-1) messages. Rule 5 relies on order: a message with a timestamp later than T proves that no earlier
+//! REQUEST of its sender is still in flight. So a REQUEST that is lost or overtaken lets two nodes in. `links=any` drops
+//! the requirement, to show that.
+//!
+//! Where this differs from the paper:
+//!
+//! - A caller may give up, which is rule 3 before it has entered. A REPLY to the request that was given up does not count
+//!   for a later one, whatever its timestamp.
+//! - The clock ticks at requests and is set past the time of every REQUEST received, which is all that rule 5 compares.
+//! - RELEASE carries the largest fence known, and an entry takes it plus one.
+//! - Readers are not known to the paper: a shared request is served as an exclusive one.
 
 mod message;
 #[cfg(test)]
@@ -35,10 +43,10 @@ pub struct LamportFifo {
     request: Option<(u64, bool)>,
     /// The 'request queue', the earliest first.
     queue: Vec<(u64, NodeId)>,
-    /// Positions in `peers` from which a message stamped later than the local request has come since it was made. What came
-    /// before says nothing: a new request is later than all of it.
-    heard: NodeSet,
-    /// The time of the latest REQUEST from each peer: one that comes twice is not put on the queue again.
+    /// Positions in `peers` from which a message has come with a later timestamp than the local request. Only messages
+    /// since the request count: it is later than all that came before.
+    heard_later: NodeSet,
+    /// The time of the latest REQUEST from each peer, so that a copy is not put on the queue again.
     latest: Vec<u64>,
     fences: FenceCounter,
 }
@@ -51,7 +59,7 @@ pub struct LamportFifoRules {
 
 type Out = Effects<LamportFifoMessage, NoTimer>;
 
-/// No clock stands higher, so that adding to one never overflows.
+/// No clock is higher, so that adding to one never overflows.
 const TIME_MAX: u64 = 1 << 62;
 
 impl Protocol for LamportFifo {
@@ -80,7 +88,7 @@ impl Protocol for LamportFifo {
 
     fn new(setup: &Setup<'_, LamportFifoRules>) -> Self {
         let peers = setup.view.others(setup.me);
-        // Time 0 comes before every request of this view, so all of them wait for whoever sits inside.
+        // Time 0 comes before every request of this view, so all of them wait for the initial holders.
         let mut queue: Vec<_> = setup.initial.holders.iter().map(|node| (0, *node)).collect();
         queue.sort_unstable();
         Self {
@@ -88,10 +96,10 @@ impl Protocol for LamportFifo {
             clock: 0,
             request: setup.initial.held_by(setup.me).map(|_| (0, true)),
             queue,
-            heard: NodeSet::new(),
+            heard_later: NodeSet::new(),
             latest: vec![0; peers.len()],
             peers,
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 
@@ -101,7 +109,7 @@ impl Protocol for LamportFifo {
             Input::Cancel | Input::Release => self.on_release(out),
             Input::Deliver { from, message } => {
                 if let Ok(from) = self.peers.binary_search(&from)
-                    && message.stamp() <= TIME_MAX
+                    && message.timestamp() <= TIME_MAX
                 {
                     self.on_message(from, message, out);
                     self.enter_if_first(out);
@@ -111,12 +119,12 @@ impl Protocol for LamportFifo {
         }
     }
 
-    /// The clock and what was heard must be remembered once there is any.
+    /// The clock must be remembered once it has moved.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.queue.is_empty() && self.clock == 0
     }
 
-    /// A REPLY to a request that is over. Clocks only rise, so it stays so.
+    /// A REPLY to a request that is over. Clocks only rise, so it stays moot.
     fn is_moot(&self, _: NodeId, message: &LamportFifoMessage) -> bool {
         let LamportFifoMessage::Reply { answers, clock } = *message else { return false };
         let waited_for = self.request == Some((answers, false));
@@ -147,10 +155,10 @@ impl LamportFifo {
         self.enter_if_first(out);
     }
 
-    /// Rule 3, or a caller gives up.
+    /// Rule 3, or the caller gives up.
     fn on_release(&mut self, out: &mut Out) {
         let Some((time, _)) = self.request.take() else { return };
-        self.heard = NodeSet::new();
+        self.heard_later = NodeSet::new();
         self.dequeue(time, self.me);
         if !self.peers.is_empty() {
             let message = LamportFifoMessage::Release { time, clock: self.clock, fence: self.fences.count() };
@@ -159,19 +167,19 @@ impl LamportFifo {
     }
 
     fn on_message(&mut self, from: usize, message: LamportFifoMessage, out: &mut Out) {
-        let (stamp, node) = (message.stamp(), self.peers[from]);
-        self.clock = self.clock.max(stamp);
+        let (timestamp, node) = (message.timestamp(), self.peers[from]);
+        self.clock = self.clock.max(timestamp);
         if let Some((time, false)) = self.request {
             let is_late = matches!(message, LamportFifoMessage::Reply { answers, .. } if answers != time);
-            if (stamp, node) > (time, self.me) && !is_late {
-                self.heard.insert(from);
+            if (timestamp, node) > (time, self.me) && !is_late {
+                self.heard_later.insert(from);
             }
         }
         match message {
             // Rule 2.
             LamportFifoMessage::Request { time } if time > self.latest[from] => {
                 self.latest[from] = time;
-                // A node waits with one request at a time: whoever says otherwise does not fill this node's memory.
+                // A node waits with one request at a time, so one entry a peer bounds the queue.
                 self.queue.retain(|(_, other)| *other != node);
                 self.enqueue(time, node);
                 self.clock = self.clock.max(time + 1);
@@ -191,20 +199,20 @@ impl LamportFifo {
     fn enter_if_first(&mut self, out: &mut Out) {
         let Some((time, false)) = self.request else { return };
         let first = self.queue.first() == Some(&(time, self.me));
-        let heard_all = self.heard.len() == self.peers.len();
+        let heard_all = self.heard_later.len() == self.peers.len();
         if first
             && heard_all
             && let Some(fence) = self.fences.next(Mode::Exclusive)
         {
-            self.heard = NodeSet::new();
+            self.heard_later = NodeSet::new();
             self.request = Some((time, true));
             out.push(Effect::Enter { fence });
         }
     }
 
     fn enqueue(&mut self, time: u64, node: NodeId) {
-        let at = self.queue.partition_point(|entry| *entry < (time, node));
-        self.queue.insert(at, (time, node));
+        let position = self.queue.partition_point(|entry| *entry < (time, node));
+        self.queue.insert(position, (time, node));
     }
 
     fn dequeue(&mut self, time: u64, node: NodeId) {

@@ -35,7 +35,7 @@ fn replies_are_never_held_back() {
     assert_eq!(net.deliver(2, 3), ["REPLY(1, at 2) to 2"]);
     assert_eq!(net.deliver(3, 2), NOTHING);
     assert_eq!(net.deliver(1, 2), ["REPLY(1, at 2) to 1"], "the REQUEST was sent before the REPLY, so it comes first");
-    assert_eq!(net.deliver(1, 2), NOTHING, "all are heard, and (1, 1) is in front");
+    assert_eq!(net.deliver(1, 2), NOTHING, "a later message has come from all, and (1, 1) is in front");
     net.deliver_all();
     assert_eq!(net.inside(), [1]);
 }
@@ -72,7 +72,7 @@ fn a_request_given_up_is_released() {
 }
 
 #[test]
-fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
+fn copies_and_messages_of_strangers_and_absurd_ones_have_no_effect() {
     let mut net = net();
     net.acquire(1);
     net.deliver(1, 2);
@@ -88,7 +88,7 @@ fn what_comes_twice_or_from_a_stranger_or_is_absurd_does_nothing() {
 }
 
 #[test]
-fn who_sits_inside_at_the_start_is_waited_for() {
+fn initial_holders_are_waited_for() {
     let readers = [NodeId(3), NodeId(1)];
     let mut net = Net::<LamportFifo>::with_initial(View::new([1, 2, 3].map(NodeId)), "", initial(&readers, 41));
     net.acquire(2);
@@ -118,7 +118,7 @@ fn it_asks_for_links_that_keep_order() {
 
 proptest! {
     #[test]
-    fn messages_go_round(a: u64, b: u64, c: u64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn messages_decode_as_they_were_encoded(a: u64, b: u64, c: u64, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_round_trip(&LamportFifoMessage::Request { time: a });
         assert_round_trip(&LamportFifoMessage::Reply { answers: a, clock: b });
         assert_round_trip(&LamportFifoMessage::Release { time: a, clock: b, fence: c });

@@ -3,53 +3,55 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`Maekawa`](super::Maekawa). `number` is always the requester's, `grant` the arbiter's.
+/// The messages of [`Maekawa`](super::Maekawa).
+///
+/// `number` is always that of a request, `grant` that of an arbiter's vote.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MaekawaMessage {
-    /// The sender wants in.
+    /// The sender asks to enter.
     Request {
         /// The request's number.
         number: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
-    /// The sender votes for this request.
+    /// The arbiter votes for this request.
     Locked {
         /// The request's number.
         number: u64,
         /// The vote's number.
         grant: u64,
-        /// The highest number its sender knows.
+        /// The highest number the sender knows.
         highest: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
-    /// Others come before this request.
+    /// The request must wait: others come before it.
     Failed {
         /// The request's number.
         number: u64,
-        /// The arbiter's last vote.
+        /// The number of the arbiter's last vote.
         grant: u64,
     },
-    /// An earlier request has come: may I have the vote back?
+    /// An earlier request has come, and the arbiter asks for its vote back.
     Inquire {
         /// The request's number.
         number: u64,
         /// The vote's number.
         grant: u64,
     },
-    /// Here it is.
+    /// The requester gives the vote back.
     Relinquish {
         /// The request's number.
         number: u64,
         /// The vote's number.
         grant: u64,
     },
-    /// This request is over: its caller has left, or has given up.
+    /// The request is over: its caller has left, or has given up.
     Release {
         /// The request's number.
         number: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }

@@ -14,12 +14,12 @@ type Group = Net<Maekawa>;
 #[test]
 fn any_two_quorums_share_a_node_for_every_group_size() {
     for count in 1..=200 {
-        let quorums: Vec<BTreeSet<usize>> = (0..count).map(|at| grid_quorum(count, at).collect()).collect();
+        let quorums: Vec<BTreeSet<usize>> = (0..count).map(|node| grid_quorum(count, node).collect()).collect();
         let side = (count as f64).sqrt().ceil() as usize;
-        for (at, quorum) in quorums.iter().enumerate() {
-            assert!(quorum.contains(&at) && quorum.len() < 2 * side, "{count}: {at}");
-            assert!(quorum.iter().all(|other| quorums[*other].contains(&at)), "{count}: my arbiters are my clients");
-            assert!(quorums.iter().all(|other| !quorum.is_disjoint(other)), "{count}: {at} meets everybody");
+        for (node, quorum) in quorums.iter().enumerate() {
+            assert!(quorum.contains(&node) && quorum.len() < 2 * side, "{count}: {node}");
+            assert!(quorum.iter().all(|other| quorums[*other].contains(&node)), "{count}: my arbiters are my clients");
+            assert!(quorums.iter().all(|other| !quorum.is_disjoint(other)), "{count}: {node} meets everybody");
         }
     }
 }
@@ -112,8 +112,8 @@ fn an_inquiry_about_an_old_vote_does_not_touch_the_new_one() {
 }
 
 #[test]
-fn a_waiter_that_is_overtaken_is_told_unless_failed_is_for_arrivals() {
-    for (words, told) in [("", vec!["FAILED(4) to 3"]), ("failed=arrival", vec![])] {
+fn a_waiter_that_is_overtaken_gets_failed_unless_failed_is_for_arrivals() {
+    for (words, expected) in [("", vec!["FAILED(4) to 3"]), ("failed=arrival", vec![])] {
         let mut net = Group::new(1..=9, words);
         let mut ask = |from, number| net.receive(from, 1, MaekawaMessage::Request { number, fence: 0 });
         assert_eq!(ask(2, 5), ["LOCKED(5, vote 1) to 2"]);
@@ -122,7 +122,7 @@ fn a_waiter_that_is_overtaken_is_told_unless_failed_is_for_arrivals() {
             ["INQUIRE(5, vote 1) to 2"],
             "{words}: 3 is the first, and earlier than who has the vote"
         );
-        assert_eq!(ask(4, 3), told, "{words}: now it is not the first any more");
+        assert_eq!(ask(4, 3), expected, "{words}: now it is not the first any more");
         assert_eq!(ask(7, 6), ["FAILED(6) to 7"], "{words}");
     }
 }
@@ -182,7 +182,7 @@ fn alone_and_past_the_last_fence() {
 }
 
 #[test]
-fn nonsense_from_peers_does_no_harm() {
+fn invalid_messages_do_no_harm() {
     let mut net = Group::new(1..=3, "");
     for number in [0, 1, u64::MAX - 1, u64::MAX] {
         for other in [0, 1, u64::MAX] {
@@ -203,7 +203,7 @@ fn nonsense_from_peers_does_no_harm() {
 }
 
 #[test]
-fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
+fn only_an_untouched_instance_may_be_dropped() {
     let mut net = Group::new(1..=3, "");
     net.pass_through(2);
     assert!(net.nodes[&3].is_idle(), "3 is not in the quorum of 2");
@@ -212,7 +212,7 @@ fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_come_off_the_wire_as_they_went(kind in 0..6, number: u64, grant: u64, highest: u64, fence: u64) {
+    fn messages_decode_as_they_were_encoded(kind in 0..6, number: u64, grant: u64, highest: u64, fence: u64) {
         let message = match kind {
             0 => MaekawaMessage::Request { number, fence },
             1 => MaekawaMessage::Locked { number, grant, highest, fence },
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_canonical::<MaekawaMessage>(&bytes);
     }
 }

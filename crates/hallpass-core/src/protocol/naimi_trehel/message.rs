@@ -4,21 +4,21 @@ use crate::NodeId;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`NaimiTrehel`](super::NaimiTrehel).
+/// The messages of [`NaimiTrehel`](super::NaimiTrehel).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NaimiTrehelMessage {
-    /// Somebody wants in; passed from guess to guess.
+    /// A node asks to enter; forwarded from guess to guess.
     Request {
-        /// Who.
+        /// The node that asks.
         origin: NodeId,
     },
     /// The right to enter.
     Token {
-        /// The view in which it was made.
+        /// The epoch of the view in which it was made.
         epoch: u64,
         /// How often it has been sent, this time included.
         hop: u64,
-        /// Entries so far.
+        /// The count of the last entry's fence.
         fence: u64,
     },
 }

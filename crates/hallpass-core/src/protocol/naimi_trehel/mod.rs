@@ -1,14 +1,19 @@
-//! Naimi and Trehel's path reversal, 1987 and 1996: a token, a tree of guesses and a queue of waiters.
+//! Naimi and Trehel's path reversal, 1987 and 1996: a token, a tree of guesses and a queue of waiting nodes.
 //!
-//! `last` is where a node believes the last asker to be: a REQUEST is sent along these guesses, and every node it passes
-//! from then on believes its origin to be the last. So the path turns around behind it, and trees stay shallow: under light
-//! load N/(N-1) H(N-1) messages an entry on average, the token included, which grows with the logarithm of N. The REQUEST
-//! ends at the node that asked last; its `next` becomes the origin, and whoever leaves sends the TOKEN to its `next`.
+//! `last` is a node's guess as to which node asked last. A REQUEST is forwarded along these guesses, and every node it
+//! passes takes its origin as the new guess. So the path is reversed behind it, and the tree stays shallow: under light
+//! load an entry takes N/(N-1) H(N-1) messages on average, the token included, which grows with the logarithm of N. The
+//! REQUEST ends at the node that asked last, whose `next` becomes the origin. A node that leaves sends the TOKEN to its
+//! `next`.
 //!
-//! A node keeps four values, whatever N is. The algorithm knows no readers: shared requests are served as exclusive.
+//! A node keeps four values, whatever N is.
 //!
-//! Beyond the published text: the TOKEN counts its hops and the entries (its fence), and a caller may give up. Its node has
-//! a place in the queue then, and keeps it: the token comes and goes on, or serves whoever asks there meanwhile.
+//! Where this differs from the published text:
+//!
+//! - The TOKEN counts its hops and the entries, which are its fence.
+//! - A caller may give up. Its node keeps its place in the queue: the token comes and goes on, or serves another caller
+//!   that has asked there meanwhile.
+//! - Readers are not known to the algorithm: a shared request is served as an exclusive one.
 
 mod message;
 #[cfg(test)]
@@ -26,25 +31,25 @@ pub use message::NaimiTrehelMessage;
 pub struct NaimiTrehel {
     me: NodeId,
     members: Arc<[NodeId]>,
-    /// Who this node believes asked last; none if it was this node itself: then it is a root.
+    /// The node that asked last, as far as this one knows; none if it is this node itself, which is then a root.
     last: Option<NodeId>,
-    /// Whom the token goes to from here.
+    /// Where the token goes from here.
     next: Option<NodeId>,
-    /// This node's REQUEST is out and the token has not come yet. Survives a caller that gives up.
+    /// This node's REQUEST is out and the token has not come yet. Stays true when the caller gives up.
     asked: bool,
     caller: Caller,
     /// The token while it is here: it counts the entries.
     token: Option<FenceCounter>,
-    /// The hop on which the token was here last: a TOKEN that is not beyond it is a copy.
+    /// The hop on which the token was last here. A TOKEN that is not beyond it is a copy.
     hop: u64,
     epoch: u64,
-    /// Something has happened here that a fresh instance would not know.
+    /// An input has come, so that a fresh instance is no replacement for this one.
     touched: bool,
 }
 
 type Out = Effects<NaimiTrehelMessage, NoTimer>;
 
-/// No token travels that often: believing it would refuse every token that is real.
+/// No token travels that often. Believing a peer that claims it would mean to refuse every real token.
 const HOP_MAX: u64 = u64::MAX >> 1;
 
 impl Protocol for NaimiTrehel {
@@ -70,9 +75,10 @@ impl Protocol for NaimiTrehel {
 
     fn new(setup: &Setup<'_, ()>) -> Self {
         let members = setup.view.shared_members();
-        // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
+        // The token is with the holder. There is only one, since this algorithm lets no two nodes in, shared or not.
         let holder = setup.initial.holders.first().copied();
         let root = holder.or(members.first().copied()).filter(|root| *root != setup.me);
+        let fences = setup.fences();
         Self {
             me: setup.me,
             members,
@@ -80,7 +86,7 @@ impl Protocol for NaimiTrehel {
             next: None,
             asked: false,
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
-            token: root.is_none().then(|| FenceCounter::new(setup.view.epoch(), setup.initial.fence.count())),
+            token: root.is_none().then_some(fences),
             hop: 0,
             epoch: setup.view.epoch(),
             touched: false,
@@ -95,9 +101,7 @@ impl Protocol for NaimiTrehel {
                 self.caller = Caller::Nobody;
                 self.pass_on(out);
             }
-            Input::Deliver { from, message } if self.members.binary_search(&from).is_ok() => {
-                self.on_message(message, out);
-            }
+            Input::Deliver { from, message } if self.is_member(from) => self.on_message(message, out),
             Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
         }
     }
@@ -107,6 +111,7 @@ impl Protocol for NaimiTrehel {
         !self.touched && self.caller == Caller::Nobody
     }
 
+    /// A TOKEN that has been here. Hops only rise, so it stays moot.
     fn is_moot(&self, _: NodeId, message: &NaimiTrehelMessage) -> bool {
         matches!(message, NaimiTrehelMessage::Token { hop, .. } if *hop <= self.hop)
     }
@@ -133,20 +138,20 @@ impl NaimiTrehel {
     fn on_message(&mut self, message: NaimiTrehelMessage, out: &mut Out) {
         match message {
             NaimiTrehelMessage::Request { origin } => {
-                if origin != self.me && self.members.binary_search(&origin).is_ok() {
+                if origin != self.me && self.is_member(origin) {
                     self.on_request(origin, out);
                 }
             }
             NaimiTrehelMessage::Token { epoch, hop, fence } => {
-                let fresh = epoch == self.epoch && hop > self.hop;
-                if fresh && hop <= HOP_MAX && fence <= Fence::COUNT_MAX {
-                    self.on_token(hop, fence, out);
+                let is_fresh = epoch == self.epoch && hop > self.hop;
+                if is_fresh && hop <= HOP_MAX && fence <= Fence::COUNT_MAX {
+                    self.on_token(hop, FenceCounter::new(epoch, fence), out);
                 }
             }
         }
     }
 
-    /// Path reversal: whoever handles a REQUEST believes its origin to be the last from now on.
+    /// Path reversal: a node that handles a REQUEST takes its origin as its new guess.
     fn on_request(&mut self, origin: NodeId, out: &mut Out) {
         match self.last.replace(origin) {
             Some(to) => out.push(Effect::Send { to, message: NaimiTrehelMessage::Request { origin } }),
@@ -157,10 +162,10 @@ impl NaimiTrehel {
         }
     }
 
-    fn on_token(&mut self, hop: u64, fence: u64, out: &mut Out) {
+    fn on_token(&mut self, hop: u64, token: FenceCounter, out: &mut Out) {
         self.hop = hop;
         self.asked = false;
-        self.token = Some(FenceCounter::new(self.epoch, fence));
+        self.token = Some(token);
         match self.caller {
             Caller::Waiting => self.enter(out),
             Caller::Nobody => self.pass_on(out),
@@ -176,7 +181,7 @@ impl NaimiTrehel {
         }
     }
 
-    /// A token that nobody needs here goes to the next in the queue, or stays.
+    /// Sends the token to the next in the queue, if it is here and not in use.
     fn pass_on(&mut self, out: &mut Out) {
         if self.caller != Caller::Nobody {
             return;
@@ -185,7 +190,11 @@ impl NaimiTrehel {
         let Some(to) = self.next.take() else { return };
         self.token = None;
         self.hop += 1;
-        let message = NaimiTrehelMessage::Token { epoch: self.epoch, hop: self.hop, fence: fences.count() };
-        out.push(Effect::Send { to, message });
+        let (epoch, hop, fence) = (self.epoch, self.hop, fences.count());
+        out.push(Effect::Send { to, message: NaimiTrehelMessage::Token { epoch, hop, fence } });
+    }
+
+    fn is_member(&self, node: NodeId) -> bool {
+        self.members.binary_search(&node).is_ok()
     }
 }

@@ -22,7 +22,7 @@ fn the_root_enters_without_a_message() {
 }
 
 #[test]
-fn a_request_goes_along_the_guesses_and_turns_them_around() {
+fn a_request_follows_the_guesses_and_reverses_them() {
     let mut net = Group::new(1..=4, "");
     net.pass_through(2);
     net.pass_through(3);
@@ -35,7 +35,7 @@ fn a_request_goes_along_the_guesses_and_turns_them_around() {
 }
 
 #[test]
-fn who_waits_or_is_inside_remembers_its_next() {
+fn a_node_that_waits_or_is_inside_remembers_its_next() {
     let mut net = Group::new(1..=3, "");
     net.acquire(1);
     net.acquire(2);
@@ -58,7 +58,7 @@ fn a_request_may_overtake_the_token() {
     net.deliver_first("REQUEST", 2, 1);
     net.acquire(3);
     assert_eq!(net.deliver_first("REQUEST", 3, 1), ["REQUEST(of 3) to 2"]);
-    assert_eq!(net.deliver_first("REQUEST", 1, 2), NOTHING, "the TOKEN is still under way");
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), NOTHING, "the TOKEN is still in flight");
     assert_eq!(net.deliver_first("TOKEN", 1, 2), ["enter"]);
     assert_eq!(net.release(2), ["TOKEN(hop 2) to 3"]);
 }
@@ -83,7 +83,7 @@ fn a_token_that_comes_for_a_caller_that_gave_up_goes_on_or_stays() {
 }
 
 #[test]
-fn who_asks_again_after_giving_up_keeps_its_place_and_asks_nobody() {
+fn a_node_that_asks_again_after_giving_up_keeps_its_place_and_sends_nothing() {
     let mut net = Group::new(1..=3, "");
     net.acquire(1);
     net.acquire(2);
@@ -114,7 +114,7 @@ fn alone_and_past_the_last_fence() {
 }
 
 #[test]
-fn nonsense_from_peers_makes_no_second_token() {
+fn invalid_messages_make_no_second_token() {
     let mut net = Group::new(1..=2, "");
     net.acquire(2);
     let token = |epoch, hop, fence| NaimiTrehelMessage::Token { epoch, hop, fence };
@@ -139,7 +139,7 @@ fn nonsense_from_peers_makes_no_second_token() {
 }
 
 #[test]
-fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
+fn only_an_untouched_instance_may_be_dropped() {
     let mut net = Group::new(1..=3, "");
     net.pass_through(2);
     assert!(net.nodes[&3].is_idle() && !net.nodes[&1].is_idle() && !net.nodes[&2].is_idle());
@@ -147,7 +147,7 @@ fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_come_off_the_wire_as_they_went(ask: bool, origin: u32, epoch: u64, hop: u64, fence: u64) {
+    fn messages_decode_as_they_were_encoded(ask: bool, origin: u32, epoch: u64, hop: u64, fence: u64) {
         let message = match ask {
             true => NaimiTrehelMessage::Request { origin: NodeId(origin) },
             false => NaimiTrehelMessage::Token { epoch, hop, fence },
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_canonical::<NaimiTrehelMessage>(&bytes);
     }
 }

@@ -3,42 +3,44 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_numbers};
 use crate::protocol::Message;
 
-/// What neighbours tell each other. All but INITIALIZE and RESTART name the life of their receiver as the sender knows it:
-/// 0 until a RESTART has told of another (T27).
+/// The messages of [`Raymond`](super::Raymond), between neighbours.
+///
+/// All but INITIALIZE and RESTART name the incarnation of their receiver as the sender knows it: 0 until a RESTART carries
+/// another one (T27).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RaymondMessage {
-    /// The sender, or somebody beyond it, wants the privilege (3.3).
+    /// The sender, or a node beyond it, asks for the privilege (3.3).
     Request {
-        /// The receiver's life.
-        life: u32,
+        /// The receiver's incarnation.
+        incarnation: u32,
     },
     /// The privilege (3.2).
     Privilege {
-        /// The receiver's life.
-        life: u32,
+        /// The receiver's incarnation.
+        incarnation: u32,
         /// The count of the last entry's fence.
         count: u64,
-        /// A REQUEST rides along: the sender wants the privilege back (6.1).
+        /// A REQUEST is piggybacked: the sender asks for the privilege back (6.1).
         asks: bool,
     },
     /// The privilege is where this comes from (7).
     Initialize,
-    /// The sender has come back and asks what its neighbours know (8).
+    /// The sender has restarted and asks what its neighbours know (8).
     Restart {
-        /// The sender's new life: the 'unique identifier' of 8.7.
-        life: u32,
+        /// The sender's new incarnation: the 'unique identifier' of 8.7.
+        incarnation: u32,
     },
-    /// The answer: how the sender sees the receiver (8.1). Section 8.7 calls the same message ASSIST (T26).
+    /// The answer: the state of the edge as the sender sees it (8.1). Section 8.7 calls the same message ASSIST (T26).
     Advise {
-        /// The receiver's life, quoted from its RESTART.
-        life: u32,
-        /// The sender's own life, which the receiver has forgotten.
-        of: u32,
-        /// Which of the four states.
+        /// The receiver's incarnation, from its RESTART.
+        incarnation: u32,
+        /// The sender's own incarnation, which the receiver has forgotten.
+        sender: u32,
+        /// One of the four states.
         standing: Standing,
         /// How often the receiver has sent the privilege to the sender (8.4).
         served: u32,
-        /// A count that no fence given so far exceeds, as far as the sender can know.
+        /// A count that no fence so far exceeds, as far as the sender can know.
         count: u64,
     },
 }
@@ -73,44 +75,44 @@ impl Message for RaymondMessage {
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Request { life } => {
+            Self::Request { incarnation } => {
                 out.push(1);
-                put_numbers(out, [(*life).into()]);
+                put_numbers(out, [(*incarnation).into()]);
             }
-            Self::Privilege { life, count, asks } => {
+            Self::Privilege { incarnation, count, asks } => {
                 out.push(if *asks { 3 } else { 2 });
-                put_numbers(out, [(*life).into(), *count]);
+                put_numbers(out, [(*incarnation).into(), *count]);
             }
             Self::Initialize => out.push(4),
-            Self::Restart { life } => {
+            Self::Restart { incarnation } => {
                 out.push(5);
-                put_numbers(out, [(*life).into()]);
+                put_numbers(out, [(*incarnation).into()]);
             }
-            Self::Advise { life, of, standing, served, count } => {
+            Self::Advise { incarnation, sender, standing, served, count } => {
                 out.extend([6, *standing as u8]);
-                put_numbers(out, [(*life).into(), (*of).into(), (*served).into(), *count]);
+                put_numbers(out, [(*incarnation).into(), (*sender).into(), (*served).into(), *count]);
             }
         }
     }
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Request { life: bytes.short()? },
-            kind @ 2..=3 => Self::Privilege { life: bytes.short()?, count: bytes.number()?, asks: kind == 3 },
+            1 => Self::Request { incarnation: bytes.short()? },
+            kind @ 2..=3 => Self::Privilege { incarnation: bytes.short()?, count: bytes.number()?, asks: kind == 3 },
             4 => Self::Initialize,
-            5 => Self::Restart { life: bytes.short()? },
+            5 => Self::Restart { incarnation: bytes.short()? },
             6 => {
                 let standing = *Standing::ALL.get(usize::from(bytes.byte()?)).ok_or(DecodeError::Unknown)?;
-                let (life, of, served) = (bytes.short()?, bytes.short()?, bytes.short()?);
-                Self::Advise { life, of, standing, served, count: bytes.number()? }
+                let (incarnation, sender, served) = (bytes.short()?, bytes.short()?, bytes.short()?);
+                Self::Advise { incarnation, sender, standing, served, count: bytes.number()? }
             }
             _ => return Err(DecodeError::Unknown),
         })
     }
 
     fn grant(&self) -> Option<Self> {
-        let Self::Request { life } = self else { return None };
-        Some(Self::Privilege { life: *life, count: 0, asks: false })
+        let Self::Request { incarnation } = self else { return None };
+        Some(Self::Privilege { incarnation: *incarnation, count: 0, asks: false })
     }
 }
 
@@ -118,13 +120,13 @@ impl fmt::Display for RaymondMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind())?;
         match self {
-            Self::Request { life: 0 } | Self::Initialize => Ok(()),
-            Self::Privilege { life: 0, asks, .. } => f.write_str(if *asks { " with REQUEST" } else { "" }),
-            Self::Request { life } => write!(f, "(life {life})"),
-            Self::Privilege { life, asks, .. } => {
-                write!(f, "(life {life}){}", if *asks { " with REQUEST" } else { "" })
+            Self::Request { incarnation: 0 } | Self::Initialize => Ok(()),
+            Self::Privilege { incarnation: 0, asks, .. } => f.write_str(if *asks { " with REQUEST" } else { "" }),
+            Self::Request { incarnation } => write!(f, "(incarnation {incarnation})"),
+            Self::Privilege { incarnation, asks, .. } => {
+                write!(f, "(incarnation {incarnation}){}", if *asks { " with REQUEST" } else { "" })
             }
-            Self::Restart { life } => write!(f, "(life {life})"),
+            Self::Restart { incarnation } => write!(f, "(incarnation {incarnation})"),
             Self::Advise { standing, .. } => f.write_str(match standing {
                 Standing::Yours => "(you hold)",
                 Standing::YoursAsked => "(you hold, I asked)",

@@ -1,17 +1,17 @@
 //! Raymond, 'A Tree-Based Algorithm for Distributed Mutual Exclusion', 1989.
 //!
-//! The nodes form a tree, and one of them has the privilege. Every node knows in which direction it is: HOLDER. Who wants
-//! in sends a REQUEST that way, from neighbour to neighbour; the PRIVILEGE comes back the same way and turns each HOLDER
-//! it passes. A node asks its neighbour once, for itself and for all beyond it, so that a busy lock costs under four
-//! messages an entry on any tree, and an idle one O(log N) on a good tree.
+//! The nodes form a tree, and one of them has the privilege. Every node knows in which direction it is: HOLDER. A node that
+//! asks to enter sends a REQUEST that way, from neighbour to neighbour. The PRIVILEGE comes back the same way and reverses
+//! each HOLDER it passes. A node asks its neighbour once, for itself and for all beyond it, so that an entry costs under
+//! four messages on any tree if the lock is busy, and O(log N) on a good tree if it is not.
 //!
 //! | here | the paper | section |
 //! |---|---|---|
 //! | [`Raymond`] | the algorithm, piggybacking, the greedy strategy, initialization | 3, 6, 7 |
 //! | `tree` | the trees | 2, 5 |
-//! | `recovery` | a node comes back and asks its neighbours | 8 |
+//! | `recovery` | a node restarts and asks its neighbours | 8 |
 //!
-//! The paper knows no readers: a shared request is served as an exclusive one.
+//! Readers are not known to the paper: a shared request is served as an exclusive one.
 
 mod message;
 mod recovery;
@@ -32,18 +32,18 @@ use recovery::Recovery;
 /// One node's part of the algorithm: 'information held by each node' (3.1).
 ///
 /// - **Inputs**: [`handle`](Protocol::handle).
-/// - **Getters**, for those who watch: [`holder`](Self::holder), [`queue`](Self::queue), [`has_asked`](Self::has_asked).
+/// - **Getters**, for tests and the simulator: [`holder`](Self::holder), [`queue`](Self::queue), [`has_asked`](Self::has_asked).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Raymond {
     fixed: Constant<Fixed>,
     /// `HOLDER`: this node ('self') or the neighbour in whose direction the privilege is. None before INITIALIZE, and
-    /// while a node that has come back does not know.
+    /// while a node that has restarted does not know.
     holder: Option<NodeId>,
     /// `USING`.
     using: bool,
     /// `ASKED`.
     asked: bool,
-    /// `REQUEST_Q`, the head first, this node itself for 'self'. No name is in it twice, so it holds neighbours + 1 at most.
+    /// `REQUEST_Q`, the head first, with this node in place of 'self'. No node is in it twice, which bounds it.
     queue: Vec<NodeId>,
     /// At the holder: counts the entries, and travels with the privilege. Elsewhere as it was when the privilege was
     /// here, since section 8 asks for that.
@@ -67,7 +67,7 @@ struct Fixed {
 /// The timer of [`Raymond`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RaymondTimer {
-    /// Section 8: whatever this node sent in its former life has arrived.
+    /// Section 8: all that this node sent in its former incarnation has arrived.
     RestartInterval,
 }
 
@@ -86,13 +86,13 @@ impl Protocol for Raymond {
         rules.needs()
     }
 
-    /// As after the flood of INITIALIZE (7): the privilege is at the initial's holder, who is inside, or else at the root.
+    /// As after the flood of INITIALIZE (7): the privilege is at the initial holder, which is inside, or else at the root.
     fn new(setup: &Setup<'_, RaymondRules>) -> Self {
         let rules = setup.options.clone();
         let first = setup.initial.holders.first().copied();
         let (neighbours, place) = rules.tree.place(setup.view.members(), setup.me, first);
         let holder = place.filter(|place| !rules.initialize || *place == setup.me);
-        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let fences = setup.fences();
         Self {
             holder,
             using: first == Some(setup.me),
@@ -128,7 +128,7 @@ impl Protocol for Raymond {
         }
     }
 
-    /// As at the start. The holder of a privilege that was used, or whoever has it elsewhere, must remember that.
+    /// As at the start. Once the privilege was used or has moved, its nodes must remember that.
     fn is_idle(&self) -> bool {
         let (holder, fences) = self.fixed.home;
         let as_at_the_start = self.holder == holder && (holder != Some(self.fixed.me) || self.fences == fences);
@@ -136,15 +136,15 @@ impl Protocol for Raymond {
         as_at_the_start && !self.using && !self.asked && self.queue.is_empty() && !restarted
     }
 
-    /// What was sent to a former life is dropped now and whenever it comes: lives only rise.
+    /// A message to a former incarnation. Incarnations only rise, so it stays moot.
     fn is_moot(&self, _: NodeId, message: &RaymondMessage) -> bool {
-        let (RaymondMessage::Request { life }
-        | RaymondMessage::Privilege { life, .. }
-        | RaymondMessage::Advise { life, .. }) = message
+        let (RaymondMessage::Request { incarnation }
+        | RaymondMessage::Privilege { incarnation, .. }
+        | RaymondMessage::Advise { incarnation, .. }) = message
         else {
             return false;
         };
-        *life < self.life() && !self.takes_former_incarnations()
+        *incarnation < self.incarnation() && !self.takes_former_incarnations()
     }
 }
 
@@ -163,15 +163,15 @@ impl Raymond {
         self.proceed(out);
     }
 
-    /// 'The node receives a REQUEST message from neighbor X.' Overtaking (3.5) needs no care: if the PRIVILEGE before it
-    /// is still under way, this node has asked for it, so nothing happens but that X is queued.
+    /// 'The node receives a REQUEST message from neighbor X.' Overtaking (3.5) is harmless: if the PRIVILEGE before it is
+    /// still in flight, this node has asked for it, so X is queued and nothing else happens.
     fn on_request(&mut self, from: NodeId, out: &mut Out) {
         self.enqueue(from);
         self.proceed(out);
     }
 
-    /// 'The node receives a PRIVILEGE message.' It comes from where HOLDER points, or it is not one of ours. A REQUEST
-    /// that rides along counts as one that overtook it (3.5), so that what is passed on can carry one too.
+    /// 'The node receives a PRIVILEGE message.' It comes from where HOLDER points, or it is not valid. A piggybacked REQUEST
+    /// counts as one that overtook it (3.5), so that the PRIVILEGE can carry one again when it is passed on.
     fn on_privilege(&mut self, from: NodeId, count: u64, asks: bool, out: &mut Out) {
         let expected = self.holder == Some(from) || self.is_recovering() || self.takes_former_incarnations();
         if !expected || self.holder == Some(self.fixed.me) {
@@ -192,8 +192,8 @@ impl Raymond {
         self.proceed(out);
     }
 
-    /// A caller that gives up takes itself out of the queue. A REQUEST that went out for it is not called back: the
-    /// PRIVILEGE will come, and stays here or goes on to whoever is queued then.
+    /// A caller that gives up leaves the queue. The REQUEST that was sent for it cannot be taken back: the PRIVILEGE will
+    /// come, and stays here or goes on to the head of the queue.
     fn on_cancel(&mut self, out: &mut Out) {
         self.queue.retain(|node| *node != self.fixed.me);
         self.proceed(out);
@@ -217,16 +217,16 @@ impl Raymond {
         if let Some(to) = assigned {
             self.send(
                 to,
-                |life| RaymondMessage::Privilege { life, count: self.fences.count(), asks: piggybacked },
+                |incarnation| RaymondMessage::Privilege { incarnation, count: self.fences.count(), asks: piggybacked },
                 out,
             );
         }
         if let Some(to) = requested.filter(|_| !piggybacked) {
-            self.send(to, |life| RaymondMessage::Request { life }, out);
+            self.send(to, |incarnation| RaymondMessage::Request { incarnation }, out);
         }
     }
 
-    /// ASSIGN_PRIVILEGE (3.2): enters, or says to whom the privilege goes.
+    /// ASSIGN_PRIVILEGE (3.2): enters, or returns the node that the privilege goes to.
     fn assign_privilege(&mut self, out: &mut Out) -> Option<NodeId> {
         let may = self.holder == Some(self.fixed.me) && !self.using;
         let head = *self.queue.first().filter(|_| may)?;
@@ -240,7 +240,7 @@ impl Raymond {
         if self.fences.count() >= self.count_max() {
             return None;
         }
-        self.tell_count_if_due(out);
+        self.send_count_if_due(out);
         let fence = self.fences.next(Mode::Exclusive)?;
         self.queue.remove(0);
         self.asked = false;
@@ -249,21 +249,21 @@ impl Raymond {
         None
     }
 
-    /// MAKE_REQUEST (3.3): whom to ask, if somebody must be asked.
+    /// MAKE_REQUEST (3.3): returns the node to ask, if one must be asked.
     fn make_request(&mut self) -> Option<NodeId> {
         let due = self.holder != Some(self.fixed.me) && !self.queue.is_empty() && !self.asked;
         self.asked |= due;
         self.holder.filter(|_| due)
     }
 
-    /// Section 7: the first holder tells its neighbours, and they theirs.
+    /// Section 7: the first holder sends INITIALIZE to its neighbours, and they to theirs.
     fn initialize(&mut self, out: &mut Out) {
         if self.fixed.rules.initialize && self.fixed.home.0 == Some(self.fixed.me) {
             out.extend(self.fixed.neighbours.iter().map(|to| initialize(*to)));
         }
     }
 
-    /// 'Once a node has received the INITIALIZE message, it may request the privilege', though others have not heard yet.
+    /// 'Once a node has received the INITIALIZE message, it may request the privilege', though others have not yet.
     fn on_initialize(&mut self, from: NodeId, out: &mut Out) {
         if self.holder.is_none() && self.fixed.rules.initialize {
             self.holder = Some(from);
@@ -274,16 +274,16 @@ impl Raymond {
 
     fn on_message(&mut self, from: NodeId, neighbour: usize, message: RaymondMessage, out: &mut Out) {
         match message {
-            RaymondMessage::Request { life } if self.is_for_this(life) => self.on_request(from, out),
-            RaymondMessage::Privilege { life, count, asks } if self.is_for_this(life) => {
+            RaymondMessage::Request { incarnation } if self.is_for_this(incarnation) => self.on_request(from, out),
+            RaymondMessage::Privilege { incarnation, count, asks } if self.is_for_this(incarnation) => {
                 self.note_served(neighbour);
                 self.on_privilege(from, count, asks, out);
             }
             RaymondMessage::Request { .. } | RaymondMessage::Privilege { .. } => {}
             RaymondMessage::Initialize => self.on_initialize(from, out),
-            RaymondMessage::Restart { life } => self.on_restart(neighbour, life, out),
-            RaymondMessage::Advise { life, of, standing, served, count } => {
-                self.on_advise(neighbour, life, of, recovery::Advice { standing, served, count }, out);
+            RaymondMessage::Restart { incarnation } => self.on_restart(neighbour, incarnation, out),
+            RaymondMessage::Advise { incarnation, sender, standing, served, count } => {
+                self.on_advise(neighbour, incarnation, sender, recovery::Advice { standing, served, count }, out);
             }
         }
     }
@@ -293,7 +293,7 @@ impl Raymond {
     }
 
     fn send(&self, to: NodeId, message: impl FnOnce(u32) -> RaymondMessage, out: &mut Out) {
-        out.push(Effect::Send { to, message: message(self.life_of(to)) });
+        out.push(Effect::Send { to, message: message(self.incarnation_of(to)) });
     }
 }
 

@@ -5,20 +5,20 @@ use crate::protocol::{Needs, OptionError, Options, Trap, TrapSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaymondRules {
     pub(super) tree: Tree,
-    /// 6.1: a REQUEST rides on the PRIVILEGE before it.
+    /// 6.1: a REQUEST is piggybacked on the PRIVILEGE before it.
     pub(super) piggyback: bool,
     /// 6.2: a node's own request goes to the head of its queue.
     pub(super) greedy: bool,
-    /// 7: the first holder tells the others by INITIALIZE; else they start as they stand after it.
+    /// 7: nodes start without a HOLDER and learn it by INITIALIZE; otherwise they start as after it.
     pub(super) initialize: bool,
-    /// 8: nodes may crash and come back.
+    /// 8: nodes may crash and restart.
     pub(super) recovery: bool,
-    /// With recovery: after how many entries of its own a holder tells a neighbour its count (T28).
+    /// With recovery: after how many entries of its own a holder sends its count to a neighbour (T28).
     pub(super) reserve: u64,
     pub(super) printed: TrapSet,
 }
 
-/// One message in so many entries of one node alone; a recovery skips as many fences.
+/// One message for so many entries of one node alone; a recovery skips as many fences.
 const RESERVE: u64 = 1 << 16;
 
 impl RaymondRules {

@@ -112,7 +112,7 @@ fn greedy_puts_itself_first() {
 }
 
 #[test]
-fn initialize_floods_the_tree_and_who_has_heard_it_may_ask() {
+fn initialize_floods_the_tree_and_a_node_that_has_it_may_ask() {
     let mut net = Group::new(1..=3, "tree=line start=initialize");
     assert_eq!(net.acquire(2), NOTHING, "it does not know whom to ask");
     assert_eq!(net.act(1, Input::Join { sponsor: NodeId(1) }), ["INITIALIZE to 2"]);
@@ -128,7 +128,7 @@ fn initialize_floods_the_tree_and_who_has_heard_it_may_ask() {
 }
 
 #[test]
-fn who_gives_up_is_passed_over_and_its_privilege_serves_the_next() {
+fn a_node_that_gives_up_is_passed_over_and_its_privilege_serves_the_next() {
     let mut net = Group::new(1..=3, "tree=line");
     net.acquire(1);
     net.acquire(2);
@@ -174,7 +174,7 @@ fn an_initial_holder_is_inside_and_everybody_knows_where() {
 }
 
 #[test]
-fn idle_is_who_is_as_at_the_start() {
+fn a_node_is_idle_while_it_is_as_at_the_start() {
     let mut net = Group::new(1..=2, "");
     assert!(net.nodes.values().all(Raymond::is_idle));
     net.acquire(2);
@@ -190,16 +190,16 @@ fn idle_is_who_is_as_at_the_start() {
 }
 
 #[test]
-fn what_no_neighbour_may_say_changes_nothing() {
+fn invalid_messages_have_no_effect() {
     let mut net = Group::new(1..=3, "tree=line");
     let before = net.nodes.clone();
-    let privilege = RaymondMessage::Privilege { life: 0, count: u64::MAX, asks: true };
-    assert_eq!(net.receive(3, 1, RaymondMessage::Request { life: 0 }), NOTHING, "no neighbour");
+    let privilege = RaymondMessage::Privilege { incarnation: 0, count: u64::MAX, asks: true };
+    assert_eq!(net.receive(3, 1, RaymondMessage::Request { incarnation: 0 }), NOTHING, "no neighbour");
     assert_eq!(net.receive(3, 2, privilege.clone()), NOTHING, "the privilege is on the other side");
     assert_eq!(net.receive(2, 1, privilege.clone()), NOTHING, "this node has it");
     assert_eq!(net.receive(2, 1, RaymondMessage::Initialize), NOTHING);
-    assert_eq!(net.receive(2, 1, RaymondMessage::Restart { life: 1 }), NOTHING, "nobody comes back here");
-    assert_eq!(net.receive(2, 1, RaymondMessage::Request { life: 9 }), NOTHING, "another life");
+    assert_eq!(net.receive(2, 1, RaymondMessage::Restart { incarnation: 1 }), NOTHING, "nobody comes back here");
+    assert_eq!(net.receive(2, 1, RaymondMessage::Request { incarnation: 9 }), NOTHING, "another incarnation");
     assert_eq!(net.nodes, before);
     assert_eq!(net.receive(1, 2, privilege), ["PRIVILEGE to 1"], "an absurd count is cut to the largest");
     assert_eq!(net.nodes[&2].fences.count(), Fence::COUNT_MAX);
@@ -218,7 +218,7 @@ mod recovering {
         net.acquire(1);
         net.acquire(2);
         net.deliver_all();
-        assert_eq!(net.crash_and_restart(1, 1), ["RESTART(life 1) to 2"]);
+        assert_eq!(net.crash_and_restart(1, 1), ["RESTART(incarnation 1) to 2"]);
         assert_eq!(net.deliver_first("RESTART", 1, 2), ["ADVISE(you hold, I asked) to 1"]);
         assert_eq!(
             net.deliver_first("ADVISE", 2, 1),
@@ -226,11 +226,11 @@ mod recovering {
             "USING is false, the queue is known"
         );
         assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), ["enter"]);
-        assert_eq!(net.fences, [1, (1 << 16) + 1], "T28: whoever crashed inside had at most the reserve");
+        assert_eq!(net.fences, [1, (1 << 16) + 1], "T28: the crashed holder had at most the reserve");
     }
 
     #[test]
-    fn a_dissenter_tells_where_the_privilege_is_and_whether_one_has_asked() {
+    fn a_neighbour_towards_the_holder_tells_where_the_privilege_is_and_whether_this_node_has_asked() {
         for (asks, advice, then) in [
             (false, "ADVISE(you do not hold) to 2", vec!["joined"]),
             (true, "ADVISE(you do not hold, you asked) to 2", vec!["joined"]),
@@ -259,7 +259,7 @@ mod recovering {
     }
 
     #[test]
-    fn the_queue_is_rebuilt_by_who_had_the_privilege_least_often() {
+    fn the_queue_is_rebuilt_by_how_often_each_had_the_privilege() {
         let mut net = Group::new(1..=4, "recovery=classic");
         for node in [2, 2, 3] {
             net.acquire(node);
@@ -282,7 +282,7 @@ mod recovering {
     }
 
     #[test]
-    fn what_was_sent_to_a_former_life_is_dropped() {
+    fn messages_to_a_former_incarnation_are_dropped() {
         let mut net = line();
         net.acquire(2);
         net.deliver_first("REQUEST", 2, 1);
@@ -297,8 +297,8 @@ mod recovering {
         net.acquire(1);
         assert_eq!(
             net.take_first("REQUEST", 1, 2),
-            RaymondMessage::Request { life: 1 },
-            "its neighbours know its life now"
+            RaymondMessage::Request { incarnation: 1 },
+            "its neighbours know its incarnation now"
         );
     }
 
@@ -312,7 +312,7 @@ mod recovering {
         net.acquire(2);
         net.deliver_first("RESTART", 2, 1);
         net.deliver_first("RESTART", 2, 3);
-        assert_eq!(net.release(1), ["PRIVILEGE(life 1) to 2"]);
+        assert_eq!(net.release(1), ["PRIVILEGE(incarnation 1) to 2"]);
         assert_eq!(net.deliver_first("PRIVILEGE", 1, 2), NOTHING, "no decisions in the recovery phase");
         net.deliver_first("ADVISE", 3, 2);
         assert_eq!(net.deliver_first("ADVISE", 1, 2), ["joined", "enter"], "8.6: the advice is outdated");
@@ -335,13 +335,13 @@ mod recovering {
     }
 
     #[test]
-    fn a_neighbour_learns_the_lives_it_has_forgotten() {
+    fn a_restarted_node_learns_the_incarnations_of_its_neighbours() {
         let mut net = line();
         net.crash_and_restart(2, 1);
         net.deliver_all();
         net.crash_and_restart(3, 1);
         net.deliver_all();
-        assert_eq!(net.acquire(3), ["REQUEST(life 1) to 2"], "else node 2 would drop it");
+        assert_eq!(net.acquire(3), ["REQUEST(incarnation 1) to 2"], "else node 2 would drop it");
         net.deliver_all();
         assert_eq!(net.fences.len(), 1);
     }
@@ -380,15 +380,19 @@ mod recovering {
     #[test]
     fn fences_rise_however_often_a_holder_dies_alone_with_its_count() {
         let mut net = Group::new(1..=2, "recovery=classic fence-reserve=3");
-        for life in 1..=4 {
+        for incarnation in 1..=4 {
             for entry in 0..7 {
                 let effects = net.acquire(1);
                 assert_eq!(effects.last().map(String::as_str), Some("enter"));
-                assert_eq!(effects.len() == 2, entry > 0 && entry % 3 == 0, "a neighbour hears every third time");
+                assert_eq!(
+                    effects.len() == 2,
+                    entry > 0 && entry % 3 == 0,
+                    "a neighbour gets the count every third time"
+                );
                 net.deliver_all();
                 net.release(1);
             }
-            net.crash_and_restart(1, life);
+            net.crash_and_restart(1, incarnation);
             net.deliver_all();
         }
         assert!(net.fences.is_sorted_by(|a, b| a < b), "{:?}", net.fences);
@@ -396,7 +400,7 @@ mod recovering {
     }
 
     #[test]
-    fn alone_each_life_has_counts_of_its_own() {
+    fn alone_each_incarnation_has_counts_of_its_own() {
         let mut net = Group::new(1..=1, "recovery=classic");
         net.acquire(1);
         assert_eq!(net.crash_and_restart(1, 1), ["joined"]);
@@ -413,32 +417,38 @@ fn message() -> impl Strategy<Value = RaymondMessage> {
         Just(Standing::NotQueued)
     ];
     prop_oneof![
-        any::<u32>().prop_map(|life| RaymondMessage::Request { life }),
-        (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(life, count, asks)| RaymondMessage::Privilege {
-            life,
+        any::<u32>().prop_map(|incarnation| RaymondMessage::Request { incarnation }),
+        (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(incarnation, count, asks)| RaymondMessage::Privilege {
+            incarnation,
             count,
             asks
         }),
         Just(RaymondMessage::Initialize),
-        any::<u32>().prop_map(|life| RaymondMessage::Restart { life }),
+        any::<u32>().prop_map(|incarnation| RaymondMessage::Restart { incarnation }),
         (any::<u32>(), any::<u32>(), standing, any::<u32>(), any::<u64>()).prop_map(
-            |(life, of, standing, served, count)| RaymondMessage::Advise { life, of, standing, served, count }
+            |(incarnation, sender, standing, served, count)| RaymondMessage::Advise {
+                incarnation,
+                sender,
+                standing,
+                served,
+                count
+            }
         ),
     ]
 }
 
 proptest! {
     #[test]
-    fn messages_come_off_the_wire_as_they_went_on(message in message()) {
+    fn messages_decode_as_they_were_encoded(message in message()) {
         assert_round_trip(&message);
     }
 
     #[test]
-    fn garbage_is_refused_or_read_as_what_it_would_be_written_as(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
         assert_canonical::<RaymondMessage>(&bytes);
     }
 
-    /// Whatever neighbours and strangers say, nothing panics and the queue stays within its bound.
+    /// Whatever neighbours and strangers send, nothing panics and the queue stays within its bound.
     #[test]
     fn no_message_makes_it_panic(
         steps in prop::collection::vec((1u32..5, message(), 0u8..8), 0..60),
@@ -495,7 +505,7 @@ fn a_neighbour_is_in_the_queue_once_however_often_it_asks() {
     let mut out = Effects::new();
     one.handle(Input::Acquire { mode: Mode::Exclusive, draw: 0 }, &mut out);
     for _ in 0..3 {
-        one.handle(Input::Deliver { from: NodeId(2), message: RaymondMessage::Request { life: 0 } }, &mut out);
+        one.handle(Input::Deliver { from: NodeId(2), message: RaymondMessage::Request { incarnation: 0 } }, &mut out);
     }
     assert_eq!(one.queue(), [NodeId(2)]);
 }

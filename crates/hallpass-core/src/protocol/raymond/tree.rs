@@ -1,21 +1,21 @@
-//! The tree on which messages travel (sections 2 and 5). It is computed from the view, the same on every node; an
-//! instance keeps its neighbours only.
+//! The tree on which messages travel (sections 2 and 5). Every node computes the same one from the view, and keeps its
+//! neighbours only.
 
 use std::sync::Arc;
 
 use crate::NodeId;
 use crate::protocol::{OptionError, Parsed};
 
-/// The shape of the tree. Where nothing else is said, the root is the lowest id.
+/// The shape of the tree. Unless the shape says otherwise, the root is the lowest id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
-    /// Figure 6: every node that is no leaf has this many neighbours, filled level by level. Figure 7 is 3 with 10 nodes.
+    /// Figure 6: every inner node has this many neighbours, filled level by level. Figure 7 is 3 with 10 nodes.
     Star(usize),
-    /// Figure 5: one after the other.
+    /// Figure 5: a line.
     Line,
-    /// Each node hangs under an earlier one, drawn by this seed.
+    /// The parent of each node is an earlier one, drawn by this seed.
     Random(u64),
-    /// The parent of each node; none for the root. Shared: every node keeps its rules, and this is as long as the group.
+    /// The parent of each node; none for the root. Shared, since every node keeps it and it is as long as the group.
     Given(Arc<[(NodeId, Option<NodeId>)]>),
 }
 
@@ -46,40 +46,45 @@ impl Tree {
 
     /// The positions of the parents of all members, by position; none for the root.
     fn parents(&self, members: &[NodeId]) -> Vec<Option<usize>> {
-        let shape = |at: usize| match self {
-            Self::Star(valency) if at <= *valency => 0,
-            Self::Star(valency) => 1 + (at - valency - 1) / (valency - 1),
-            Self::Line => at - 1,
-            Self::Random(seed) => (scramble(*seed, at as u64) % at as u64) as usize,
+        let shape = |position: usize| match self {
+            Self::Star(valency) if position <= *valency => 0,
+            Self::Star(valency) => 1 + (position - valency - 1) / (valency - 1),
+            Self::Line => position - 1,
+            Self::Random(seed) => (scramble(*seed, position as u64) % position as u64) as usize,
             Self::Given(_) => 0,
         };
         let Self::Given(given) = self else {
-            return (0..members.len()).map(|at| (at > 0).then(|| shape(at))).collect();
+            return (0..members.len()).map(|position| (position > 0).then(|| shape(position))).collect();
         };
-        // In a later view some may be gone: whoever lost its parent hangs under the root.
-        let at = |node: NodeId| members.binary_search(&node).ok();
-        let root = given.iter().find(|(_, parent)| parent.is_none()).and_then(|(root, _)| at(*root)).unwrap_or(0);
+        // In a later view some nodes may be gone: a node without its parent is a child of the root.
+        let position = |node: NodeId| members.binary_search(&node).ok();
+        let root = given.iter().find(|(_, parent)| parent.is_none()).and_then(|(root, _)| position(*root)).unwrap_or(0);
         let parent = |node: NodeId| {
-            given.iter().find(|(known, _)| *known == node).and_then(|(_, parent)| *parent).and_then(at).unwrap_or(root)
+            given
+                .iter()
+                .find(|(known, _)| *known == node)
+                .and_then(|(_, parent)| *parent)
+                .and_then(position)
+                .unwrap_or(root)
         };
-        members.iter().enumerate().map(|(at, node)| (at != root).then(|| parent(*node))).collect()
+        members.iter().enumerate().map(|(position, node)| (position != root).then(|| parent(*node))).collect()
     }
 
-    /// A node's neighbours in rising order, and where the first holder is as it sees it: itself or a neighbour. Without a
-    /// holder that is the root.
+    /// A node's neighbours in rising order, and its HOLDER: itself or the neighbour towards the first holder, or towards the
+    /// root if there is none.
     pub(super) fn place(&self, members: &[NodeId], me: NodeId, first: Option<NodeId>) -> (Vec<NodeId>, Option<NodeId>) {
-        let Ok(at) = members.binary_search(&me) else { return (Vec::new(), None) };
+        let Ok(own) = members.binary_search(&me) else { return (Vec::new(), None) };
         let parents = self.parents(members);
         let root = parents.iter().position(Option::is_none).unwrap_or(0);
         let target = first.and_then(|first| members.binary_search(&first).ok()).unwrap_or(root);
-        let is_neighbour = |other: &usize| parents[at] == Some(*other) || parents[*other] == Some(at);
+        let is_neighbour = |other: &usize| parents[own] == Some(*other) || parents[*other] == Some(own);
         let neighbours = (0..members.len()).filter(is_neighbour).map(|other| members[other]).collect();
-        // Up from the holder: if the way comes by here, the step before was the one below; else it is above.
-        let mut way = target;
-        while parents[way].is_some_and(|up| up != at) && way != at {
-            way = parents[way].unwrap_or(root);
+        // Up from the holder: if the path passes this node, HOLDER is the step before; otherwise it is the parent.
+        let mut step = target;
+        while parents[step].is_some_and(|parent| parent != own) && step != own {
+            step = parents[step].unwrap_or(root);
         }
-        let holder = if way == at || parents[way] == Some(at) { Some(way) } else { parents[at] };
+        let holder = if step == own || parents[step] == Some(own) { Some(step) } else { parents[own] };
         (neighbours, holder.map(|holder| members[holder]))
     }
 }
@@ -104,17 +109,17 @@ fn given(text: &str, nodes: &[NodeId]) -> Result<Vec<(NodeId, Option<NodeId>)>, 
     }
     let parent = |node: NodeId| tree.iter().find(|(known, _)| *known == node).and_then(|(_, parent)| *parent);
     for (node, _) in &tree {
-        let way = std::iter::successors(Some(*node), |node| parent(*node));
-        if way.take(nodes.len() + 1).count() > nodes.len() {
+        let path = std::iter::successors(Some(*node), |node| parent(*node));
+        if path.take(nodes.len() + 1).count() > nodes.len() {
             return refuse("the parents go round in a circle; a tree has none");
         }
     }
     Ok(tree)
 }
 
-/// SplitMix64's output function: the same tree for a seed, for ever.
-fn scramble(seed: u64, at: u64) -> u64 {
-    let mut word = seed.wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// SplitMix64's output function, so that a seed always gives the same tree.
+fn scramble(seed: u64, index: u64) -> u64 {
+    let mut word = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -154,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_is_refused_with_the_reason() {
+    fn what_is_not_a_tree_is_refused_with_the_reason() {
         for (nodes, words, reason) in [
             (9, "tree=figure-7", "10 nodes, not 9"),
             (3, "tree=star:1", "at least 2"),
@@ -184,7 +189,7 @@ mod tests {
     proptest! {
         /// Whatever the shape: N - 1 edges, known at both ends, and every node's HOLDER leads to the one holder.
         #[test]
-        fn every_way_leads_to_the_holder(nodes in 1u32..60, valency in 2u32..7, seed in any::<u64>(), first in 1u32..60) {
+        fn every_path_leads_to_the_holder(nodes in 1u32..60, valency in 2u32..7, seed in any::<u64>(), first in 1u32..60) {
             let members: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
             let first = NodeId(1 + first % nodes);
             for words in ["tree=line".to_owned(), format!("tree=star:{valency}"), format!("tree=random tree-seed={seed}")] {
@@ -193,14 +198,14 @@ mod tests {
                 let ends: usize = placed.iter().map(|(neighbours, _)| neighbours.len()).sum();
                 prop_assert_eq!(ends, 2 * (nodes as usize - 1));
                 for me in &members {
-                    let mut at = *me;
+                    let mut node = *me;
                     for _ in 0..nodes {
-                        let (neighbours, holder) = &placed[at.0 as usize - 1];
+                        let (neighbours, holder) = &placed[node.0 as usize - 1];
                         let next = holder.unwrap();
-                        prop_assert!(next == at || neighbours.contains(&next));
-                        at = next;
+                        prop_assert!(next == node || neighbours.contains(&next));
+                        node = next;
                     }
-                    prop_assert_eq!(at, first);
+                    prop_assert_eq!(node, first);
                 }
             }
         }

@@ -4,26 +4,26 @@ use crate::NodeId;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{Message, Mode};
 
-/// What nodes tell each other in [`RicartAgrawala`](super::RicartAgrawala).
+/// The messages of [`RicartAgrawala`](super::RicartAgrawala).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RaMessage {
-    /// I want in.
+    /// The sender asks to enter.
     Request {
         /// The request's sequence number.
         number: u64,
-        /// How its caller wants to enter.
+        /// Exclusive or shared.
         mode: Mode,
     },
-    /// Go ahead of me.
+    /// The receiver may enter, as far as the sender is concerned.
     Reply {
-        /// The number of the request it answers; any other is not granted by it.
+        /// The number of the request it answers; it grants no other.
         answers: u64,
-        /// The highest number its sender knows, 0 if it does not say (T13).
+        /// The highest number the sender knows, or 0 if REPLYs carry none (T13).
         highest: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
-    /// Implicit reply: wait, my REPLY will come.
+    /// Implicit reply: the receiver must wait, and a REPLY will follow.
     Deferred {
         /// The number of the request that must wait.
         answers: u64,

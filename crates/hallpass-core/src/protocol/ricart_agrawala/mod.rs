@@ -1,8 +1,8 @@
 //! Ricart and Agrawala, 'An Optimal Algorithm for Mutual Exclusion in Computer Networks', 1981.
 //!
-//! A node that wants in sends REQUEST(number, node) to all others and enters once each has sent a REPLY. Whoever receives
-//! a REQUEST replies at once, unless it wants in itself and comes first by (number, node): then its REPLY waits until it
-//! has left. One round trip, 2(N-1) messages, first come first served.
+//! A node that asks to enter sends REQUEST(number, node) to all others and enters once each has sent a REPLY. A node that
+//! receives a REQUEST replies at once, unless it asks itself and comes first by (number, node): then it defers its REPLY
+//! until it has left. An entry costs 2(N-1) messages and one round trip, and is first come first served.
 //!
 //! | here | the paper | section |
 //! |---|---|---|
@@ -43,18 +43,18 @@ pub struct RicartAgrawala {
     rules: Constant<(Rules, Bounds)>,
     /// `NAMES` without `me`, in rising order; N is one more than its length.
     peers: Arc<[NodeId]>,
-    /// `Highest_Sequence_Number`: of all REQUESTs received **or sent** (T1: the printed code forgets 'sent').
+    /// `Highest_Sequence_Number`: of all REQUESTs received **or sent** (T1: the printed code leaves out 'sent').
     highest: u64,
     /// `Requesting_Critical_Section` and `Our_Sequence_Number`.
     request: Option<Request>,
     /// Positions in `peers` whose REPLY is outstanding. A set, not `Outstanding_Reply_Count`: a count counts a repeated
     /// REPLY twice (T6).
     awaiting: NodeSet,
-    /// Implicit reply: positions in `peers` that have said DEFERRED, so that their REPLY will come.
+    /// Implicit reply: positions in `peers` that have sent DEFERRED, so that their REPLY will come.
     deferring: NodeSet,
-    /// `Reply_Deferred`, in rising order, with the number of the request that waits: the REPLY will name it.
+    /// `Reply_Deferred`, in rising order, with the number of the request that waits, which the REPLY will name.
     deferred: Vec<(NodeId, u64)>,
-    /// REQUESTs of lower priority whose handling is put off (section 6.5), at most one a peer.
+    /// REQUESTs of lower priority whose handling is delayed (section 6.5), at most one of each peer.
     held_back: Vec<(NodeId, RaMessage)>,
     fences: FenceCounter,
 }
@@ -69,13 +69,13 @@ struct Request {
 /// The timers of [`RicartAgrawala`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RaTimer {
-    /// Implicit reply: the longest round trip is over, silence means yes.
+    /// Implicit reply: the longest round trip is over, and a node that was silent has agreed.
     RoundTrip,
     /// Handle the REQUESTs that were held back.
     HoldBack,
-    /// As printed (T2): note down a deferral that was decided a moment ago.
+    /// As printed (T2): record a deferral that was decided in an earlier step.
     NoteDeferral(NodeId, u64),
-    /// As printed (T3): note down a number that was received a moment ago.
+    /// As printed (T3): take note of a number that was received in an earlier step.
     NoteNumber(u64),
 }
 
@@ -99,19 +99,19 @@ impl Protocol for RicartAgrawala {
     }
 
     fn new(setup: &Setup<'_, Rules>) -> Self {
-        // Number 0 comes before every request of this view, so all of them wait for the holder.
-        let seated = setup.initial.held_by(setup.me).map(|mode| Request { number: 0, mode, inside: true });
+        // Number 0 comes before every request of this view, so all of them wait for the initial holder.
+        let holds = setup.initial.held_by(setup.me).map(|mode| Request { number: 0, mode, inside: true });
         Self {
             me: setup.me,
             highest: Rules::of(&setup.options.clocks, setup.me),
             rules: Constant::new((setup.options.clone(), setup.bounds)),
             peers: setup.view.others(setup.me),
-            request: seated,
+            request: holds,
             awaiting: NodeSet::new(),
             deferring: NodeSet::new(),
             deferred: Vec::new(),
             held_back: Vec::new(),
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 
@@ -132,13 +132,13 @@ impl Protocol for RicartAgrawala {
         self.request.is_none() && self.deferred.is_empty() && self.held_back.is_empty()
     }
 
-    /// A REPLY to a request that is over, with nothing new in it. Numbers and fences only rise, so that stays so.
+    /// A REPLY to a request that is over, with no number or fence that is new. Both only rise, so it stays moot.
     fn is_moot(&self, _: NodeId, message: &RaMessage) -> bool {
-        let plain =
-            self.rules().clock == Clock::Sequence && self.rules().modulus.is_none() && self.rules().printed.is_empty();
+        let rules = self.rules();
+        let only_rises = rules.clock == Clock::Sequence && rules.modulus.is_none() && rules.printed.is_empty();
         let RaMessage::Reply { answers, highest, fence } = message else { return false };
         let over = !self.is_waiting_for(*answers) && *answers <= self.highest;
-        plain && over && *highest <= self.highest && *fence <= self.fences.count()
+        only_rises && over && *highest <= self.highest && *fence <= self.fences.count()
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -195,18 +195,18 @@ impl RicartAgrawala {
         }
     }
 
-    /// The same process, second half: release, or give up waiting. Late REPLYs to a request given up name its number, so
-    /// they never count for the next one.
+    /// The same process, second half; also for a caller that gives up. Late REPLYs to its request name the number, so they
+    /// never count for the next one.
     fn on_release(&mut self, out: &mut Out) {
         let Some(request) = self.request.take() else { return };
-        // Nobody is awaited any more: states that differ only in what is over are one.
+        // No REPLY is awaited any more. Clearing these makes states equal that differ only in what is over.
         self.awaiting.fill(0);
         self.deferring.fill(0);
         if self.rules().implicit && !request.inside {
             out.push(Effect::CancelTimer(RaTimer::RoundTrip));
         }
         if self.rules().printed.contains(Trap::NoReplyAfterDeferred) {
-            self.deferred.clear(); // 'No REPLY message', say the slides: who was deferred waits for ever.
+            self.deferred.clear(); // 'No REPLY message' in the slides: a deferred node waits for ever.
         }
         if self.rules().release != Release::Unicast && !self.deferred.is_empty() {
             let listed = self.rules().release == Release::Broadcast;
@@ -215,8 +215,9 @@ impl RicartAgrawala {
             let message = RaMessage::ReplyAll { list, highest: self.stamp(), fence: self.fences.count() };
             return out.push(Effect::Broadcast { message });
         }
-        for at in 0..self.deferred.len() {
-            let (node, number) = self.deferred[at];
+        // By index, so that the list keeps its memory, and `send_reply` still finds who was deferred.
+        for index in 0..self.deferred.len() {
+            let (node, number) = self.deferred[index];
             self.send_reply(node, number, out);
         }
         self.deferred.clear();
@@ -224,7 +225,7 @@ impl RicartAgrawala {
 
     fn on_message(&mut self, from: NodeId, message: RaMessage, out: &mut Out) {
         match message {
-            // No group counts that far: whoever says so is broken, and believing it would break everybody.
+            // No group counts that far. A peer that claims it is broken, and believing it would break this node as well.
             RaMessage::Request { number: mark, .. }
             | RaMessage::Reply { highest: mark, .. }
             | RaMessage::Deferred { highest: mark, .. }
@@ -250,7 +251,7 @@ impl RicartAgrawala {
                 self.observe(highest);
                 let unlisted = self.rules().release == Release::Unlisted;
                 let mine = list.iter().find(|(node, _)| *node == self.me).map(|(_, number)| *number);
-                // Footnote 2: without the list, whoever waits takes the REPLY to be its own.
+                // Footnote 2: without the list, every node that waits takes the REPLY to be its own.
                 let answers = if unlisted { self.request.as_ref().map(|request| request.number) } else { mine };
                 if let Some(answers) = answers {
                     self.on_reply(from, answers, fence, out);
@@ -294,7 +295,7 @@ impl RicartAgrawala {
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
         self.fences.observe(fence);
         if self.rules().printed.contains(Trap::CountedReplies) {
-            // As printed: count, whoever sent it and whatever it answers.
+            // As printed (T6): counts every REPLY, whoever sent it and whatever it answers.
             let any = self.awaiting.iter().next();
             if let Some(any) = any {
                 self.awaiting.remove(any);
@@ -350,7 +351,7 @@ impl RicartAgrawala {
 
     fn send_reply(&mut self, to: NodeId, answers: u64, out: &mut Out) {
         if self.rules().implicit && !self.deferred.iter().any(|(node, number)| (*node, *number) == (to, answers)) {
-            return; // Section 6.1: saying nothing says yes. Only who was told DEFERRED needs the REPLY.
+            return; // Section 6.1: silence is permission. Only a node that got DEFERRED needs the REPLY.
         }
         let message = RaMessage::Reply { answers, highest: self.stamp(), fence: self.fences.count() };
         out.push(Effect::Send { to, message });
@@ -359,12 +360,13 @@ impl RicartAgrawala {
     fn record_deferral(&mut self, from: NodeId, number: u64) {
         match self.deferred.binary_search_by_key(&from, |(node, _)| *node) {
             // A REQUEST that was repeated, or overtaken by its successor: the newest is the one that waits.
-            Ok(at) => self.deferred[at].1 = self.later(self.deferred[at].1, number),
-            Err(at) => self.deferred.insert(at, (from, number)),
+            Ok(position) => self.deferred[position].1 = self.later(self.deferred[position].1, number),
+            Err(position) => self.deferred.insert(position, (from, number)),
         }
     }
 
-    /// Section 6.5: a node of higher priority may put a REQUEST off while it wants in itself, for a bounded time (T14).
+    /// Section 6.5: a node of higher priority may delay the handling of a REQUEST while it asks itself, for a bounded time
+    /// (T14).
     fn holds_back(&self, from: NodeId) -> bool {
         let rules = self.rules();
         rules.hold_back.is_some() && self.request.is_some() && rules.priority(self.me) < rules.priority(from)
@@ -397,16 +399,16 @@ impl RicartAgrawala {
 
 /// What section 7 needs of the algorithm: a list of participants that changes while it runs.
 impl RicartAgrawala {
-    /// Puts a node on the list. A request that is outstanding does not wait for it.
+    /// Adds a node to the list. A request that is outstanding does not wait for it.
     fn add_peer(&mut self, node: NodeId) {
-        if let Err(at) = self.peers.binary_search(&node) {
+        if let Err(position) = self.peers.binary_search(&node) {
             let mut peers = self.peers.to_vec();
-            peers.insert(at, node);
+            peers.insert(position, node);
             self.replace_peers(peers);
         }
     }
 
-    /// Takes a node off the list. 'Any node which is awaiting a REPLY message from the failed node should pretend that a
+    /// Removes a node from the list. 'Any node which is awaiting a REPLY message from the failed node should pretend that a
     /// REPLY was received.'
     fn remove_peer(&mut self, node: NodeId, out: &mut Out) {
         self.replace_peers(self.peers.iter().copied().filter(|peer| *peer != node).collect());
@@ -476,17 +478,16 @@ impl RicartAgrawala {
         }
     }
 
-    /// Takes note of the number that another message carries, if it does.
+    /// Takes note of the number that any other message carries, if it carries one.
     fn observe(&mut self, stamp: u64) {
         match self.rules().clock {
-            Clock::Sequence => {
-                self.highest = if self.rules().reply_number { self.highest.max(stamp) } else { self.highest }
-            }
+            Clock::Sequence if self.rules().reply_number => self.highest = self.highest.max(stamp),
+            Clock::Sequence => {}
             Clock::Lamport => self.highest = self.highest.max(stamp / self.radix()) + 1,
         }
     }
 
-    /// What a message carries besides what it says: the highest number known (T13), or the Lamport time of its sending.
+    /// The number that every message carries: the highest one known (T13), or the Lamport time at which it is sent.
     fn stamp(&mut self) -> u64 {
         match self.rules().clock {
             Clock::Sequence if self.rules().reply_number => self.highest,
@@ -498,7 +499,7 @@ impl RicartAgrawala {
         }
     }
 
-    /// 10 in the notes, where process numbers have one digit; enough digits for the largest id in general.
+    /// 10 in the notes, where process numbers have one digit; in general a power of ten above the largest id.
     fn radix(&self) -> u64 {
         let largest = self.peers.last().map_or(self.me, |peer| self.me.max(*peer));
         10u64.pow(largest.0.checked_ilog10().map_or(1, |digits| digits + 1))

@@ -1,7 +1,7 @@
 //! Section 6.3: the REQUEST travels a ring of all nodes, N messages an entry instead of 2(N-1).
 //!
-//! `ring=echo`: each deferring node keeps it until it has left; back home it is the permission. `ring=annotate`: it
-//! never pauses; each deferring node writes its name on it and sends its own REPLY later.
+//! `ring=echo`: a node that defers the REQUEST keeps it until it has left; back at its origin, it is the permission.
+//! `ring=annotate`: the REQUEST never pauses; a node that defers it adds its name and sends a REPLY later.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub struct Ring {
     rules: Constant<RingRules>,
     /// The next node around; none if this one is alone.
     next: Option<NodeId>,
-    /// `Highest_Sequence_Number`, one's own included (T1).
+    /// `Highest_Sequence_Number`, this node's own numbers included (T1).
     highest: u64,
     request: Option<Request>,
-    /// `ring=echo`: REQUESTs that stop here until this node has left: one a node, and those given up.
+    /// `ring=echo`: REQUESTs that stop here until this node has left: one of each node, and those given up.
     stopped: Vec<Travelling>,
-    /// `ring=annotate`: whom this node owes a REPLY, with the number of the request.
+    /// `ring=annotate`: the nodes that this one owes a REPLY, with the number of the request.
     deferred: Vec<(NodeId, u64)>,
     fences: FenceCounter,
 }
@@ -43,7 +43,7 @@ struct Request {
     number: u64,
     mode: Mode,
     inside: bool,
-    /// `ring=annotate`: who wrote its name on the REQUEST, once it is back.
+    /// `ring=annotate`: the nodes that added their names to the REQUEST, once it is back.
     awaiting: Option<Vec<NodeId>>,
     /// REPLYs that came before the REQUEST was back (T11).
     early: Vec<NodeId>,
@@ -55,21 +55,21 @@ pub struct Travelling {
     number: u64,
     origin: NodeId,
     mode: Mode,
-    /// The count of the largest fence that a node it has passed knows.
+    /// The count of the largest fence known to the nodes it has passed.
     fence: u64,
     deferred_by: Box<[NodeId]>,
 }
 
-/// What nodes tell each other in [`Ring`].
+/// The messages of [`Ring`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RingMessage {
-    /// A request on its way around; back home, the echo that grants it.
+    /// A REQUEST on its way around; back at its origin, it grants itself.
     Request(Travelling),
     /// `ring=annotate`: a deferring node has left.
     Reply {
         /// The number of the request it answers.
         answers: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }
@@ -100,16 +100,16 @@ impl Protocol for Ring {
     fn new(setup: &Setup<'_, RingRules>) -> Self {
         let members = setup.view.members();
         let next = members.iter().find(|node| **node > setup.me).or(members.first()).copied();
-        let seated = |mode| Request { number: 0, mode, inside: true, awaiting: None, early: Vec::new() };
+        let holds = |mode| Request { number: 0, mode, inside: true, awaiting: None, early: Vec::new() };
         Self {
             me: setup.me,
             rules: Constant::new(setup.options.clone()),
             next: next.filter(|next| *next != setup.me),
             highest: 0,
-            request: setup.initial.held_by(setup.me).map(seated),
+            request: setup.initial.held_by(setup.me).map(holds),
             stopped: Vec::new(),
             deferred: Vec::new(),
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Protocol for Ring {
         self.request.is_none() && self.stopped.is_empty() && self.deferred.is_empty()
     }
 
-    /// What answers a request that is over, with no fence that is news. Numbers and fences only rise, so that stays so.
+    /// An answer to a request that is over, with no fence that is new. Numbers and fences only rise, so it stays moot.
     fn is_moot(&self, _: NodeId, message: &RingMessage) -> bool {
         let (answers, fence) = match message {
             RingMessage::Request(travelling) if travelling.origin == self.me => (travelling.number, travelling.fence),
@@ -197,7 +197,7 @@ impl Ring {
         })
     }
 
-    /// One's own REQUEST is back: every node has let it pass or has written its name on it.
+    /// This node's own REQUEST is back: every node has let it pass or has added its name.
     fn on_return(&mut self, travelling: Travelling, out: &mut Out) {
         self.fences.observe(travelling.fence);
         let keeps_early = !self.rules.printed.contains(Trap::EarlyReply);

@@ -9,7 +9,7 @@ pub struct Rules {
     pub(super) release: Release,
     pub(super) modulus: Option<u64>,
     pub(super) increment: Increment,
-    /// A number a node: the step of its sequence numbers and its rank, 1 the most urgent.
+    /// A number for each node: the step of its sequence numbers, and its rank, 1 being the most urgent.
     pub(super) priorities: Vec<(NodeId, u64)>,
     pub(super) hold_back: Option<Ticks>,
     pub(super) reply_number: bool,
@@ -47,7 +47,7 @@ pub(super) enum Clock {
     Lamport,
 }
 
-/// Where a grant's fence comes from.
+/// Where an entry's fence comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FenceRule {
     /// Each REPLY carries the largest its sender knows; an entry takes the maximum plus one.
@@ -55,9 +55,9 @@ pub(super) enum FenceRule {
     /// The request's own (number, rank in the view): where permission may come by silence, which carries no number. The
     /// order of entries is the order of these pairs.
     Ticket,
-    /// The request's own (number, node id): where permission may come from the dead, and ranks change with the members.
+    /// The request's own (number, node id): where a failed node's REPLY is pretended, and ranks change with the members.
     Name,
-    /// None, so that an exploration without end stays finite.
+    /// None, so that an exploration of endless entries stays finite.
     Off,
 }
 
@@ -210,7 +210,7 @@ impl Rules {
         }
     }
 
-    /// The step and rank of a node; one that nobody gave a number, such as a newcomer, comes last.
+    /// The step and rank of a node. One that was given no number, such as a newcomer, comes last.
     pub(super) fn priority(&self, node: NodeId) -> u64 {
         match Self::of(&self.priorities, node) {
             0 => self.priorities.iter().map(|(_, priority)| *priority).max().unwrap_or(1),
@@ -218,7 +218,7 @@ impl Rules {
         }
     }
 
-    /// What a node was given in a list with a value a node.
+    /// A node's value in a list with a value for each, or 0.
     pub(super) fn of(list: &[(NodeId, u64)], node: NodeId) -> u64 {
         list.iter().find(|(id, _)| *id == node).map_or(0, |(_, value)| *value)
     }

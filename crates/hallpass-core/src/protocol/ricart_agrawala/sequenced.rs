@@ -1,7 +1,7 @@
 //! Section 6.2.1: where the broadcast medium puts all messages into one order, that order replaces sequence numbers.
 //!
-//! Everybody hears every REQUEST and REPLY, the sender included, in the same order, and so keeps the same queue. Who is
-//! at its head is inside. One REQUEST and one REPLY, both broadcast: two messages an entry, whatever N is.
+//! All nodes, including the sender, receive every REQUEST and REPLY in the same order, and so keep the same queue. The node
+//! at its head is inside. An entry costs one REQUEST and one REPLY, both broadcast: two messages, whatever N is.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use crate::protocol::{
 };
 use crate::{FenceCounter, NodeId, Setup};
 
-/// One node that listens to the medium.
+/// One node on the medium.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sequenced {
     me: NodeId,
     alone: bool,
-    /// REQUESTs heard whose REPLY has not been heard, in the medium's order: at most two a node.
+    /// REQUESTs that were received and whose REPLY was not, in the medium's order: at most two of each node.
     queue: Vec<(NodeId, u64, Mode)>,
     request: Option<Request>,
-    /// How many requests this node has made: it names them, it does not order them.
+    /// How many requests this node has made. The count names them; it does not order them.
     made: u64,
     fences: FenceCounter,
 }
@@ -32,21 +32,21 @@ struct Request {
     inside: bool,
 }
 
-/// What nodes tell all others in [`Sequenced`].
+/// The messages of [`Sequenced`], all of them broadcast.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SequencedMessage {
-    /// I want in.
+    /// The sender asks to enter.
     Request {
-        /// Which of the sender's requests it is.
+        /// The request's id; every node counts its own.
         id: u64,
-        /// How it wants to enter.
+        /// Exclusive or shared.
         mode: Mode,
     },
-    /// I have left, or want in no more.
+    /// The sender has left, or has given up.
     Reply {
-        /// Which of the sender's own requests is over.
+        /// The sender's own request that is over.
         id: u64,
-        /// The count of the largest fence its sender knows.
+        /// The count of the largest fence the sender knows.
         fence: u64,
     },
 }
@@ -79,11 +79,11 @@ impl Protocol for Sequenced {
         Self {
             me: setup.me,
             alone: setup.view.members().len() <= 1,
-            // Everybody's queue starts with the holders, as if their REQUESTs had been heard.
+            // Every queue starts with the initial holders, as if their REQUESTs had been received.
             queue: setup.initial.holders.iter().map(|holder| (*holder, 0, setup.initial.mode)).collect(),
             request: setup.initial.held_by(setup.me).map(|mode| Request { id: 0, mode, inside: true }),
             made: 0,
-            fences: FenceCounter::new(setup.view.epoch(), setup.initial.fence.count()),
+            fences: setup.fences(),
         }
     }
 

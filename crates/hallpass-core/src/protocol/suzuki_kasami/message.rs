@@ -4,25 +4,25 @@ use crate::NodeId;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`SuzukiKasami`](super::SuzukiKasami).
+/// The messages of [`SuzukiKasami`](super::SuzukiKasami).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SuzukiKasamiMessage {
-    /// The sender wants in.
+    /// The sender asks to enter.
     Request {
-        /// In the sender's own series.
+        /// The request's number; every node counts its own.
         number: u64,
     },
     /// The right to enter.
     Token {
-        /// The view in which it was made.
+        /// The epoch of the view in which it was made.
         epoch: u64,
         /// How often it has been sent, this time included.
         hop: u64,
-        /// `LN`: the number each node was last served with.
+        /// `LN`: the number of each node's last request that was served.
         served: Box<[u64]>,
-        /// `Q`: who gets it next.
+        /// `Q`: the nodes that get it next.
         queue: Vec<NodeId>,
-        /// Entries so far.
+        /// The count of the last entry's fence.
         fence: u64,
     },
 }

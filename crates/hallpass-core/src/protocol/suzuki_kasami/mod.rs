@@ -1,12 +1,19 @@
 //! Suzuki and Kasami, 'A Distributed Mutual Exclusion Algorithm', 1985: a token that carries the queue.
 //!
-//! A node without the token sends REQUEST(n) to all others; `RN` is the highest number each has asked with. The TOKEN
-//! carries `LN`, the number each was last served with, and the queue `Q`. Whoever leaves adds to the queue every node that
-//! has asked since (`RN > LN`) and is not in it, and sends the TOKEN to the first. 0 messages for the holder, N for
-//! everybody else, and unlike a cyclic scan whoever is in the queue is served before all who come later.
+//! The node that has the TOKEN may enter. A node without it sends REQUEST(n) to all others, where n counts its own
+//! requests. Every node keeps `RN`, the highest number of each node's REQUESTs. The TOKEN carries `LN`, the number of
+//! each node's last request that was served, and the queue `Q`. A node that leaves appends every node with an
+//! outstanding request (`RN > LN`) that is not in the queue yet, and sends the TOKEN to the first in the queue.
 //!
-//! Departures from the published text: `RN = LN + 1` there is `RN > LN` here, since a caller may give up and ask again; the
-//! TOKEN counts its hops, so that a copy of it is none, and the entries (its fence). Shared requests are served as exclusive.
+//! An entry costs 0 messages where the token is, and N elsewhere. A node in the queue is served before all that ask later.
+//!
+//! Where this differs from the published text:
+//!
+//! - `RN = LN + 1` is `RN > LN` here, since a caller may give up and ask again.
+//! - The TOKEN counts its hops: one that has been here before is a copy, and is dropped (T20).
+//! - The TOKEN counts the entries: that is the fence.
+//! - A node that restarts numbers its requests above those of its former incarnations (T21).
+//! - Readers are not known to the algorithm: a shared request is served as an exclusive one.
 
 mod message;
 #[cfg(test)]
@@ -22,34 +29,33 @@ pub use message::SuzukiKasamiMessage;
 /// One node's part of the algorithm.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SuzukiKasami {
-    /// This node, as a position in `members`.
-    at: usize,
+    /// This node's position in `members`. Other nodes are positions, too.
+    me: usize,
     members: Arc<[NodeId]>,
-    /// `RN`: the highest number each node has asked with, this one included.
-    asked: Vec<u64>,
+    /// `RN`: the highest number of each node's REQUESTs, this node's included.
+    requested: Vec<u64>,
     caller: Caller,
     token: Option<Token>,
-    /// The hop on which the token was here last: a TOKEN that is not beyond it is a copy.
+    /// The hop on which the token was last here.
     hop: u64,
     epoch: u64,
-    /// Something has happened here that a fresh instance would not know.
+    /// An input has come, so that a fresh instance is no replacement for this one.
     touched: bool,
 }
 
 /// The token while it is here.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Token {
-    /// `LN`: the number each node was last served with.
+    /// `LN`: the number of each node's last request that was served.
     served: Box<[u64]>,
-    /// `Q`: who gets it next, each node at most once.
+    /// `Q`: the nodes that get the token next, each at most once.
     queue: Vec<NodeId>,
-    /// It counts the entries.
     fences: FenceCounter,
 }
 
 type Out = Effects<SuzukiKasamiMessage, NoTimer>;
 
-/// No group counts that far: whoever says so is broken, and believing it would break everybody.
+/// No group counts that far. A peer that claims it is broken, and believing it would make additions overflow.
 const NUMBER_MAX: u64 = u64::MAX >> 1;
 
 impl Protocol for SuzukiKasami {
@@ -69,19 +75,20 @@ impl Protocol for SuzukiKasami {
 
     fn new(setup: &Setup<'_, ()>) -> Self {
         let members = setup.view.shared_members();
-        // The token is with whoever holds the lock; this algorithm never lets two hold one, shared or not.
+        // The token is with the holder. There is only one, since this algorithm lets no two nodes in, shared or not.
         let holder = setup.initial.holders.first().copied();
-        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
+        let has_token = holder.or(members.first().copied()) == Some(setup.me);
+        let fences = setup.fences();
         let token = Token { served: vec![0; members.len()].into(), queue: Vec::new(), fences };
-        let at = members.partition_point(|node| *node < setup.me);
-        let mut asked = vec![0; members.len()];
-        // A node that starts again asks with numbers that no peer remembers of its earlier lives (T21).
-        asked[at] = u64::from(setup.incarnation) << 31;
+        let me = members.partition_point(|node| *node < setup.me);
+        let mut requested = vec![0; members.len()];
+        // T21: every incarnation has two thousand million numbers of its own.
+        requested[me] = u64::from(setup.incarnation) << 31;
         Self {
-            at,
-            asked,
+            me,
+            requested,
             caller: if holder == Some(setup.me) { Caller::Inside } else { Caller::Nobody },
-            token: (holder.or(members.first().copied()) == Some(setup.me)).then_some(token),
+            token: has_token.then_some(token),
             hop: 0,
             epoch: setup.view.epoch(),
             touched: false,
@@ -93,12 +100,9 @@ impl Protocol for SuzukiKasami {
         self.touched = true;
         match input {
             Input::Acquire { .. } => self.on_acquire(out),
-            Input::Cancel | Input::Release => {
-                self.caller = Caller::Nobody;
-                self.pass_on(out);
-            }
+            Input::Cancel | Input::Release => self.on_release(out),
             Input::Deliver { from, message } => {
-                if let Ok(from) = self.members.binary_search(&from) {
+                if let Some(from) = self.position(from) {
                     self.on_message(from, message, out);
                 }
             }
@@ -106,23 +110,23 @@ impl Protocol for SuzukiKasami {
         }
     }
 
-    /// The token, or where it is, must not be forgotten: a fresh instance would make a second one.
+    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }
 
-    /// A REQUEST that is known, a TOKEN that has been here. Numbers and hops only rise.
+    /// A REQUEST that is known, or a TOKEN that has been here. Numbers and hops only rise, so it stays moot.
     fn is_moot(&self, from: NodeId, message: &SuzukiKasamiMessage) -> bool {
         match message {
             SuzukiKasamiMessage::Request { number } => {
-                self.members.binary_search(&from).is_ok_and(|from| *number <= self.asked[from])
+                self.position(from).is_some_and(|from| *number <= self.requested[from])
             }
             SuzukiKasamiMessage::Token { hop, .. } => *hop <= self.hop,
         }
     }
 
     fn request_number(&self) -> Option<u64> {
-        (self.caller != Caller::Nobody).then(|| self.asked[self.at])
+        (self.caller != Caller::Nobody).then(|| self.requested[self.me])
     }
 }
 
@@ -135,32 +139,36 @@ impl SuzukiKasami {
         if self.token.is_some() {
             return self.enter(out);
         }
-        self.asked[self.at] += 1;
-        out.push(Effect::Broadcast { message: SuzukiKasamiMessage::Request { number: self.asked[self.at] } });
+        self.requested[self.me] += 1;
+        out.push(Effect::Broadcast { message: SuzukiKasamiMessage::Request { number: self.requested[self.me] } });
+    }
+
+    /// The caller leaves or gives up. In the second case the token still comes, and goes on.
+    fn on_release(&mut self, out: &mut Out) {
+        self.caller = Caller::Nobody;
+        self.pass_on(out);
     }
 
     fn on_message(&mut self, from: usize, message: SuzukiKasamiMessage, out: &mut Out) {
         match message {
             SuzukiKasamiMessage::Request { number } => {
-                if number <= NUMBER_MAX && from != self.at {
-                    self.asked[from] = self.asked[from].max(number);
-                    self.pass_on(out);
+                if number <= NUMBER_MAX && from != self.me {
+                    self.on_request(from, number, out);
                 }
             }
             SuzukiKasamiMessage::Token { epoch, hop, served, queue, fence } => {
-                let fresh = epoch == self.epoch && hop > self.hop;
-                let sound = hop <= NUMBER_MAX && fence <= Fence::COUNT_MAX && self.fits(&served, &queue);
-                if fresh && sound {
+                let is_fresh = epoch == self.epoch && hop > self.hop;
+                let is_sound = hop <= NUMBER_MAX && fence <= Fence::COUNT_MAX && self.fits(&served, &queue);
+                if is_fresh && is_sound {
                     self.on_token(hop, Token { served, queue, fences: FenceCounter::new(epoch, fence) }, out);
                 }
             }
         }
     }
 
-    /// A token from a broken peer is refused whole: half of it would be worse.
-    fn fits(&self, served: &[u64], queue: &[NodeId]) -> bool {
-        let is_member = |node: &NodeId| self.members.binary_search(node).is_ok();
-        served.len() == self.members.len() && queue.len() <= self.members.len() && queue.iter().all(is_member)
+    fn on_request(&mut self, from: usize, number: u64, out: &mut Out) {
+        self.requested[from] = self.requested[from].max(number);
+        self.pass_on(out);
     }
 
     fn on_token(&mut self, hop: u64, token: Token, out: &mut Out) {
@@ -181,15 +189,15 @@ impl SuzukiKasami {
         }
     }
 
-    /// A token that nobody needs here: this node is served, everybody who has asked is in the queue, the first gets it.
+    /// Sends the token to the first in the queue, if it is here and not in use.
     fn pass_on(&mut self, out: &mut Out) {
         if self.caller != Caller::Nobody {
             return;
         }
         let Some(token) = &mut self.token else { return };
-        token.served[self.at] = self.asked[self.at];
-        for (j, node) in self.members.iter().enumerate() {
-            if self.asked[j] > token.served[j] && !token.queue.contains(node) {
+        token.served[self.me] = self.requested[self.me];
+        for (position, node) in self.members.iter().enumerate() {
+            if self.requested[position] > token.served[position] && !token.queue.contains(node) {
                 token.queue.push(*node);
             }
         }
@@ -200,5 +208,15 @@ impl SuzukiKasami {
         self.hop += 1;
         let (epoch, hop, fence) = (self.epoch, self.hop, fences.count());
         out.push(Effect::Send { to, message: SuzukiKasamiMessage::Token { epoch, hop, served, queue, fence } });
+    }
+
+    /// True if a token has a number for each member and queues members only. One from a broken peer is refused whole.
+    fn fits(&self, served: &[u64], queue: &[NodeId]) -> bool {
+        let is_member = |node: &NodeId| self.position(*node).is_some();
+        served.len() == self.members.len() && queue.len() <= self.members.len() && queue.iter().all(is_member)
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.members.binary_search(&node).ok()
     }
 }

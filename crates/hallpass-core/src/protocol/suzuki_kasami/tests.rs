@@ -74,7 +74,7 @@ fn a_token_that_comes_for_a_caller_that_gave_up_goes_on_or_stays() {
 }
 
 #[test]
-fn who_gives_up_twice_is_two_numbers_ahead_and_still_served() {
+fn a_node_that_gives_up_twice_is_two_numbers_ahead_and_still_served() {
     let mut net = Group::new(1..=2, "");
     net.acquire(1);
     for number in 1..=3 {
@@ -106,7 +106,7 @@ fn a_copy_of_the_token_is_dropped() {
 }
 
 #[test]
-fn a_node_that_starts_again_is_heard() {
+fn a_node_that_restarts_is_served() {
     let mut net = Group::new(1..=2, "");
     net.pass_through(2);
     net.pass_through(1);
@@ -133,7 +133,7 @@ fn alone_and_past_the_last_fence() {
 }
 
 #[test]
-fn nonsense_from_peers_changes_nothing() {
+fn invalid_messages_have_no_effect() {
     let mut net = Group::new(1..=2, "");
     net.acquire(2);
     net.in_flight.clear();
@@ -161,7 +161,7 @@ fn nonsense_from_peers_changes_nothing() {
 }
 
 #[test]
-fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
+fn only_an_untouched_instance_may_be_dropped() {
     let mut net = Group::new(1..=2, "");
     assert!(net.nodes.values().all(SuzukiKasami::is_idle));
     net.pass_through(2);
@@ -170,7 +170,7 @@ fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_come_off_the_wire_as_they_went(
+    fn messages_decode_as_they_were_encoded(
         ask: bool, served in prop::collection::vec(any::<u64>(), 0..9), queue in prop::collection::vec(any::<u32>(), 0..9),
         epoch: u64, hop: u64
     ) {
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_canonical::<SuzukiKasamiMessage>(&bytes);
     }
 }

@@ -3,28 +3,28 @@ use std::fmt;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`TokenAlgorithm`](super::TokenAlgorithm).
+/// The messages of [`TokenAlgorithm`](super::TokenAlgorithm).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TokenMessage {
-    /// The sender wants in.
+    /// The sender asks to enter.
     Request {
-        /// In the sender's own series.
+        /// The request's number; every node counts its own.
         number: u64,
         /// The sender knows that there is a token, so it needs no REPLY.
         made: bool,
     },
-    /// `start=ricart-agrawala`: as far as the sender is concerned, the token may be made.
+    /// `start=ricart-agrawala`: the sender agrees that the receiver makes the token.
     Reply {
         /// The number of the request it answers.
         answers: u64,
     },
     /// The right to enter.
     Token {
-        /// The view in which it was made.
+        /// The epoch of the view in which it was made.
         epoch: u64,
         /// How often it has been sent, this time included.
         hop: u64,
-        /// Entries so far.
+        /// The count of the last entry's fence.
         fence: u64,
         /// `token_data`.
         data: Box<[u64]>,

@@ -107,14 +107,14 @@ fn t20_a_token_of_another_view_is_none() {
 
 #[test]
 fn t21_a_node_that_starts_again_is_heard_and_as_printed_it_is_not() {
-    for (words, heard) in [("", true), ("as-printed=T21", false)] {
+    for (words, served) in [("", true), ("as-printed=T21", false)] {
         let mut net = Group::new(1..=2, words);
         net.pass_through(2);
         net.pass_through(1);
         net.start(2, 1, InitialHolders::NOBODY);
         net.acquire(2);
         net.deliver_all();
-        assert_eq!(net.is_inside(2), heard, "{words}");
+        assert_eq!(net.is_inside(2), served, "{words}");
     }
 }
 
@@ -134,7 +134,7 @@ fn a_token_that_comes_for_a_caller_that_gave_up_goes_on_or_stays() {
 }
 
 #[test]
-fn who_asks_again_after_giving_up_is_served_once() {
+fn a_node_that_asks_again_after_giving_up_is_served_once() {
     let mut net = Group::new(1..=2, "");
     net.acquire(2);
     net.cancel(2);
@@ -200,7 +200,7 @@ fn a_pass_that_is_given_up_lets_the_others_through() {
 }
 
 #[test]
-fn nonsense_from_peers_changes_nothing() {
+fn invalid_messages_have_no_effect() {
     let mut net = Group::new(1..=2, "");
     net.acquire(2);
     net.in_flight.clear();
@@ -221,7 +221,7 @@ fn nonsense_from_peers_changes_nothing() {
 }
 
 #[test]
-fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
+fn only_an_untouched_instance_may_be_dropped() {
     let mut net = Group::new(1..=2, "");
     assert!(net.nodes.values().all(TokenAlgorithm::is_idle));
     net.pass_through(2);
@@ -230,7 +230,7 @@ fn only_an_instance_that_nothing_happened_to_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_come_off_the_wire_as_they_went(
+    fn messages_decode_as_they_were_encoded(
         numbers in prop::collection::vec(any::<u64>(), 0..9), kind in 0..3, number: u64, hop: u64, made: bool
     ) {
         let message = match kind {
@@ -242,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_canonical::<TokenMessage>(&bytes);
     }
 }

@@ -4,23 +4,23 @@ use crate::NodeId;
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::Message;
 
-/// What nodes tell each other in [`TokenRing`](super::TokenRing).
+/// The messages of [`TokenRing`](super::TokenRing).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TokenRingMessage {
     /// The token.
     Ok {
-        /// How often it has been sent, counted on from the start.
+        /// How often it has been sent, this time included, as if it had gone around once before the start.
         hop: u64,
-        /// How many steps it has to go on from its receiver, at the least.
+        /// How many steps at least it has to go on from the receiver.
         left: u64,
-        /// The count of the largest fence given.
+        /// The count of the last entry's fence.
         fence: u64,
     },
-    /// Somebody wants the token.
+    /// A node asks for the token.
     Request {
-        /// Who.
+        /// The node that asks.
         origin: NodeId,
-        /// The hop at which the token was last there.
+        /// The hop on which the token was last there.
         hop: u64,
     },
 }

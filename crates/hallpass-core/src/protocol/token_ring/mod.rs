@@ -1,31 +1,38 @@
 //! The token ring of Bryant's 'Notes on Distributed Mutual Exclusion' (Carnegie Mellon, 15-440, 2012).
 //!
-//! The nodes form a ring in the order of their ids. One token, the message OK, travels from each node to the next; whoever
-//! wants in waits for it, enters while it is there, and sends it on when it leaves.
+//! The nodes form a ring in the order of their ids. One token, the message OK, travels from each node to the next. A node
+//! that asks to enter waits for it, enters while it is there, and sends it on when it leaves.
 //!
-//! **T25**. As printed the token never rests: an idle ring sends messages for ever, `waiting` is never cleared, so that the
-//! next OK lets a caller in that is long gone, and the cost is not '0 to n-1' but 1 to n messages from one entry to the next
-//! of a busy ring: n when the same node asks again. Here the token parks where nobody further on is known to want it, and a
+//! **T25**. As printed the token never rests: an idle ring sends messages for ever. `waiting` is never cleared, so that the
+//! next OK lets a caller in that has left. And the cost is not '0 to n-1' but 1 to n messages from one entry to the next of
+//! a busy ring: n when the same node asks again. Here the token parks where no node further on is known to want it, and a
 //! node that asks wakes it:
 //!
-//! - REQUEST(i) goes around from its origin i, node by node, until it meets the token, or a node that has sent a REQUEST of its
-//!   own since the token last left it: on its way to that node the token passes i first.
+//! - REQUEST(i) goes around from its origin i, node by node, until it meets the token, or a node that has sent a REQUEST of
+//!   its own since the token last left it: on its way to that node the token passes i first.
 //! - OK then travels on until it has reached the farthest origin it knows of (`left`), serving every node that waits on
 //!   its way, and parks there.
 //!
-//! Both together are N messages where one node asks at a time, and none if the token is parked at the one who asks. Where
-//! everybody asks, an entry costs one OK and one REQUEST.
+//! Together these are N messages where one node asks at a time, and none if the token is parked at the node that asks. Where
+//! all nodes ask, an entry costs one OK and one REQUEST.
 //!
-//! How REQUESTs grow old: the token visits nodes one after the other, so its hop count tells where it is. Each node remembers
-//! the hop at which the token was last there (before the start as if it had come around), and a REQUEST carries that of its
-//! origin i. At a node d steps further on, the token's first visit after i is hop(i) + d, `due`. If the node's own last visit
-//! is later than that, the token has been at i since, and the REQUEST is done. If it is the same, the token is here or has gone on,
-//! and so does the REQUEST. If the node has not seen that visit yet, the token is on the link to it, overtaken by the
-//! REQUEST: the node keeps it until the token arrives.
+//! # How REQUESTs expire
 //!
-//! A token that does not come from the neighbour with exactly the next hop is no token: one sent twice stays one. A caller that
-//! gives up lets the token come and go. The notes know no readers: shared requests are treated as exclusive ones. The fence
-//! is a counter in the token, raised at every entry.
+//! The token visits the nodes in turn, so its hop count tells where it is. Each node remembers the hop on which the token was
+//! last there (before the start as if it had gone around once), and a REQUEST carries that of its origin i. At a node d steps
+//! further on, the token's first visit after i is hop(i) + d, called `due`.
+//!
+//! - If the node's own last visit is later, the token has been at i since, and the REQUEST is done.
+//! - If it is the same, the token is here or has gone on, and so does the REQUEST.
+//! - If the node has not seen that visit yet, the token is on the link to it, overtaken by the REQUEST. The node keeps the
+//!   REQUEST until the token arrives.
+//!
+//! # Further differences from the notes
+//!
+//! - A token counts only if it comes from the neighbour with exactly the next hop, so that one sent twice stays one.
+//! - A caller may give up; the token then comes and goes on.
+//! - The fence is a counter in the token, raised at every entry.
+//! - Readers are not known to the notes: a shared request is served as an exclusive one.
 
 mod message;
 #[cfg(test)]
@@ -44,28 +51,28 @@ pub use message::TokenRingMessage;
 /// One node on the ring.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TokenRing {
-    /// Its place on the ring.
-    place: u64,
-    ring: Constant<Circle>,
+    /// This node's position on the ring.
+    position: u64,
+    ring: Constant<Ring>,
     /// `havetoken`, with what it carries.
     token: Option<Token>,
     caller: Caller,
     /// The token's hop count at its last visit here.
     hop: u64,
-    /// This node has sent a REQUEST since then. It is never called back, so the token will come.
-    summoned: bool,
-    /// How far the token must go on from here when it arrives, for REQUESTs that have overtaken it; 0 if for none.
-    overtook: u64,
+    /// This node has sent a REQUEST since then. It cannot be taken back, so the token will come.
+    requested: bool,
+    /// How far the token must go on from here when it arrives, for REQUESTs that have overtaken it; 0 if there are none.
+    overtaken_by: u64,
 }
 
 /// What is the same on every node.
 #[derive(Debug)]
-struct Circle {
+struct Ring {
     rules: TokenRingRules,
     members: Arc<[NodeId]>,
-    /// Where the token is at the start.
+    /// The token's position at the start.
     start: u64,
-    /// Nobody enters before the token has this hop: it has then been at everyone who sat inside at the start.
+    /// The hop from which nodes may enter: by then the token has been at all initial holders.
     opens: u64,
     /// The token's counter at the start.
     fences: FenceCounter,
@@ -73,7 +80,7 @@ struct Circle {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Token {
-    /// How many steps it has to go on from here, at the least.
+    /// How many steps at least it has to go on from here.
     left: u64,
     /// It counts the entries.
     fences: FenceCounter,
@@ -109,28 +116,22 @@ impl Protocol for TokenRing {
     fn new(setup: &Setup<'_, TokenRingRules>) -> Self {
         let members = setup.view.shared_members();
         let count = members.len() as u64;
-        let place_of = |node| members.binary_search(&node).map_or(0, |at| at as u64);
-        let start = setup.initial.holders.first().map_or(0, |node| place_of(*node));
+        let position_of = |node| members.binary_search(&node).map_or(0, |position| position as u64);
+        let start = setup.initial.holders.first().map_or(0, |node| position_of(*node));
         let steps = |from: u64, to: u64| (to + count - from) % count;
-        // Several may sit inside if they are readers by a protocol that knows them: the token first goes round to them.
-        let farthest = setup.initial.holders.iter().map(|node| steps(start, place_of(*node))).max().unwrap_or(0);
-        let place = place_of(setup.me);
-        let fences = FenceCounter::new(setup.view.epoch(), setup.initial.fence.count());
-        let seated = setup.initial.held_by(setup.me).is_some();
+        // Readers of a protocol that knows them may hold the lock together: the token goes round to all of them first.
+        let farthest = setup.initial.holders.iter().map(|node| steps(start, position_of(*node))).max().unwrap_or(0);
+        let position = position_of(setup.me);
+        let fences = setup.fences();
+        let holds = setup.initial.held_by(setup.me).is_some();
         Self {
-            place,
-            token: (place == start).then_some(Token { left: farthest, fences }),
-            caller: if seated { Caller::Inside } else { Caller::Nobody },
-            hop: count - steps(place, start),
-            summoned: false,
-            overtook: 0,
-            ring: Constant::new(Circle {
-                rules: setup.options.clone(),
-                members,
-                start,
-                opens: count + farthest,
-                fences,
-            }),
+            position,
+            token: (position == start).then_some(Token { left: farthest, fences }),
+            caller: if holds { Caller::Inside } else { Caller::Nobody },
+            hop: count - steps(position, start),
+            requested: false,
+            overtaken_by: 0,
+            ring: Constant::new(Ring { rules: setup.options.clone(), members, start, opens: count + farthest, fences }),
         }
     }
 
@@ -138,7 +139,7 @@ impl Protocol for TokenRing {
         match input {
             Input::Acquire { .. } => self.on_acquire(out),
             Input::Cancel | Input::Release => self.on_release(out),
-            Input::Deliver { from, message } if from == self.ring.previous(self.place) => match message {
+            Input::Deliver { from, message } if from == self.ring.previous(self.position) => match message {
                 TokenRingMessage::Ok { hop, left, fence } => self.on_ok(hop, left, fence, out),
                 TokenRingMessage::Request { origin, hop } => self.on_request(origin, hop, out),
             },
@@ -149,22 +150,22 @@ impl Protocol for TokenRing {
     /// Once the token has been here or has left, that must be remembered, or there are two of them.
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
-        let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.place == ring.start);
+        let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.position == ring.start);
         let unused = self.token.as_ref().is_none_or(|token| token.fences == ring.fences);
-        self.caller == Caller::Nobody && !self.summoned && self.overtook == 0 && first && unused
+        self.caller == Caller::Nobody && !self.requested && self.overtaken_by == 0 && first && unused
     }
 
-    /// What is about a visit of the token that is over. Hops only rise, so it stays so.
+    /// A message about a visit of the token that is over. Hops only rise, so it stays moot.
     fn is_moot(&self, from: NodeId, message: &TokenRingMessage) -> bool {
-        if from != self.ring.previous(self.place) {
+        if from != self.ring.previous(self.position) {
             return true;
         }
         match *message {
             TokenRingMessage::Ok { hop, .. } => hop <= self.hop,
             TokenRingMessage::Request { origin, hop } => {
-                let steps = self.ring.steps_from(origin, self.place).filter(|steps| *steps > 0);
+                let steps = self.ring.steps_from(origin, self.position).filter(|steps| *steps > 0);
                 let due = steps.map_or(0, |steps| hop.saturating_add(steps));
-                due < self.hop || (due == self.hop && self.summoned)
+                due < self.hop || (due == self.hop && self.requested)
             }
         }
     }
@@ -180,16 +181,19 @@ impl TokenRing {
         if self.token.is_some() {
             return self.use_token(out);
         }
-        // As printed nobody has to ask for a token that never rests. Its first step is left to us: an instance says nothing
-        // before it is told something.
+        // As printed no node has to ask for a token that never rests. But the first REQUEST is needed, since an instance
+        // sends nothing before its first input.
         let spinning = self.ring.rules.spins && self.hop > self.ring.members.len() as u64;
-        if !self.summoned && !spinning {
-            self.summoned = true;
-            self.send(TokenRingMessage::Request { origin: self.ring.members[self.place as usize], hop: self.hop }, out);
+        if !self.requested && !spinning {
+            self.requested = true;
+            self.send(
+                TokenRingMessage::Request { origin: self.ring.members[self.position as usize], hop: self.hop },
+                out,
+            );
         }
     }
 
-    /// 'Release()', or a caller gives up.
+    /// 'Release()', or the caller gives up.
     fn on_release(&mut self, out: &mut Out) {
         let was = std::mem::replace(&mut self.caller, Caller::Nobody);
         if was != Caller::Nobody && self.keeps_waiting() {
@@ -202,18 +206,18 @@ impl TokenRing {
     /// 'When receive (OK)'.
     fn on_ok(&mut self, hop: u64, left: u64, fence: u64, out: &mut Out) {
         if hop != self.hop + self.ring.len() || self.token.is_some() {
-            return; // It has been here before.
+            return; // A copy.
         }
         self.hop = hop;
-        self.summoned = false;
-        let left = left.min(self.ring.len()).max(std::mem::take(&mut self.overtook));
+        self.requested = false;
+        let left = left.min(self.ring.len()).max(std::mem::take(&mut self.overtaken_by));
         self.token = Some(Token { left, fences: FenceCounter::new(self.ring.fences.epoch(), fence) });
         self.use_token(out);
     }
 
     fn on_request(&mut self, origin: NodeId, hop: u64, out: &mut Out) {
-        let Some(steps) = self.ring.steps_from(origin, self.place).filter(|steps| *steps > 0) else {
-            return; // Back home: the token is right behind it.
+        let Some(steps) = self.ring.steps_from(origin, self.position).filter(|steps| *steps > 0) else {
+            return; // Back at its origin: the token is right behind it.
         };
         let back = self.ring.len() - steps;
         let due = hop.saturating_add(steps);
@@ -222,13 +226,13 @@ impl TokenRing {
                 token.left = token.left.max(back);
                 self.pass_on(false, out);
             }
-            None if due == self.hop && !self.summoned => self.send(TokenRingMessage::Request { origin, hop }, out),
-            None if due == self.hop + self.ring.len() => self.overtook = self.overtook.max(back),
+            None if due == self.hop && !self.requested => self.send(TokenRingMessage::Request { origin, hop }, out),
+            None if due == self.hop + self.ring.len() => self.overtaken_by = self.overtaken_by.max(back),
             _ => {}
         }
     }
 
-    /// The token is here: whoever waits enters, else it goes on if it is wanted further on.
+    /// The token is here: the caller enters if it waits, and otherwise the token goes on if it is wanted.
     fn use_token(&mut self, out: &mut Out) {
         let Some(token) = &mut self.token else { return };
         if self.caller == Caller::Waiting && self.hop >= self.ring.opens {
@@ -260,26 +264,26 @@ impl TokenRing {
     }
 
     fn send(&self, message: TokenRingMessage, out: &mut Out) {
-        out.push(Effect::Send { to: self.ring.next(self.place), message });
+        out.push(Effect::Send { to: self.ring.next(self.position), message });
     }
 }
 
-impl Circle {
+impl Ring {
     fn len(&self) -> u64 {
         self.members.len() as u64
     }
 
-    fn next(&self, place: u64) -> NodeId {
-        self.members[((place + 1) % self.len()) as usize]
+    fn next(&self, position: u64) -> NodeId {
+        self.members[((position + 1) % self.len()) as usize]
     }
 
-    fn previous(&self, place: u64) -> NodeId {
-        self.members[((place + self.len() - 1) % self.len()) as usize]
+    fn previous(&self, position: u64) -> NodeId {
+        self.members[((position + self.len() - 1) % self.len()) as usize]
     }
 
-    /// How many steps it is from a member to a place; none if it is no member.
-    fn steps_from(&self, origin: NodeId, place: u64) -> Option<u64> {
+    /// How many steps it is from a member to a position.
+    fn steps_from(&self, origin: NodeId, position: u64) -> Option<u64> {
         let from = self.members.binary_search(&origin).ok()? as u64;
-        Some((place + self.len() - from) % self.len())
+        Some((position + self.len() - from) % self.len())
     }
 }

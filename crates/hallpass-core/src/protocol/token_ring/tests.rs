@@ -24,7 +24,7 @@ fn the_token_is_at_the_lowest_node_and_costs_nothing_there() {
 }
 
 #[test]
-fn a_request_goes_around_to_the_token_and_the_token_on_to_the_one_who_asked() {
+fn a_request_goes_around_to_the_token_and_the_token_on_to_the_origin() {
     let mut net = net("");
     assert_eq!(net.acquire(3), ["REQUEST(3) to 4"]);
     assert_eq!(net.deliver(3, 4), ["REQUEST(3) to 1"]);
@@ -36,7 +36,7 @@ fn a_request_goes_around_to_the_token_and_the_token_on_to_the_one_who_asked() {
 }
 
 #[test]
-fn the_token_serves_whoever_waits_on_its_way() {
+fn the_token_serves_every_node_that_waits_on_its_way() {
     let mut net = net("");
     net.acquire(1);
     assert_eq!(net.acquire(2), ["REQUEST(2) to 3"]);
@@ -109,7 +109,7 @@ fn a_caller_that_gives_up_lets_the_token_come_and_go() {
     let mut net = net("");
     net.acquire(2);
     assert_eq!(net.cancel(2), NOTHING);
-    assert_eq!(net.acquire(2), NOTHING, "the REQUEST under way will do");
+    assert_eq!(net.acquire(2), NOTHING, "its REQUEST is still in flight");
     net.cancel(2);
     net.acquire(3);
     net.deliver_all();
@@ -123,7 +123,7 @@ fn a_caller_that_gives_up_lets_the_token_come_and_go() {
 }
 
 #[test]
-fn a_token_that_comes_twice_or_from_elsewhere_is_none() {
+fn a_token_that_comes_twice_or_from_elsewhere_does_not_count() {
     let mut net = net("");
     net.acquire(2);
     net.deliver(2, 3);
@@ -175,7 +175,7 @@ fn a_token_that_spins_costs_n_messages_if_the_same_node_asks_again() {
 }
 
 #[test]
-fn who_sits_inside_at_the_start_is_waited_for() {
+fn initial_holders_are_waited_for() {
     let mut one = Net::<TokenRing>::with_initial(View::new([1, 2, 3, 4].map(NodeId)), "", initial(&[NodeId(3)], 41));
     one.acquire(1);
     one.deliver_all();
@@ -209,7 +209,7 @@ fn options_are_checked() {
 
 proptest! {
     #[test]
-    fn messages_go_round(a: u64, b: u64, c: u64, id: u32, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn messages_decode_as_they_were_encoded(a: u64, b: u64, c: u64, id: u32, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         assert_round_trip(&TokenRingMessage::Ok { hop: a, left: b, fence: c });
         assert_round_trip(&TokenRingMessage::Request { origin: NodeId(id), hop: a });
         assert_kinds::<TokenRingMessage>(1..=2);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn alone_it_enters_at_once_and_says_nothing() {
+fn alone_it_enters_at_once_and_sends_nothing() {
     let mut net = Group::new(1..=1, "");
     for _ in 0..3 {
         assert_eq!(net.acquire(1), ["enter"]);
@@ -39,7 +39,7 @@ fn only_those_are_asked_whose_permission_is_missing() {
 }
 
 #[test]
-fn branch_one_whoever_is_inside_defers() {
+fn branch_one_a_node_that_is_inside_defers() {
     let mut net = Group::new(1..=2, "");
     net.acquire(2);
     net.deliver_first("REQUEST", 2, 1);
@@ -54,7 +54,7 @@ fn branch_one_whoever_is_inside_defers() {
 }
 
 #[test]
-fn branch_one_whoever_waits_and_comes_first_defers() {
+fn branch_one_a_node_that_waits_and_comes_first_defers() {
     let mut net = Group::new(1..=3, "");
     net.acquire(1);
     net.acquire(2);
@@ -69,7 +69,7 @@ fn branch_one_whoever_waits_and_comes_first_defers() {
 }
 
 #[test]
-fn branch_two_whoever_wants_nothing_gives() {
+fn branch_two_a_node_that_wants_nothing_gives() {
     let mut net = Group::new(1..=2, "");
     net.pass_through(1);
     assert_eq!(permission(&net, 1, 2), "X");
@@ -79,15 +79,15 @@ fn branch_two_whoever_wants_nothing_gives() {
 }
 
 #[test]
-fn branch_two_whoever_waits_without_the_permission_and_comes_second_gives() {
+fn branch_two_a_node_that_waits_without_the_permission_and_comes_second_gives() {
     let mut net = Group::new(1..=2, "");
     net.acquire(1);
     net.acquire(2);
-    assert_eq!(net.deliver_first("REQUEST", 1, 2), ["REPLY(1) to 1"], "its own REQUEST is under way already");
+    assert_eq!(net.deliver_first("REQUEST", 1, 2), ["REPLY(1) to 1"], "its own REQUEST is in flight already");
 }
 
 #[test]
-fn branch_three_whoever_waits_with_the_permission_and_comes_second_gives_and_asks_again() {
+fn branch_three_a_node_that_waits_with_the_permission_and_comes_second_gives_and_asks_again() {
     let mut net = Group::new(1..=3, "");
     net.pass_through(3);
     net.acquire(2);
@@ -151,7 +151,7 @@ fn permissions_carried_into_a_new_view_let_a_second_node_in_and_a_fresh_instance
 }
 
 #[test]
-fn who_waits_for_the_local_request_is_told_from_who_does_not() {
+fn only_conflicting_requests_count_as_waiters() {
     let mut net = Group::new(1..=3, "");
     net.pass_through(1);
     net.acquire_shared(1);
@@ -198,7 +198,7 @@ fn several_readers_may_be_initial_holders() {
 }
 
 #[test]
-fn nonsense_from_peers_changes_nothing() {
+fn invalid_messages_have_no_effect() {
     let mut net = Group::new(1..=2, "");
     net.acquire(1);
     let before = net.nodes[&1].clone();

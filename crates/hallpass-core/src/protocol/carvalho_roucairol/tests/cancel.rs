@@ -21,7 +21,7 @@ fn a_late_answer_to_a_cancelled_request_is_no_permission() {
     net.deliver_first("REQUEST", 1, 2);
     net.cancel(1);
     assert_eq!(net.deliver_first("REPLY", 2, 1), NOTHING);
-    assert_eq!((permission(&net, 1, 2), permission(&net, 2, 1)), ("", ""), "nobody's, which is safe");
+    assert_eq!((permission(&net, 1, 2), permission(&net, 2, 1)), ("", ""), "neither has it, which is safe");
     assert_eq!(net.acquire(1), ["REQUEST(2) to all"]);
 }
 
@@ -79,7 +79,7 @@ fn what_a_cancelled_request_awaited_is_asked_for_again() {
     net.deliver_first("REQUEST", 2, 3);
     assert_eq!((permission(&net, 3, 1), permission(&net, 3, 2)), ("S", ""));
     assert_eq!(net.acquire_shared(3), ["REQUEST(3, shared) to 2"]);
-    // Node 1 has heard of number 1 only, and comes first.
+    // Node 1 knows of number 1 only, and comes first.
     net.acquire(1);
     assert_eq!(net.deliver_first("REQUEST", 1, 3), ["REPLY(2) to 1", "REQUEST(3, shared) to 1"]);
 }
@@ -116,11 +116,15 @@ fn repeated_requests_are_answered_again_and_harm_nobody() {
     assert_eq!(net.receive(1, 2, request), NOTHING, "deferred");
     assert_eq!(net.release(2), ["REPLY(1) to 1"]);
     net.deliver_all();
-    assert_eq!((permission(&net, 1, 2), permission(&net, 2, 1)), ("", ""), "an answer that nobody awaits: nobody's");
+    assert_eq!(
+        (permission(&net, 1, 2), permission(&net, 2, 1)),
+        ("", ""),
+        "an answer that is not awaited: neither has it"
+    );
 }
 
 #[test]
-fn giving_back_needs_no_message_and_makes_the_instance_idle() {
+fn dropping_permissions_needs_no_message_and_makes_the_instance_idle() {
     let mut net = Group::new(1..=2, "");
     net.pass_through(1);
     assert!(!net.nodes[&1].is_idle(), "a permission must be remembered");
@@ -131,7 +135,7 @@ fn giving_back_needs_no_message_and_makes_the_instance_idle() {
 }
 
 #[test]
-fn what_a_caller_needs_is_not_given_back() {
+fn permissions_that_a_caller_needs_are_not_dropped() {
     let mut net = Group::new(1..=2, "");
     net.acquire(1);
     net.deliver_all();
@@ -140,7 +144,7 @@ fn what_a_caller_needs_is_not_given_back() {
 }
 
 #[test]
-fn unused_permissions_are_given_back_after_a_while() {
+fn unused_permissions_are_dropped_after_a_while() {
     let mut net = Group::new(1..=2, "cache-idle=3T");
     net.acquire(1);
     net.deliver_all();

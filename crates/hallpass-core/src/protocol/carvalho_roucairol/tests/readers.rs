@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn after_their_first_read_nodes_read_without_a_word() {
+fn after_their_first_read_nodes_read_without_a_message() {
     let mut net = Group::new(1..=3, "");
     for node in 1..=3 {
         net.pass_through_as(node, Shared);
@@ -69,7 +69,7 @@ fn two_that_upgrade_at_once_enter_one_after_the_other() {
     assert_eq!(permission(&net, 1, 2), "S", "kept while it waits");
     assert_eq!(net.deliver_first("REQUEST", 2, 1), NOTHING);
     assert_eq!(net.deliver_first("REQUEST", 1, 2), ["REPLY(3) to 1"]);
-    assert_eq!(permission(&net, 2, 1), "", "given, although it waits to upgrade: its own REQUEST is under way");
+    assert_eq!(permission(&net, 2, 1), "", "given, although it waits to upgrade: its own REQUEST is in flight");
     assert_eq!(net.deliver_first("REPLY", 2, 1), ["enter"]);
     assert_eq!(net.release(1), ["REPLY(3) to 2"]);
     assert_eq!(net.deliver_first("REPLY", 1, 2), ["enter"]);
@@ -127,5 +127,5 @@ fn readers_that_come_and_go_do_not_starve_a_writer() {
     net.deliver_all();
     net.release(1);
     net.deliver_all();
-    assert_eq!(net.inside(), [3], "node 2 comes after the writer it has heard of");
+    assert_eq!(net.inside(), [3], "node 2 comes after the writer it knows of");
 }

@@ -23,8 +23,9 @@ fn step(net: &mut Group, choice: u16) {
             net.nodes.insert(node, fresh);
         }
         kind if !net.in_flight.is_empty() => {
-            let at = choice / 11 % net.in_flight.len();
-            let (from, to, message) = if kind == 7 { net.in_flight[at].clone() } else { net.in_flight.remove(at) };
+            let index = choice / 11 % net.in_flight.len();
+            let (from, to, message) =
+                if kind == 7 { net.in_flight[index].clone() } else { net.in_flight.remove(index) };
             net.receive(from, to, message);
         }
         _ => {}
@@ -98,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn what_may_still_be_accepted_is_not_moot() {
+fn a_reply_that_may_still_be_accepted_is_not_moot() {
     let mut net = Group::new(1..=2, "");
     net.acquire(1);
     let reply = |number| CrMessage::Reply { answers: Asked { number, mode: Exclusive }, fence: 0 };

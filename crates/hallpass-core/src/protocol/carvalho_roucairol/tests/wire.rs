@@ -23,7 +23,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_refused_or_has_one_encoding(bytes in prop::collection::vec(prop_oneof![0u8..6, any::<u8>()], 0..40)) {
+    fn arbitrary_bytes_are_refused_or_canonical(bytes in prop::collection::vec(prop_oneof![0u8..6, any::<u8>()], 0..40)) {
         assert_canonical::<CrMessage>(&bytes);
     }
 }

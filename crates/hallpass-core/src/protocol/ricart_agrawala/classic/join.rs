@@ -65,7 +65,7 @@ impl Classic {
         }
     }
 
-    /// 7.2.3: on every list, but not yet sure of the highest number. `known` is what others have told so far.
+    /// 7.2.3: on every list, but not yet sure of the highest number. `known` is the highest so far.
     pub(super) fn start_learning(&mut self, known: u64, out: &mut Out) {
         self.membership = Membership::Learning { first: None, requests: Vec::new(), known };
         match self.rules.0.number_source {
@@ -125,8 +125,8 @@ impl Classic {
             return self.send_to(node, incarnation, Body::Welcome { names: self.list(), highest: 0 }, out);
         }
         let change = Change::Sponsor { node, incarnation };
-        let under_way = self.task.as_ref().is_some_and(|task| task.goal == Goal::Sponsor { node, incarnation });
-        if !self.pending.contains(&change) && !under_way {
+        let is_current = self.task.as_ref().is_some_and(|task| task.goal == Goal::Sponsor { node, incarnation });
+        if !self.pending.contains(&change) && !is_current {
             self.pending.push(change);
             self.make_next_request(out);
         }
@@ -135,7 +135,7 @@ impl Classic {
     /// This node is inside, to insert another one.
     pub(super) fn sponsor(&mut self, node: NodeId, incarnation: u32, out: &mut Out) {
         if self.printed(Trap::UnacknowledgedJoin) {
-            // As printed (T8): tells the newcomer, tells the others, and waits for nobody.
+            // As printed (T8): notifies the newcomer and the others, and waits for no acknowledgement.
             let welcome = Body::Welcome { names: self.list(), highest: self.base.highest };
             self.send_to(node, incarnation, welcome, out);
             self.send_all(&Body::Add { node, incarnation }, out);

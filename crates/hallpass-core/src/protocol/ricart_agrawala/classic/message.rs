@@ -9,85 +9,85 @@ use crate::protocol::{Message, Mode};
 /// In place of a receiver's incarnation that the sender does not know.
 pub(super) const ANY_INCARNATION: u32 = u32::MAX;
 
-/// What nodes tell each other in [`Classic`](super::Classic), with the lives it is said from and to.
+/// A message of [`Classic`](super::Classic), with the incarnations of its sender and receiver.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClassicMessage {
     /// The sender's incarnation.
     pub from: u32,
     /// The receiver's incarnation as the sender knows it, or all ones if it does not know it.
     pub to: u32,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a [`ClassicMessage`] says.
+/// The content of a [`ClassicMessage`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Body {
     /// A message of the algorithm itself: REQUEST or REPLY.
     Base(RaMessage),
-    /// Have you failed, or lost my REQUEST? It repeats the REQUEST (T5).
+    /// Asks whether the receiver has failed or has lost the REQUEST, which it repeats (T5).
     AreYouThere {
         /// The request's number.
         number: u64,
         /// The request's mode.
         mode: Mode,
     },
-    /// I live, and you must wait.
+    /// The sender has not failed, and the receiver must wait.
     YesIAmHere {
         /// The number of the request that waits.
         answers: u64,
     },
-    /// That life of that node is over.
+    /// An incarnation of a node is over.
     Failed {
-        /// Who.
+        /// The node.
         node: NodeId,
-        /// Which life.
+        /// The incarnation.
         incarnation: u32,
     },
-    /// You are on nobody's list: restart, and join again.
+    /// The receiver is on nobody's list: it must restart and join again.
     RestartYourself,
-    /// Let me in.
+    /// The sender asks the receiver to sponsor it.
     Join,
-    /// Put this node on your list.
+    /// The receiver must add a node to its list.
     Add {
-        /// Who.
+        /// The node.
         node: NodeId,
-        /// Which life.
+        /// Its incarnation.
         incarnation: u32,
     },
-    /// Done, and this is the highest number I know, my own included.
+    /// The sender has added a node to its list.
     Added {
-        /// Who was added.
+        /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Its incarnation.
         incarnation: u32,
-        /// That number.
+        /// The highest number the sender knows, its own included.
         highest: u64,
     },
-    /// You are on every list; this is yours.
+    /// The receiver is on every list, and gets one of its own.
     Welcome {
         /// The sender's list, without itself.
         names: Box<[(NodeId, u32)]>,
-        /// A highest number to start from.
+        /// A number to start from.
         highest: u64,
     },
-    /// To everybody within reach: put me on your list.
+    /// Everybody who receives this must add the sender to its list.
     IncludeMe,
-    /// Done, and this is the highest number I know.
+    /// The sender has added the receiver to its list.
     Included {
-        /// That number.
+        /// The highest number the sender knows.
         highest: u64,
     },
-    /// What is the highest number you know?
+    /// Asks for the highest number the receiver knows.
     AskHighest,
-    /// This is.
+    /// Answers that question.
     TellHighest {
-        /// That number.
+        /// The highest number the sender knows.
         highest: u64,
     },
-    /// I leave: take me off your list.
+    /// The sender leaves: the receiver must remove it from its list.
     Leave,
-    /// You are off my list.
+    /// The sender has removed the receiver from its list.
     LeaveNoted,
 }
 

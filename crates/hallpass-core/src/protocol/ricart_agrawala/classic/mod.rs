@@ -59,7 +59,7 @@ pub struct Classic {
     pending: Vec<Change>,
     /// What every node must answer at present.
     task: Option<Task>,
-    /// The round of probes that is under way.
+    /// The present round of probes.
     probing: Option<Probing>,
     /// The group removed this node while its caller was inside: it restarts after the release.
     must_restart: bool,
@@ -79,7 +79,7 @@ enum Membership {
         first: Option<u64>,
         /// How many REQUESTs have come from each node, up to four.
         requests: Vec<(NodeId, u8)>,
-        /// The highest number that others have told.
+        /// The highest number in what others have sent.
         known: u64,
     },
     /// In the group.
@@ -146,7 +146,7 @@ impl Protocol for Classic {
         let founder = incarnation == 0 && view.members().contains(&me);
         let alone = View::new([me]);
         let view_of_base = if founder { view } else { &alone };
-        let setup_of_base = Setup { me, view: view_of_base, initial, incarnation, bounds, options: &options.base };
+        let setup_of_base = Setup { view: view_of_base, bounds, ..setup.with_options(&options.base) };
         let contacts = view.others(me);
         let founders = contacts.iter().map(|node| Name { node: *node, incarnation: 0, gone: false });
         Self {

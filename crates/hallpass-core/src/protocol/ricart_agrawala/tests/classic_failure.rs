@@ -17,8 +17,8 @@ fn three_is_inside(words: &str) -> Group {
     net
 }
 
-/// Node 1 has declared node 3 failed, which lives.
-fn three_is_given_up() -> Group {
+/// Node 1 has declared node 3 failed, though it has not.
+fn three_is_declared_failed() -> Group {
     let mut net = three_is_inside("").without_exclusion();
     net.deliver(1, 3);
     net.fire(1, Overdue);
@@ -73,7 +73,7 @@ fn the_wait_is_a_round_trip_and_a_section() {
 }
 
 #[test]
-fn who_says_yes_i_am_here_is_waited_for_however_long_its_section_is() {
+fn a_node_that_answers_yes_i_am_here_is_waited_for_however_long_its_section_is() {
     let mut net = three_is_inside("");
     assert_eq!(net.deliver(1, 3), NOTHING);
     for _ in 0..5 {
@@ -87,7 +87,7 @@ fn who_says_yes_i_am_here_is_waited_for_however_long_its_section_is() {
 }
 
 #[test]
-fn a_yes_to_an_older_request_does_not_count() {
+fn a_yes_i_am_here_for_an_older_request_does_not_count() {
     let mut net = three_is_inside("probes=1").without_exclusion();
     net.deliver(1, 3);
     net.fire(1, Overdue);
@@ -102,7 +102,7 @@ fn a_yes_to_an_older_request_does_not_count() {
 }
 
 #[test]
-fn who_stays_silent_for_all_probes_has_failed_and_all_are_told() {
+fn a_node_that_answers_no_probe_has_failed_and_all_are_notified() {
     for (words, probes) in [("", 2), ("probes=1", 1), ("probes=4", 4)] {
         let mut net = three_is_inside(words);
         net.crash(3);
@@ -153,7 +153,7 @@ fn of_two_suspects_only_the_silent_one_fails() {
 }
 
 #[test]
-fn whoever_hears_of_a_failure_pretends_the_reply() {
+fn the_reply_of_a_node_that_failed_is_pretended() {
     let mut net = Group::new([1, 2, 3], "");
     net.acquire(2);
     net.take(2, 3);
@@ -179,10 +179,10 @@ fn t5_a_probe_stands_for_a_request_that_was_lost() {
     let mut net = three_is_inside("");
     net.take(1, 3);
     net.fire(1, Overdue);
-    assert_eq!(net.deliver(1, 3), ["YES_I_AM_HERE(2) to 1"], "it is inside, and has never heard the REQUEST");
+    assert_eq!(net.deliver(1, 3), ["YES_I_AM_HERE(2) to 1"], "it is inside, and has not received the REQUEST");
     net.deliver(3, 1);
     assert_eq!(net.inside(), [3]);
-    assert_eq!(net.nodes[&3].highest_number(), 2, "the probe's number is heard like the REQUEST's");
+    assert_eq!(net.nodes[&3].highest_number(), 2, "the probe's number counts like the REQUEST's");
     assert_eq!(net.release(3).last().unwrap(), "REPLY(2) to 1");
     net.deliver_all();
     assert_eq!(net.inside(), [1]);
@@ -213,7 +213,7 @@ fn a_probe_to_a_node_that_wants_nothing_is_answered_by_the_reply_that_was_lost()
 
 #[test]
 fn the_request_of_a_node_on_nobodys_list_is_answered_by_restart() {
-    let mut net = three_is_given_up();
+    let mut net = three_is_declared_failed();
     net.in_flight.clear();
     net.release(3);
     net.in_flight.clear();
@@ -230,7 +230,7 @@ fn the_probe_of_a_node_on_nobodys_list_is_answered_by_restart() {
 }
 
 #[test]
-fn told_to_restart_while_waiting_it_answers_whom_it_deferred_first() {
+fn asked_to_restart_while_waiting_it_first_answers_those_it_deferred() {
     let mut net = Group::new([1, 2, 3], "");
     net.acquire(1);
     net.acquire(2);
@@ -243,25 +243,25 @@ fn told_to_restart_while_waiting_it_answers_whom_it_deferred_first() {
 }
 
 #[test]
-fn told_to_restart_while_idle_it_does_at_once() {
+fn asked_to_restart_while_idle_it_does_at_once() {
     let mut net = Group::new([1, 2], "");
     let message = ClassicMessage { from: 0, to: 0, body: Body::RestartYourself };
     assert_eq!(net.receive(2, 1, message).last().unwrap(), "restart");
 }
 
 #[test]
-fn told_that_it_failed_while_inside_it_restarts_after_the_release_only() {
-    let mut net = three_is_given_up();
+fn declared_failed_while_inside_it_restarts_only_after_the_release() {
+    let mut net = three_is_declared_failed();
     assert_eq!(net.deliver_first("FAILED", 1, 3), NOTHING);
     assert_eq!(net.inside(), [1, 3]);
     let effects = net.release(3);
     assert_eq!(effects, ["cancel Overdue", "cancel Unanswered", "REPLY(2) to 1", "restart"]);
-    assert_eq!(net.deliver_first("REPLY", 3, 1), NOTHING, "node 1 has forgotten it");
+    assert_eq!(net.deliver_first("REPLY", 3, 1), NOTHING, "node 1 has removed it");
 }
 
 #[test]
 fn a_node_that_restarts_gets_back_in() {
-    let mut net = three_is_given_up();
+    let mut net = three_is_declared_failed();
     net.deliver_all();
     net.release(1);
     net.release(3);

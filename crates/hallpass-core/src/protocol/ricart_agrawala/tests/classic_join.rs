@@ -27,10 +27,10 @@ fn a_newcomer_is_added_everywhere_under_mutual_exclusion_before_it_is_welcome() 
     assert_eq!(
         net.deliver(3, 1),
         ["cancel Overdue", "cancel Unanswered", "ADD(4) to 2", "ADD(4) to 3", "set Task 21"],
-        "the sponsor is inside, and its caller is not told"
+        "the sponsor is inside, and its caller is not"
     );
     assert_eq!(net.inside(), [0; 0]);
-    // Node 2's request is made before it hears of node 4; it waits for the sponsor.
+    // Node 2's request is made before it knows of node 4; it waits for the sponsor.
     assert_eq!(net.acquire(2), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
     assert_eq!(net.deliver_first("REQUEST", 2, 1), NOTHING);
     assert_eq!(net.deliver(1, 2), ["ADDED(highest 2) to 1"], "its own outstanding number included");
@@ -68,7 +68,7 @@ fn t8_as_printed_a_newcomer_with_too_low_a_number_enters_beside_a_member() {
 }
 
 #[test]
-fn a_newcomer_answers_everybody_before_it_knows_anybody() {
+fn a_newcomer_replies_to_everybody_before_it_has_a_list() {
     let mut net = being_added(4, "");
     let request = RaMessage::Request { number: 9, mode: Mode::Exclusive };
     let message = ClassicMessage { from: 0, to: 0, body: Body::Base(request) };
@@ -121,7 +121,7 @@ fn a_sponsor_asked_twice_does_it_once() {
     net.start(4, 0, InitialHolders::NOBODY);
     join(&mut net, 4, 1);
     let join = net.take(4, 1);
-    net.acquire(1); // A caller waits, then the errand.
+    net.acquire(1); // A caller waits, then the pending change.
     assert_eq!(net.receive(4, 1, join.clone()), NOTHING);
     assert_eq!(net.receive(4, 1, join), NOTHING);
     net.deliver_all();
@@ -158,7 +158,7 @@ fn inserted_by_broadcast_everybody_includes_the_newcomer() {
 }
 
 #[test]
-fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
+fn a_node_that_returns_announces_its_failure_and_waits_until_its_old_messages_have_arrived() {
     let mut net = Group::new([1, 2, 3], "");
     net.pass_through(3);
     net.acquire(1); // Node 3 fails while node 1 waits for it.
@@ -170,7 +170,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     let failed = Body::Failed { node: NodeId(3), incarnation: 0 };
     assert!(
         net.in_flight.iter().all(|(_, _, message)| message.body == failed && message.from == 1),
-        "its old life is over"
+        "its former incarnation is over"
     );
     assert_eq!(net.deliver(3, 1), ["cancel Overdue", "cancel Unanswered", "enter"], "node 1 pretends the REPLY");
     assert_eq!(net.deliver(3, 2), NOTHING);
@@ -188,7 +188,7 @@ fn a_node_that_returns_says_that_it_failed_and_waits_its_old_messages_out() {
     assert_eq!(net.acquire(1), ["REQUEST(6) to 2", "REQUEST(6) to 3", "set Overdue 121"]);
 }
 
-/// Node 3 has come back and is a member in its second life.
+/// Node 3 has come back and is a member in its second incarnation.
 fn returned() -> Group {
     let mut net = Group::new([1, 2, 3], "");
     net.start(3, 1, InitialHolders::NOBODY);
@@ -201,7 +201,7 @@ fn returned() -> Group {
 }
 
 #[test]
-fn what_a_former_life_said_is_dropped() {
+fn messages_from_a_former_incarnation_are_dropped() {
     let mut net = returned();
     net.acquire(1);
     let before = net.nodes[&1].clone();
@@ -223,7 +223,7 @@ fn what_a_former_life_said_is_dropped() {
 }
 
 #[test]
-fn what_was_said_to_a_former_life_is_dropped() {
+fn messages_to_a_former_incarnation_are_dropped() {
     let mut net = returned();
     net.acquire(3);
     let before = net.nodes[&3].clone();
@@ -241,7 +241,7 @@ fn what_was_said_to_a_former_life_is_dropped() {
 }
 
 #[test]
-fn the_news_that_a_former_life_failed_does_not_remove_the_present_one() {
+fn the_failure_of_a_former_incarnation_does_not_remove_the_present_one() {
     let mut net = returned();
     for to in [1, 3] {
         let body = Body::Failed { node: NodeId(3), incarnation: 0 };

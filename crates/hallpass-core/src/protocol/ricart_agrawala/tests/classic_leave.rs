@@ -19,7 +19,7 @@ fn leaving_waits_for_acknowledgements_and_keeps_replying() {
     assert_eq!(net.acquire(3), NOTHING, "who leaves may not ask");
     assert_eq!(net.deliver(3, 1), ["LEAVE_ACK to 3"]);
     assert_eq!(net.acquire(1), ["REQUEST(2) to 2", "set Overdue 121"], "node 3 is off the list");
-    // Node 2 has not heard of it yet and asks node 3 too.
+    // Node 2 does not know of it yet, and asks node 3 as well.
     assert_eq!(net.acquire(2), ["REQUEST(2) to 1", "REQUEST(2) to 3", "set Overdue 121"]);
     net.deliver_first("REQUEST", 2, 3);
     assert_eq!(net.deliver(1, 3), NOTHING, "one acknowledgement is missing");
@@ -29,7 +29,7 @@ fn leaving_waits_for_acknowledgements_and_keeps_replying() {
     assert_eq!(net.deliver(3, 2), ["LEAVE_ACK to 3"]);
     let left = net.deliver(2, 3);
     assert_eq!(left, ["cancel Task", "cancel Overdue", "cancel Unanswered", "REPLY(2) to 2", "left"]);
-    assert_eq!(net.deliver(3, 2), NOTHING, "node 2 has forgotten it");
+    assert_eq!(net.deliver(3, 2), NOTHING, "node 2 has removed it");
     // A REQUEST that was on its way to it is still answered.
     let request = Body::Base(RaMessage::Request { number: 9, mode: Mode::Exclusive });
     assert_eq!(net.receive(1, 3, ClassicMessage { from: 0, to: 0, body: request }), ["REPLY(9) to 1"]);
@@ -37,7 +37,7 @@ fn leaving_waits_for_acknowledgements_and_keeps_replying() {
 }
 
 #[test]
-fn whoever_awaits_a_reply_from_a_node_that_leaves_pretends_it() {
+fn the_reply_of_a_node_that_leaves_is_pretended() {
     let mut net = Group::new([1, 2, 3], "");
     net.act(3, Input::Leave);
     net.deliver(3, 1);

@@ -23,8 +23,8 @@ fn welcome(way: &str) -> (Group, Vec<String>) {
     (net, effects)
 }
 
-/// A node asks, node 4 hears it, and the request is given up before anybody enters: numbers rise one at a time.
-fn hears_request_of(net: &mut Group, node: u32) -> Vec<String> {
+/// A node asks, node 4 receives the REQUEST, and the caller gives up before anybody enters: numbers rise one at a time.
+fn receives_request_of(net: &mut Group, node: u32) -> Vec<String> {
     net.acquire(node);
     let effects = net.deliver(node, 4);
     net.cancel(node);
@@ -81,11 +81,11 @@ fn way_2_waits_for_a_request_from_each() {
     let (mut net, effects) = welcome("hsn=each");
     assert_eq!(effects, ["cancel NoWelcome"]);
     for (node, number) in [(1, 4), (1, 5), (2, 4), (1, 6), (2, 5)] {
-        assert_eq!(hears_request_of(&mut net, node), [format!("REPLY({number}) to {node}")]);
+        assert_eq!(receives_request_of(&mut net, node), [format!("REPLY({number}) to {node}")]);
     }
-    let effects = hears_request_of(&mut net, 3);
+    let effects = receives_request_of(&mut net, 3);
     assert_eq!(effects[0], "REPLY(4) to 3");
-    assert_eq!(effects[1..], joins_and_asks(7), "above all it has heard");
+    assert_eq!(effects[1..], joins_and_asks(7), "above all that it has received");
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn way_3_waits_until_numbers_have_risen_by_n_minus_1() {
     let (mut net, effects) = welcome("hsn=risen");
     assert_eq!(effects, ["cancel NoWelcome"]);
     for number in [4, 5, 6] {
-        assert_eq!(hears_request_of(&mut net, 2), [format!("REPLY({number}) to 2")]);
+        assert_eq!(receives_request_of(&mut net, 2), [format!("REPLY({number}) to 2")]);
     }
-    assert_eq!(hears_request_of(&mut net, 3), ["REPLY(4) to 3"], "not risen");
-    let effects = hears_request_of(&mut net, 2);
+    assert_eq!(receives_request_of(&mut net, 3), ["REPLY(4) to 3"], "not risen");
+    let effects = receives_request_of(&mut net, 2);
     assert_eq!(effects[0], "REPLY(7) to 2", "4 plus N - 1");
     assert_eq!(effects[1..], joins_and_asks(8));
 }
@@ -109,9 +109,9 @@ fn way_4_waits_until_all_could_have_entered_and_left() {
 
     let (mut net, _) = welcome("hsn=quiet");
     for _ in 0..3 {
-        assert_eq!(hears_request_of(&mut net, 2).len(), 1);
+        assert_eq!(receives_request_of(&mut net, 2).len(), 1);
     }
-    assert_eq!(net.fire(4, Quiet), joins_and_asks(7), "what it has heard counts too");
+    assert_eq!(net.fire(4, Quiet), joins_and_asks(7), "what it has received counts, too");
 }
 
 #[test]
@@ -119,9 +119,9 @@ fn way_5_waits_for_the_fourth_request_from_one_node() {
     let (mut net, effects) = welcome("hsn=fourth");
     assert_eq!(effects, ["cancel NoWelcome"]);
     for node in [1, 2, 3, 1, 2, 3, 1, 2, 3] {
-        assert_eq!(hears_request_of(&mut net, node).len(), 1, "a REPLY and nothing else");
+        assert_eq!(receives_request_of(&mut net, node).len(), 1, "a REPLY and nothing else");
     }
-    let effects = hears_request_of(&mut net, 2);
+    let effects = receives_request_of(&mut net, 2);
     assert_eq!(effects[0], "REPLY(7) to 2");
     assert_eq!(effects[1..], joins_and_asks(8));
     assert_eq!(Classic::needs(&net.options).fifo, Some("hsn=fourth"));

@@ -18,7 +18,7 @@ use crate::protocol::{Effects, Input, Message, Mode, Protocol};
 use crate::{Fence, InitialHolders, NodeId, View};
 
 #[test]
-fn alone_every_machine_enters_at_once_and_says_nothing() {
+fn alone_every_machine_enters_at_once_and_sends_nothing() {
     fn check<P: Protocol>(words: &str) {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let mut net = Net::<P>::new([7], words);

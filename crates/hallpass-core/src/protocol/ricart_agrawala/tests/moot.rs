@@ -70,7 +70,7 @@ fn a_late_reply_to_a_request_given_up_is_moot() {
 }
 
 #[test]
-fn what_still_tells_something_is_not_moot() {
+fn a_message_with_something_new_is_not_moot() {
     let mut net = Plain::new([1, 2], "");
     net.pass_through(1);
     let is_moot = |message: RaMessage| net.nodes[&1].is_moot(NodeId(2), &message);
@@ -84,7 +84,7 @@ fn what_still_tells_something_is_not_moot() {
 }
 
 #[test]
-fn where_numbers_come_again_or_clocks_tick_nothing_is_moot() {
+fn where_numbers_repeat_or_clocks_tick_nothing_is_moot() {
     for words in ["clock=lamport", "numbers=modulo:5", "as-printed=T1", "as-printed=T6"] {
         let mut net = Plain::new([1, 2, 3], words);
         net.pass_through(1);

@@ -97,11 +97,11 @@ fn hold_back_keeps_a_low_priority_request_unanswered_until_its_timer() {
     net.acquire(1);
     net.deliver(1, 2);
     net.deliver(1, 3);
-    net.acquire(2); // Number 6: it has heard of 1.
+    net.acquire(2); // Number 6: it knows of 1.
     net.acquire(3);
     assert_eq!(net.deliver_first("REQUEST", 2, 1), ["set HoldBack 3000"]);
     assert_eq!(net.deliver_first("REQUEST", 3, 1), NOTHING, "the timer runs already");
-    assert_eq!(net.nodes[&1].highest_number(), 1, "what is held back is not yet heard");
+    assert_eq!(net.nodes[&1].highest_number(), 1, "a REQUEST that is held back does not count yet");
     assert!(!net.nodes[&1].is_idle());
     net.deliver(2, 1);
     assert_eq!(net.deliver(3, 1), ["enter"]);

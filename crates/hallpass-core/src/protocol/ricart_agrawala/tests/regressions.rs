@@ -44,7 +44,7 @@ fn one_request_from_each_means_from_each_that_is_there() {
     let request = |number| message(Body::Base(RaMessage::Request { number, mode: Mode::Exclusive }));
     net.receive(2, 4, request(5));
     net.receive(2, 4, message(Body::Leave));
-    assert_eq!(net.receive(1, 4, request(6)), ["REPLY(6) to 1"], "node 3 has not been heard");
+    assert_eq!(net.receive(1, 4, request(6)), ["REPLY(6) to 1"], "no REQUEST of node 3 has come");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn an_older_request_that_comes_later_does_not_replace_the_newer_one_held_back() 
 }
 
 #[test]
-fn a_newcomer_by_broadcast_uses_the_numbers_it_was_told() {
+fn a_newcomer_by_broadcast_uses_the_numbers_of_the_answers() {
     let mut net = Net::<Classic>::new([1, 2], "hsn=quiet insert=broadcast");
     for _ in 0..5 {
         net.pass_through(1);
@@ -121,7 +121,7 @@ fn implicit_fences_grow_across_views() {
 }
 
 #[test]
-fn a_node_that_is_still_learning_says_goodbye() {
+fn a_node_that_is_still_learning_leaves_as_a_member() {
     let mut net = joining(&[1, 2, 3], "hsn=each");
     net.deliver_all();
     assert_eq!(net.act(4, Input::Leave), NOTHING, "it is on every list: it leaves as a member");

@@ -41,11 +41,11 @@ fn echo_stopped_at_a_node_that_gives_up_goes_on() {
     assert_eq!(net.cancel(1), ["REQUEST(1 of 2) to 2"]);
     assert_eq!(net.deliver(1, 2), ["REQUEST(1 of 1) to 1"], "first in, first out");
     assert_eq!(net.deliver(1, 2), ["enter"]);
-    assert_eq!(net.deliver(2, 1), NOTHING, "the request that was given up comes home to nobody");
+    assert_eq!(net.deliver(2, 1), NOTHING, "the request that was given up is back, and has no caller");
 }
 
 #[test]
-fn a_request_given_up_does_not_grant_the_next_one_when_it_comes_home() {
+fn a_request_given_up_does_not_grant_the_next_one_when_it_is_back() {
     for words in ["ring=echo", "ring=annotate"] {
         let mut net = Rings::new([1, 2], words);
         net.acquire(1);
@@ -77,7 +77,7 @@ fn annotate_notes_who_defers_and_does_not_pause() {
     assert_eq!(net.deliver(4, 1), ["enter"]);
     assert_eq!(net.release(1), ["REPLY(1) to 2", "REPLY(1) to 4"]);
     assert_eq!(net.deliver(1, 4), NOTHING);
-    assert_eq!(net.deliver_first("REPLY", 1, 2), NOTHING, "its REQUEST is not home yet");
+    assert_eq!(net.deliver_first("REPLY", 1, 2), NOTHING, "its REQUEST is not back yet");
     assert_eq!(net.deliver(1, 2), ["enter"], "the REPLY that came early counts");
     assert_eq!(net.release(2), ["REPLY(1) to 4"]);
     assert_eq!(net.deliver(2, 4), ["enter"]);
@@ -94,7 +94,7 @@ fn annotate_one_node_replying_twice_is_not_two_nodes() {
     net.deliver(1, 2);
     net.deliver(2, 3);
     net.deliver(2, 3);
-    net.deliver(2, 3); // Home, deferred by 1 and 2.
+    net.deliver(2, 3); // Back, deferred by 1 and 2.
     net.cancel(1);
     let reply = net.take(1, 3);
     assert_eq!(net.receive(1, 3, reply.clone()), NOTHING);
@@ -104,7 +104,7 @@ fn annotate_one_node_replying_twice_is_not_two_nodes() {
 }
 
 #[test]
-fn t11_a_reply_before_the_request_is_home_is_kept() {
+fn t11_a_reply_before_the_request_is_back_is_kept() {
     for (words, inside) in [("ring=annotate", vec![2]), ("ring=annotate as-printed=T11", vec![])] {
         let mut net = Rings::new([1, 2, 3], words);
         net.acquire(1);

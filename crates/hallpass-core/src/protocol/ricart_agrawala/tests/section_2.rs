@@ -4,7 +4,7 @@ use super::*;
 
 type Plain = Net<RicartAgrawala>;
 
-/// Node 2 asks with number 2, having heard of node 1's number 1; node 3, which has not, asks with number 1.
+/// Node 2 asks with number 2, since it knows of node 1's number 1; node 3 does not, and asks with number 1.
 fn two_and_three_want_in() -> Plain {
     let mut net = Plain::new([1, 2, 3], "");
     assert_eq!(net.acquire(1), ["REQUEST(1) to all"]);
@@ -17,7 +17,7 @@ fn two_and_three_want_in() -> Plain {
 }
 
 #[test]
-fn rule_1_who_does_not_ask_replies_at_once() {
+fn rule_1_a_node_that_does_not_ask_replies_at_once() {
     let mut net = Plain::new([1, 2], "");
     net.acquire(2);
     assert_eq!(net.deliver(2, 1), ["REPLY(1) to 2"]);
@@ -144,7 +144,7 @@ fn a_reply_from_a_stranger_does_not_count() {
 }
 
 #[test]
-fn giving_up_answers_everyone_who_was_deferred() {
+fn giving_up_answers_all_that_were_deferred() {
     let mut net = Plain::new([1, 2, 3], "");
     for node in [1, 2, 3] {
         net.acquire(node);
@@ -185,7 +185,7 @@ fn a_deferred_request_that_its_successor_overtook_is_answered_by_the_successors_
 }
 
 #[test]
-fn t13_a_reply_tells_the_highest_number_unless_told_not_to() {
+fn t13_a_reply_carries_the_highest_number_unless_switched_off() {
     for (words, next) in [("", "REQUEST(3) to all"), ("reply-number=false", "REQUEST(2) to all")] {
         let mut net = Plain::new([1, 2, 3], words);
         for _ in 0..2 {
@@ -193,7 +193,7 @@ fn t13_a_reply_tells_the_highest_number_unless_told_not_to() {
             net.deliver(3, 2);
             net.cancel(3);
         }
-        // Node 2 has heard of number 2, node 1 of nothing.
+        // Node 2 knows of number 2, node 1 of none.
         assert_eq!(net.acquire(1), ["REQUEST(1) to all"]);
         net.deliver(1, 2);
         net.deliver(2, 1);

@@ -36,16 +36,16 @@ fn entries_come_in_the_mediums_order_whatever_the_nodes() {
 }
 
 #[test]
-fn ones_own_broadcast_must_be_heard_first() {
+fn a_node_waits_for_its_own_broadcast() {
     let mut net = Medium::new([1, 2], "");
     net.acquire(1);
     assert_eq!(net.inside(), [0; 0]);
-    assert_eq!(net.deliver(1, 2), NOTHING, "that node 2 has heard it is not enough");
+    assert_eq!(net.deliver(1, 2), NOTHING, "that node 2 has received it is not enough");
     assert_eq!(net.deliver(1, 1), ["enter"]);
 }
 
 #[test]
-fn a_request_on_the_medium_before_ones_own_comes_first_although_asked_later() {
+fn the_order_of_the_medium_counts_and_not_the_order_of_asking() {
     let mut net = Medium::new([1, 2], "");
     net.acquire(1);
     net.acquire(2);

@@ -22,7 +22,7 @@ fn implicit_the_wait_is_twice_the_longest_transit_and_a_tick() {
 }
 
 #[test]
-fn implicit_who_hears_deferred_waits_for_the_reply() {
+fn implicit_a_node_that_gets_deferred_waits_for_the_reply() {
     let mut net = Plain::new([1, 2, 3], "reply=implicit");
     net.acquire(1);
     net.acquire(2);
@@ -30,7 +30,7 @@ fn implicit_who_hears_deferred_waits_for_the_reply() {
     assert_eq!(net.deliver(2, 1), ["DEFERRED(1) to 2"]);
     assert_eq!(net.deliver(1, 2), NOTHING);
     assert_eq!(net.fire(1, RoundTrip), ["cancel RoundTrip", "enter"]);
-    assert_eq!(net.fire(2, RoundTrip), NOTHING, "node 1 has said DEFERRED");
+    assert_eq!(net.fire(2, RoundTrip), NOTHING, "node 1 has sent DEFERRED");
     assert_eq!(net.release(1), ["REPLY(1) to 2"]);
     assert_eq!(net.deliver(1, 2), ["cancel RoundTrip", "enter"]);
 }
@@ -44,7 +44,7 @@ fn implicit_a_reply_that_comes_in_time_does_not_open_alone() {
     net.deliver(1, 2);
     net.cancel(1);
     assert_eq!(net.deliver(1, 2), NOTHING, "DEFERRED");
-    assert_eq!(net.deliver(1, 2), NOTHING, "a REPLY, but node 3 may still say DEFERRED");
+    assert_eq!(net.deliver(1, 2), NOTHING, "a REPLY, but node 3 may still send DEFERRED");
     assert_eq!(net.fire(2, RoundTrip), ["cancel RoundTrip", "enter"]);
 }
 
@@ -96,7 +96,7 @@ fn t10_as_printed_on_the_slides_no_reply_follows_a_deferred() {
 }
 
 #[test]
-fn broadcast_one_reply_with_a_list_answers_all_who_were_deferred() {
+fn broadcast_one_reply_with_a_list_answers_all_that_were_deferred() {
     let mut net = Plain::new([1, 2, 3, 4], "request=broadcast release=broadcast");
     for node in [1, 2, 3] {
         net.acquire(node);
@@ -112,7 +112,7 @@ fn broadcast_one_reply_with_a_list_answers_all_who_were_deferred() {
 }
 
 #[test]
-fn broadcast_without_anybody_to_answer_says_nothing() {
+fn broadcast_with_nobody_to_answer_sends_nothing() {
     for words in ["release=broadcast", "release=unlisted"] {
         let mut net = Plain::new([1, 2], words);
         net.acquire(1);

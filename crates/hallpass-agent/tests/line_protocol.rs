@@ -1,0 +1,98 @@
+//! The bytes of the line protocol: agents and clients of different builds of one version must understand each other.
+
+use hallpass_agent::api::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
+
+fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
+    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms }
+}
+
+#[test]
+fn requests_are_written_and_read_as_recorded() {
+    let recorded = [
+        (acquire(false, false, None), r#"{"do":"acquire","lock":"a/b","shared":false,"try":false,"timeout_ms":null}"#),
+        (acquire(true, true, Some(5)), r#"{"do":"acquire","lock":"a/b","shared":true,"try":true,"timeout_ms":5}"#),
+        (Request::Cancel, r#"{"do":"cancel"}"#),
+        (Request::Release { lock: "a/b".to_owned(), fence: 7 }, r#"{"do":"release","lock":"a/b","fence":7}"#),
+        (Request::Locks, r#"{"do":"locks"}"#),
+        (Request::Members, r#"{"do":"members"}"#),
+        (Request::Status, r#"{"do":"status"}"#),
+        (Request::Leave, r#"{"do":"leave"}"#),
+    ];
+    for (request, line) in recorded {
+        assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        assert_eq!(Request::parse(line.as_bytes()).unwrap(), request);
+        assert_eq!(Request::parse(format!("{line}\n").as_bytes()).unwrap(), request);
+    }
+    let short = Request::parse(br#"{"do":"acquire","lock":"a/b"}"#).unwrap();
+    assert_eq!(short, acquire(false, false, None), "everything but the name may be left out");
+}
+
+#[test]
+fn what_is_no_request_is_an_error() {
+    for line in [&b""[..], b"\n", b"GET / HTTP/1.1", b"{}", br#"{"do":"fly"}"#, br#"{"do":"release"}"#, b"\xff\0"] {
+        let error = Request::parse(line).unwrap_err().to_string();
+        assert!(error.starts_with("the request is not understood: "), "{error}");
+    }
+}
+
+#[test]
+fn responses_are_written_and_read_as_recorded() {
+    assert_eq!(VERSION, 1);
+    let welcome = Response::Welcome { version: 1, node: "n".to_owned(), group: "g".to_owned(), ttl_ms: 5000 };
+    let lock = LockLine {
+        name: "a/b".to_owned(),
+        protocol: "raymond".to_owned(),
+        held: Some("shared".to_owned()),
+        holders: 2,
+        waiters: 1,
+        fence: "7".to_owned(),
+    };
+    let member = MemberLine {
+        id: 1,
+        name: None,
+        address: "host:1".to_owned(),
+        incarnation: 3,
+        connected: false,
+        this: true,
+        trouble: Some("t".to_owned()),
+    };
+    let status = StatusLine {
+        group: "g".to_owned(),
+        node: "n".to_owned(),
+        complete: true,
+        epoch: Some(9),
+        encrypted: false,
+        members: 3,
+        connected: 2,
+        clients: 1,
+        locks: 4,
+        messages: 5,
+        grants: 6,
+    };
+    let recorded = [
+        (welcome, r#"{"is":"welcome","version":1,"node":"n","group":"g","ttl_ms":5000}"#),
+        (Response::Granted { lock: "a/b".to_owned(), fence: 7 }, r#"{"is":"granted","lock":"a/b","fence":7}"#),
+        (Response::Busy { why: None }, r#"{"is":"busy"}"#),
+        (Response::Late { why: Some("w".to_owned()) }, r#"{"is":"late","why":"w"}"#),
+        (Response::Cancelled, r#"{"is":"cancelled"}"#),
+        (Response::Released { held: true }, r#"{"is":"released","held":true}"#),
+        (
+            Response::Locks { locks: vec![lock] },
+            r#"{"is":"locks","locks":[{"name":"a/b","protocol":"raymond","held":"shared","holders":2,"waiters":1,"fence":"7"}]}"#,
+        ),
+        (
+            Response::Members { members: vec![member] },
+            r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t"}]}"#,
+        ),
+        (
+            Response::Status(status),
+            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6}"#,
+        ),
+        (Response::Leaving, r#"{"is":"leaving"}"#),
+        (Response::Error { text: "t".to_owned() }, r#"{"is":"error","text":"t"}"#),
+    ];
+    for (response, line) in recorded {
+        assert_eq!(serde_json::to_string(&response).unwrap(), line);
+        assert_eq!(serde_json::from_str::<Response>(line).unwrap(), response);
+    }
+}

@@ -1,0 +1,401 @@
+//! The arguments of `hallpass lab`. Defaults are those of the laboratory's own specs, so that there is one table of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use hallpass_core::protocol::Kind;
+use hallpass_lab::sweep::SweepSpec;
+use hallpass_lab::{CheckSpec, RunSpec};
+use hallpass_sim::Order;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Simulate one lock in virtual time and measure it
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Measure every claim of the papers now
+    #[command(after_help = CLAIMS_EXAMPLES)]
+    Claims(ClaimsArgs),
+    /// Explore every order of events
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Draw a space-time diagram of a scenario or of a run
+    #[command(after_help = TRACE_EXAMPLES)]
+    Trace(TraceArgs),
+    /// Compare protocols over group sizes and loads, as a page
+    #[command(after_help = SWEEP_EXAMPLES)]
+    Sweep(SweepArgs),
+    /// Run whole nodes under faults and check every guarantee
+    #[command(after_help = SWARM_EXAMPLES)]
+    Swarm(SwarmArgs),
+}
+
+/// How `--load`, `--latency`, `--faults` and `--option` are written.
+macro_rules! grammar {
+    () => {
+        "\
+T is the mean latency; delays are measured in it. Durations: 250us, 1ms, 10s, 2m.
+  load     saturated: every node requests, and again as soon as it has released
+           light: one request at a time by a node drawn evenly; hotspot:0.9: mostly by the lowest
+           0.5: requests per T over the whole group, Poisson
+  latency  1ms, uniform 1ms..3ms, exp:2ms, or links:1-2=5ms,1-3=20ms,else=1ms
+  faults   loss:0.01,dup:0.01 and counts crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
+           or at a moment crash:2@30ms,pause:1@3ms..60ms,partition:1+2@10ms..50ms,join:9@5ms
+  option   reply=implicit, request=broadcast, numbers=modulo:5, increment=random:4, names=5,17,3,
+           membership=classic and others; one that does not fit is refused with the list"
+    };
+}
+
+const RUN_EXAMPLES: &str = concat!(
+    grammar!(),
+    "
+
+Exit code: 0, or 1 on a violation.
+
+Examples:
+  hallpass lab run --protocol ricart-agrawala --nodes 5
+  hallpass lab run --protocol ricart-agrawala --nodes 10 --load light --latency 1ms..3ms --json
+  hallpass lab run --protocol ricart-agrawala --option numbers=modulo:4"
+);
+
+const CLAIMS_EXAMPLES: &str = "\
+Exit code: 0 if what was measured agrees with the papers, 1 if something is off.
+
+Examples:
+  hallpass lab claims
+  hallpass lab claims --only RA-14
+  hallpass lab claims --full --json";
+
+const CHECK_EXAMPLES: &str = "\
+Exit code: 0, or 1 on a violation (a shortest way to it is printed), or 2 if not complete.
+'endless' is for protocols whose states are finite: numbers=modulo:M with fence=off.
+
+Examples:
+  hallpass lab check --protocol ricart-agrawala --nodes 3 --entries 2
+  hallpass lab check --protocol ricart-agrawala --nodes 2 --entries endless \\
+      --option numbers=modulo:3 --option fence=off
+  hallpass lab check --protocol ricart-agrawala --nodes 2 --entries 3 \\
+      --option numbers=modulo:2 --option fence=off --draw why.svg";
+
+const SWEEP_EXAMPLES: &str = "\
+With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten
+entries a node, else 1000 to 4000 in all.
+
+Exit code: 0, or 1 on a violation.
+
+Examples:
+  hallpass lab sweep --out comparison.html
+  hallpass lab sweep --nodes 2..50 --loads light,saturated --out comparison.html
+  hallpass lab sweep --pictures docs/generated/sweep";
+
+const SWARM_EXAMPLES: &str = "\
+A seed decides everything: nodes, locks, protocols, callers who wait, try, share and give up,
+and the faults:
+  delay        bytes take long; one connection keeps its order, several overtake each other
+  break        a connection loses the last of what was on its way, and comes back
+  loss         a frame is missing in the middle of a connection
+  duplication  a frame arrives twice
+  partition    some nodes cannot reach the others
+  pause        a node does nothing for a while
+Then the faults end and every caller must be served. Crash, restart, clock drift and disk loss need
+membership that changes: they are not simulated yet and not counted.
+
+Exit code: 0, or 1 on a violation (the command that repeats it is printed).
+
+Examples:
+  hallpass lab swarm --seeds 0..1000
+  hallpass lab swarm --minutes 10 --json";
+
+const TRACE_EXAMPLES: &str = concat!(
+    grammar!(),
+    "
+
+Exit code: 0, or 1 if the run that was drawn has a violation.
+
+Examples:
+  hallpass lab trace --list
+  hallpass lab trace --scenario ricart-agrawala-figure-1
+  hallpass lab trace --scenario cmu-example --format html --out cmu.html
+  hallpass lab trace --protocol ricart-agrawala --entries 5 --format svg --out run.svg"
+);
+
+/// The default number of requests in a trace: a picture of more is hard to read.
+const TRACE_ENTRIES: u64 = 10;
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[arg(long, value_name = "P", help = protocols())]
+    pub(crate) protocol: String,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
+    pub(crate) nodes: u32,
+    /// How many requests in all
+    #[arg(long, value_name = "K", default_value_t = run_defaults().entries)]
+    pub(crate) entries: u64,
+    #[command(flatten)]
+    pub(crate) world: WorldArgs,
+    /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `lab run` and `lab trace` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct WorldArgs {
+    /// Decides everything that is random
+    #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
+    pub(crate) seed: u64,
+    /// saturated, light, RATE or hotspot:F, see below
+    #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
+    pub(crate) load: String,
+    /// How long a node holds the lock, such as 250us [default: T]
+    #[arg(long, value_name = "D")]
+    pub(crate) hold: Option<String>,
+    /// How long messages take, see below
+    #[arg(long, value_name = "D", default_value_t = run_defaults().latency)]
+    pub(crate) latency: String,
+    /// fifo: links keep the order of their messages
+    #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = run_defaults().order.into())]
+    pub(crate) order: OrderArg,
+    /// The share of requests that are shared, 0 to 1
+    #[arg(long, value_name = "F", default_value_t = run_defaults().readers)]
+    pub(crate) readers: f64,
+    /// What goes wrong, see below
+    #[arg(long, value_name = "SPEC", default_value_t = run_defaults().faults, hide_default_value = true)]
+    pub(crate) faults: String,
+    /// An option of the protocol; may be repeated
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub(crate) options: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClaimsArgs {
+    /// Also what takes longer than two minutes
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Only this claim, such as RA-14 or RA-14/safe-3
+    #[arg(long, value_name = "ID")]
+    pub(crate) only: Option<String>,
+    /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// `all`, or names with commas between them
+    #[arg(long, value_name = "P,..", default_value = "all")]
+    pub(crate) protocols: String,
+    /// Group sizes: a range, of which the round ones are taken, or a list; up to 1000
+    #[arg(long, value_name = "A..B|LIST", default_value = SweepSpec::NODES)]
+    pub(crate) nodes: String,
+    /// Loads as `lab run` takes them, with commas between them
+    #[arg(long, value_name = "LIST", default_value_t = SweepSpec::all().loads.join(","))]
+    pub(crate) loads: String,
+    /// Decides everything that is random
+    #[arg(long, default_value_t = SweepSpec::all().seed)]
+    pub(crate) seed: u64,
+    /// The file to write the page to
+    #[arg(long, value_name = "FILE.html", required_unless_present_any = ["json", "pictures"])]
+    pub(crate) out: Option<String>,
+    /// The directory for each chart as an SVG file; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pictures: Option<String>,
+    /// The numbers as one JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SwarmArgs {
+    /// From A to below B; a single seed prints its events if it fails
+    #[arg(long, value_name = "A..B", required_unless_present = "minutes", conflicts_with = "minutes")]
+    pub(crate) seeds: Option<String>,
+    /// As many new seeds as there is time for
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) minutes: Option<u32>,
+    /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    #[arg(long, value_name = "P", help = protocols())]
+    pub(crate) protocol: String,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = check_defaults().nodes)]
+    pub(crate) nodes: u32,
+    /// Requests a node, or 'endless'
+    #[arg(long, value_name = "K", default_value_t = Endless(check_defaults().entries))]
+    pub(crate) entries: Endless,
+    /// Requests of the node with the highest id [default: as the others]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(..=COUNT_MAX as i64))]
+    pub(crate) last_entries: Option<u8>,
+    /// fifo: links keep the order of their messages
+    #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = check_defaults().order.into())]
+    pub(crate) order: OrderArg,
+    /// Cancellations in all, or 'any' number of them
+    #[arg(long, value_name = "C", default_value_t = Any(check_defaults().cancels))]
+    pub(crate) cancels: Any,
+    /// Requests may be shared
+    #[arg(long)]
+    pub(crate) readers: bool,
+    /// An option of the protocol; may be repeated
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub(crate) options: Vec<String>,
+    /// Counts, as crash:1,restart:1; also loss, dup, join, leave
+    #[arg(long, value_name = "SPEC", default_value_t = check_defaults().faults, hide_default_value = true)]
+    pub(crate) faults: String,
+    /// Stop, incomplete, at so many states
+    #[arg(long, value_name = "N", default_value_t = check_defaults().states_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) states_max: u32,
+    /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw the violation's trace, as FILE.svg or FILE.html
+    #[arg(long, value_name = "FILE")]
+    pub(crate) draw: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// A scenario by name, or a path with a '/' or ending in .txt
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["WorldArgs", "protocol", "nodes", "entries"])]
+    pub(crate) scenario: Option<String>,
+    /// List the scenarios
+    #[arg(long, conflicts_with_all = ["WorldArgs", "protocol", "nodes", "entries", "scenario"])]
+    pub(crate) list: bool,
+    #[arg(long, value_name = "P", help = protocols())]
+    pub(crate) protocol: Option<String>,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
+    pub(crate) nodes: u32,
+    /// How many requests in all
+    #[arg(long, value_name = "K", default_value_t = TRACE_ENTRIES)]
+    pub(crate) entries: u64,
+    #[command(flatten)]
+    pub(crate) world: WorldArgs,
+    /// text, json, svg, html, or a log for the viewer shiviz
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) json: bool,
+    /// Where to write it [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<String>,
+}
+
+/// How a trace is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    Svg,
+    Html,
+    Shiviz,
+}
+
+/// [`Order`] as users type it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    Any,
+    Fifo,
+}
+
+impl From<Order> for OrderArg {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Any => Self::Any,
+            Order::Fifo => Self::Fifo,
+        }
+    }
+}
+
+impl From<OrderArg> for Order {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::Any => Self::Any,
+            OrderArg::Fifo => Self::Fifo,
+        }
+    }
+}
+
+/// The most of anything in an exploration: far beyond what can be explored, and within a byte.
+const COUNT_MAX: u8 = 200;
+
+/// Requests a node: a number, or without end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endless(pub(crate) Option<u8>);
+
+impl FromStr for Endless {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_count(text, "endless", 1).map(Self)
+    }
+}
+
+impl fmt::Display for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_count(f, self.0, "endless")
+    }
+}
+
+/// Cancellations in all: a number, or any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Any(pub(crate) Option<u8>);
+
+impl FromStr for Any {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_count(text, "any", 0).map(Self)
+    }
+}
+
+impl fmt::Display for Any {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_count(f, self.0, "any")
+    }
+}
+
+fn parse_count(text: &str, unbounded: &str, min: u8) -> Result<Option<u8>, String> {
+    if text == unbounded {
+        return Ok(None);
+    }
+    let count = text.parse().ok().filter(|count| (min..=COUNT_MAX).contains(count));
+    count.map(Some).ok_or_else(|| format!("it takes {min} to {COUNT_MAX}, or {unbounded}"))
+}
+
+fn write_count(f: &mut fmt::Formatter<'_>, count: Option<u8>, unbounded: &str) -> fmt::Result {
+    match count {
+        Some(count) => write!(f, "{count}"),
+        None => f.write_str(unbounded),
+    }
+}
+
+fn run_defaults() -> RunSpec {
+    RunSpec::of("")
+}
+
+fn check_defaults() -> CheckSpec {
+    CheckSpec::of("")
+}
+
+fn protocols() -> String {
+    let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    names.dedup();
+    let mut help = "The protocol:".to_owned();
+    let mut width = help.len();
+    for (index, name) in names.iter().enumerate() {
+        let comma = if index + 1 < names.len() { "," } else { "" };
+        // The parser does not break lines, and the list will grow.
+        let space = if width + name.len() > 60 { "\n" } else { " " };
+        width = if space == " " { width + name.len() + 2 } else { name.len() };
+        help += &format!("{space}{name}{comma}");
+    }
+    help
+}

@@ -1,0 +1,96 @@
+//! What Linux offers beyond other Unixes: the parent-death signal, adopting orphans, and `/proc`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, waitid,
+};
+
+/// The program that this process runs, even if its file has been replaced or removed.
+pub(crate) fn this_program() -> io::Result<PathBuf> {
+    Ok(PathBuf::from("/proc/self/exe"))
+}
+
+/// Makes the system kill this process when its parent dies, also after an exec. False if that cannot be arranged or the parent is
+/// dead already.
+pub(crate) fn die_with_parent(parent: u32) -> bool {
+    set_parent_process_death_signal(Some(Signal::KILL)).is_ok()
+        // A parent that died before the call is not noticed by it; then this process has been given to another one.
+        && getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent))
+}
+
+/// Makes descendants whose parent ends children of this process, so that they can be found and killed. They must be reaped.
+pub(crate) fn adopt_orphans() {
+    let _ = set_child_subreaper(Some(getpid()));
+}
+
+/// True if a descendant of this process may still be running, other than programs with these first arguments. In doubt it is true.
+pub(crate) fn any_descendant_except(args: &[&str]) -> bool {
+    for _ in 0..5 {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::All, peek), Err(Errno::CHILD)) {
+            return false;
+        }
+        // The kernel's list may miss a child while another one ends: an empty list is read again.
+        match running_children() {
+            Some(children) if !children.is_empty() => return children.iter().any(|child| !has_args(*child, args)),
+            Some(_) => thread::sleep(Duration::from_millis(1)),
+            None => return true,
+        }
+    }
+    true
+}
+
+/// Kills all descendants, other than programs with these first arguments: the children of those that are killed become children of
+/// this process, and are killed next.
+pub(crate) fn kill_descendants_except(args: &[&str]) {
+    for _ in 0..100 {
+        let children = running_children().unwrap_or_default();
+        let found: Vec<u32> = children.into_iter().filter(|child| !has_args(*child, args)).collect();
+        if found.is_empty() && !any_descendant_except(args) {
+            return;
+        }
+        for pid in found.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The signals that this process ignores because its parent did.
+pub(super) fn ignored_signals() -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
+}
+
+/// The children of this process that have not ended; none if the list cannot be read.
+fn running_children() -> Option<Vec<u32>> {
+    // The /proc of another namespace would show other process ids.
+    if std::fs::read_link("/proc/self").ok()? != Path::new(&std::process::id().to_string()) {
+        return None;
+    }
+    let threads = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+    let lists: Vec<String> =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let all = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok());
+    (!lists.is_empty()).then(|| all.filter(|pid| is_running(*pid)).collect())
+}
+
+/// A process whose first thread has ended looks like a zombie, but other threads may still run.
+fn is_running(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let ended = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']));
+    !ended || std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
+}
+
+fn has_args(pid: u32, args: &[&str]) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).skip(1).take(args.len()).eq(args.iter().map(|arg| arg.as_bytes()))
+}

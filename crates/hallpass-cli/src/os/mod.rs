@@ -1,0 +1,27 @@
+//! Everything that depends on the operating system, behind plain functions: a port to another system changes this module
+//! and no other.
+//!
+//! `files`, `process` and `signals` hold for every Unix. What only Linux offers is in `linux`; other Unixes get `fallback`,
+//! which has the same functions and says in the docs of each what is lost.
+
+mod files;
+mod process;
+mod signals;
+
+#[cfg(target_os = "linux")]
+#[path = "linux.rs"]
+mod native;
+#[cfg(not(target_os = "linux"))]
+#[path = "fallback.rs"]
+mod native;
+
+pub(crate) use files::{
+    SYSTEM_CONFIG, SYSTEM_SOCKET, create_private_directory, create_private_file, environment_path, host_name,
+    is_private_to_user, is_root, is_writable_by_user_only, runtime_directory, state_directory,
+};
+pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, this_program};
+pub(crate) use process::{
+    Process, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable, raise_descriptor_limit,
+    reap_children,
+};
+pub(crate) use signals::{ForwardedSignals, ReceivedSignal, shutdown_requested};

@@ -1,0 +1,99 @@
+//! Starting, signalling and reaping processes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpgid, getpgrp, getrlimit, kill_process, setrlimit, wait,
+};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
+
+use super::ReceivedSignal;
+
+/// A child of this process that has not been reaped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process(Pid);
+
+impl Process {
+    pub(crate) fn of(child: &Child) -> Self {
+        Self(Pid::from_child(child))
+    }
+
+    /// Asks the process to end, by SIGTERM.
+    pub(crate) fn terminate(self) {
+        let _ = kill_process(self.0, Signal::TERM);
+    }
+
+    /// Ends the process, by SIGKILL.
+    pub(crate) fn kill(self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+
+    /// Passes a signal on that this process got, unless the other one got it too: a terminal sends Ctrl-C to every process
+    /// of the group in the foreground, and that includes a command that has not left our group.
+    pub(crate) fn forward(self, signal: ReceivedSignal) {
+        let got_it_too = signal.from_terminal
+            && matches!(signal.number, SIGINT | SIGQUIT)
+            && getpgid(Some(self.0)).is_ok_and(|group| group == getpgrp());
+        if let Some(signal) = Signal::from_named_raw(signal.number).filter(|_| !got_it_too) {
+            let _ = kill_process(self.0, signal);
+        }
+    }
+}
+
+/// Replaces this process by the command. Returns only if that failed.
+pub(crate) fn exec(command: &mut Command) -> io::Error {
+    command.exec()
+}
+
+/// The exit code of a shell for this status: the process's own, or 128+n after signal n.
+pub(crate) fn exit_code(status: ExitStatus) -> Option<u8> {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok())
+}
+
+/// Makes the system keep the exit statuses of children. It does not if our parent ignored SIGCHLD, since that is inherited;
+/// a handler replaces it.
+pub(crate) fn keep_exit_statuses() {
+    let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
+}
+
+/// Reaps children as they end, and reports the exit status of `command`: none if it cannot be known. Returns when there are no
+/// children left, so it wants a thread of its own.
+pub(crate) fn reap_children(command: Process, report: impl Fn(Option<ExitStatus>)) {
+    let mut reported = false;
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == command.0 => {
+                reported = true;
+                report(Some(ExitStatus::from_raw(status.as_raw())));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) if reported => return,
+            Err(_) => return report(None),
+        }
+    }
+}
+
+/// Lets commands that are started from now on inherit the descriptor.
+pub(crate) fn make_inheritable(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    fcntl_setfd(&descriptor, FdFlags::empty())?;
+    Ok(descriptor)
+}
+
+/// Leaves the session of the parent, and closes what it had open at the next [`exec`]: neither a terminal that closes nor a pipe
+/// that somebody reads from must depend on this process.
+pub(crate) fn leave_session() {
+    let _ = rustix::process::setsid();
+    close_fds::set_fds_cloexec(3, &[]);
+}
+
+/// Allows as many open descriptors as the system lets this user have. The default is meant for programs with a few.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

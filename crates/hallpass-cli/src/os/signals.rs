@@ -1,0 +1,54 @@
+//! Signals that this process gets.
+
+use std::io;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithRawSiginfo;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::native::ignored_signals;
+
+/// A signal that this process got.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceivedSignal {
+    pub(super) number: i32,
+    pub(super) from_terminal: bool,
+}
+
+/// The signals that a user or a service manager sends to a command. From its creation on they do not end this process.
+pub(crate) struct ForwardedSignals(SignalsInfo<WithRawSiginfo>);
+
+impl ForwardedSignals {
+    /// Starts to collect signals. Those that our parent ignores, as `nohup` does, stay ignored, here and by the command: a handler
+    /// of ours would give the command the default action back.
+    pub(crate) fn collect() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        let all = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+        SignalsInfo::new(all.into_iter().filter(|signal| !ignored.contains(signal))).map(Self)
+    }
+
+    /// Waits for signals and passes each to `handle`, until that returns false.
+    pub(crate) fn for_each(mut self, mut handle: impl FnMut(ReceivedSignal) -> bool) {
+        self.0.forever().all(|info| {
+            handle(ReceivedSignal { number: info.si_signo, from_terminal: !was_sent_by_process(info.si_code) })
+        });
+    }
+}
+
+/// By POSIX the code of a signal that a process sent is SI_USER or SI_QUEUE: zero and less on Linux, NetBSD and OpenBSD, these
+/// two on macOS and FreeBSD. Of the signals that we collect the kernel sends only a terminal's.
+fn was_sent_by_process(code: i32) -> bool {
+    code <= 0 || matches!(code, 0x1_0001 | 0x1_0002)
+}
+
+/// Resolves when somebody asks this process to end. Must be called within a runtime; from then on these signals do not end it by
+/// themselves.
+pub(crate) fn shutdown_requested() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
+    })
+}

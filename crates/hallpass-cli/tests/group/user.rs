@@ -1,0 +1,110 @@
+//! A user of the command line, with directories of its own.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// A user with directories of its own. The private agent that was started for it ends with it.
+pub(crate) struct User {
+    pub(crate) home: PathBuf,
+}
+
+impl User {
+    pub(crate) fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let home = std::env::temp_dir().join(format!("hallpass-cli-{name}-{unique}"));
+        let _ = fs::remove_dir_all(&home);
+        fs::create_dir_all(home.join("run")).unwrap();
+        Self { home }
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.settings(&mut command);
+        command
+    }
+
+    pub(crate) fn settings(&self, command: &mut Command) {
+        command.current_dir(&self.home).env("XDG_STATE_HOME", self.home.join("state"));
+        command.env("XDG_RUNTIME_DIR", self.home.join("run"));
+        command.env_remove("HALLPASS_SOCKET").env_remove("HALLPASS_CONFIG");
+    }
+
+    pub(crate) fn run(&self, line: &str) -> Ran {
+        Ran::of(self.command(&words(line)).output().unwrap())
+    }
+
+    pub(crate) fn start(&self, line: &str) -> Child {
+        self.command(&words(line)).spawn().unwrap()
+    }
+
+    /// Waits until a file exists.
+    pub(crate) fn wait_for(&self, file: &str) {
+        wait_until(&format!("{file} exists"), || self.home.join(file).exists());
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = self.run("leave");
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    pub(crate) fn of(output: Output) -> Self {
+        let code = output.status.code().unwrap_or_else(|| -output.status.signal().unwrap());
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code, out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Asserts the exit code, nothing on stdout, and one line on stderr that contains this text.
+    pub(crate) fn failed(&self, code: i32, text: &str) {
+        assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        assert!(self.err.starts_with("hallpass: ") && self.err.contains(text), "{}", self.err);
+    }
+}
+
+/// Splits at spaces, except within single quotes.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for (index, part) in line.split('\'').enumerate() {
+        if index % 2 == 1 { words.push(part) } else { words.extend(part.split_whitespace()) }
+    }
+    words
+}
+
+/// Waits for something that must happen. The limit is generous: it measures nothing.
+pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !happened() {
+        assert!(Instant::now() < end, "it never happened that {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) fn is_running(pid: u32) -> bool {
+    if !cfg!(target_os = "linux") {
+        return Command::new("kill").args(["-0", &pid.to_string()]).output().unwrap().status.success();
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+pub(crate) fn kill(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}

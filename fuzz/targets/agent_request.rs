@@ -1,0 +1,10 @@
+#![no_main]
+
+use hallpass_agent::api::Request;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|line: &[u8]| {
+    if let Err(error) = Request::parse(line) {
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+});
