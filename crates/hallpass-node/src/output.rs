@@ -75,21 +75,21 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
-/// Why a request is refused. The caller holds nothing and waits for nothing.
+/// Why a node does not take a request. The caller holds nothing and waits for nothing, and the lock is as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The lock's name is empty or too long.
+    /// The lock's name is empty or too long. Choose another one.
     Name,
-    /// The lock's protocol has no shared mode, for this reason.
+    /// The lock's protocol has no shared mode with its options, for this reason. Acquire it exclusively.
     NoShared(&'static str),
-    /// Too many locks are in use.
+    /// Too many locks are in use on this node. Try again when some are released.
     Locks,
-    /// Too many callers wait or hold.
+    /// Too many callers hold locks or wait for them on this node. Try again later.
     Callers,
-    /// Too many bytes wait for this member, who does not take them.
+    /// Too many bytes wait for this member, which does not take them. Try again later.
     Backlog(NodeId),
-    /// The lock has used up all fences of this view.
+    /// The lock has used up all fences of this view. Restart all members of the group.
     Fences,
 }
 

@@ -15,11 +15,27 @@ use crate::tasks::{keep_connected, keep_time, listen};
 use crate::tls::{Keys, Tls};
 use crate::{DataDirectory, Node, StartError};
 
-/// How to start a [`Node`]: see [`Node::builder`].
+/// The settings of a [`Node`], and its start.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use std::time::Duration;
+///
+/// let node = hallpass::Node::builder()
+///     .group("billing")
+///     .name("a")
+///     .listen("127.0.0.1:0")
+///     .cache_idle(Duration::from_secs(60))
+///     .start()
+///     .await?;
+/// assert_eq!(node.name(), "a");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    /// What has a default there; the members and the incarnation are known when the node starts.
+    /// Its members and incarnation are filled in when the node starts.
     config: NodeConfig,
     listen: String,
     advertise: Option<String>,
@@ -55,7 +71,7 @@ impl Builder {
         self
     }
 
-    /// This node's name, for people and for its certificate. Default: `node`.
+    /// This node's name, in logs, in [`Status`](crate::Status) and in its certificate. Default: `node`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
@@ -68,61 +84,72 @@ impl Builder {
         self
     }
 
-    /// The address by which the other members know this node, if it is not the one it listens on.
+    /// The address by which the other members know this node. Default: the one it listens on.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
         self
     }
 
-    /// The other members' addresses, written as in their own configuration: `host:port`, or `name@host:port` to require
-    /// the peer to have this name. All members must be given the same list; it may contain this node.
+    /// The members' addresses: `host:port`, or `name@host:port` to accept only a peer of this name.
+    ///
+    /// All members must be given the same addresses, written in the same way; this node's own may be among them. Default:
+    /// none, which makes a group of one.
     pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
         self.peers = peers.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Authenticate the members to each other and encrypt what they send, by mutual TLS with these keys. Without keys a
-    /// node listens on loopback only.
+    /// Members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and
+    /// loopback addresses only.
     pub fn keys(mut self, keys: Keys) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// A directory of this node's own, where it counts how often it was started. Without one the fence's epoch comes from
-    /// the clock in steps of four seconds: fences may repeat if a whole group is restarted sooner, or its clocks are set
-    /// back.
+    /// A directory of this node's own, where it counts how often it was started. It is created if needed.
+    ///
+    /// Without one the front part of fences comes from the clock in steps of four seconds: they may repeat if all members of
+    /// a group are restarted sooner than that, or their clocks are set back. Default: none.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
     }
 
-    /// The same with a directory that is open already.
+    /// Like [`data`](Self::data), with a directory that is already open.
     pub fn data_directory(mut self, directory: DataDirectory) -> Self {
         self.data = Data::Open(Arc::new(directory));
         self
     }
 
-    /// Locks whose names begin with this prefix use this protocol. Default: `carvalho-roucairol` for all.
+    /// Locks whose names begin with this prefix use this protocol, with these options (`key=value`).
+    ///
+    /// All members must be given the same classes. Where several prefixes fit, the longest counts. Default:
+    /// `carvalho-roucairol` for all locks.
     pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         self.config.classes.push(Class { prefix: prefix.into(), protocol: protocol.into(), options });
         self
     }
 
-    /// How many callers of this node may follow each other while another node waits. Default 1, which is fair; more is
-    /// faster and less fair.
+    /// How many callers of this node may hold a lock in a row while another node waits for it. More is faster and less
+    /// fair. Default: 1.
     pub fn local_streak(mut self, streak: u32) -> Self {
         self.config.local_streak = streak.max(1);
         self
     }
 
-    /// Permissions that are not used for this long are dropped. Default: 10 seconds.
+    /// Permissions that were not used for this long are dropped. Longer saves messages and takes memory. Default: 10
+    /// seconds.
     pub fn cache_idle(mut self, idle: Duration) -> Self {
         self.config.cache_idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
     /// Starts the node. It listens when this returns, and grants locks once it has been connected with all other members.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled: there, use [`start_blocking`](Self::start_blocking).
     pub async fn start(self) -> Result<Node, StartError> {
         let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
         let data = match &self.data {
@@ -184,7 +211,7 @@ impl Builder {
             }
             members.push((name, address.to_owned()));
         }
-        // A list that is the same everywhere may contain this node, too.
+        // The list may contain this node itself, since it is the same for all members.
         members.retain(|(_, address)| *address != own);
         members.push((Some(self.config.name.clone()), own.clone()));
         members.sort_unstable_by(|a, b| a.1.cmp(&b.1));
@@ -193,7 +220,7 @@ impl Builder {
         let mut config = self.config.clone();
         config.me = numbered().find(|(_, _, address)| **address == own).map_or(NodeId(1), |(id, ..)| id);
         config.members = numbered().map(|(id, ..)| id).collect();
-        // Different lists of the same length are not the same list.
+        // Members compare the whole list: different lists may have the same length.
         config.agreed = members.iter().map(|(_, address)| address.clone()).collect();
         config.boot_id = random((now(), std::process::id()));
         config.seed = now() ^ random(address);

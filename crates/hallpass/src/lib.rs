@@ -1,21 +1,113 @@
-//! Locks across processes with no lock server: the members of a group exchange messages and agree who goes first.
+//! Locks across processes and machines, without a lock server.
+//!
+//! Each process of your program runs a [`Node`]. The nodes form a group, exchange messages, and agree who holds which lock:
+//! there is no server and no shared store to operate. Locks are exclusive or shared, have names, and cost nothing while
+//! they are not used. Every acquisition comes with a [fence](#fences), a number that grows from holder to holder.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! use hallpass::Node;
 //!
-//! // A group of one; give `peers` for more.
+//! // A group of one. A real group lists the addresses of its members: see below.
 //! let node = Node::builder().name("a").listen("127.0.0.1:0").start().await?;
-//! let guard = node.lock("invoices/42").acquire().await?;
-//! println!("nobody else is inside; tell the storage fence {}", guard.fence());
+//!
+//! let lock = node.lock("invoices/42");
+//! let guard = lock.acquire().await?;
+//! println!("nobody else holds the lock; its fence is {}", guard.fence());
+//! assert!(lock.try_acquire().await?.is_none(), "it is held");
 //! guard.release().await?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
 //!
-//! All members are given the same list of members, and a lock is granted once all of them have been met. Permissions stay
-//! where they were used last: a node that uses a lock alone asks nobody, readers ask once until a writer comes. For programs
-//! without async there is [`blocking`].
+//! Acquiring a free lock takes one round trip to the other members. After that its permissions stay with the node until
+//! another one asks for them: a node that keeps using the same lock sends nothing, and nodes that only read
+//! ([`Lock::acquire_shared`]) send nothing until one of them writes. [`AcquireOptions`] combines exclusive and shared with
+//! timeouts and with not waiting at all, [`Node::acquire_all`] acquires several locks without deadlocks, and
+//! [`Node::elect`] elects a leader.
+//!
+//! # A group of several nodes
+//!
+//! Every member gets the same list of members, and an address from it to listen on. Locks are granted once all members are
+//! connected; whoever acquires one earlier waits.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = hallpass::Node::builder()
+//!     .group("billing")
+//!     .name("b")
+//!     .listen("127.0.0.1:7402")
+//!     .peers(["127.0.0.1:7401", "127.0.0.1:7402", "127.0.0.1:7403"])
+//!     .data("/var/lib/billing/hallpass")
+//!     .start()
+//!     .await?;
+//! node.ready().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Give each node a [data directory](Builder::data): then fences keep growing, however soon the whole group is restarted.
+//! [`Node::status`] shows which members are connected, and why one is not. A member can also run as a process of its own,
+//! `hallpass agent`, and serve other programs of its machine.
+//!
+//! # Fences
+//!
+//! A process that is suspended, or was thought dead, may continue to work after its lock has passed to somebody else. No
+//! lock can prevent that; the storage behind it can. [`Guard::fence`] is a positive number that fits a signed 64-bit column.
+//! Exclusive holders of a lock get strictly increasing ones. A shared holder's is larger than those of all earlier
+//! exclusive holders, and not larger than the next one's. So let the storage remember the fence of the last write, and
+//!
+//! - accept a write if its fence is not smaller than that, and remember it;
+//! - accept a read if its fence is larger than that.
+//!
+//! With SQL that is a column and a condition: `UPDATE invoices SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2`, and
+//! no row updated means that the lock was lost. The example `fenced_write` does it with a file.
+//!
+//! # Losing a lock
+//!
+//! [`Guard::lost`] resolves when a lock is no longer held although it was not released, and [`Guard::release`] returns
+//! [`Lost`]. Today that happens only if the node is stopped or fails. Work that can be cancelled belongs into a `select`:
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! # let node = hallpass::Node::builder().start().await?;
+//! # let work = std::future::ready(());
+//! let guard = node.lock("nightly").acquire().await?;
+//! tokio::select! {
+//!     () = work => guard.release().await?,
+//!     () = guard.lost() => eprintln!("the lock is lost, the work was cancelled"),
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Keys
+//!
+//! Without keys a node listens on loopback addresses only, and trusts its machine. To span machines, give every member
+//! [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate that names it and is signed by
+//! the group's own authority. `hallpass init` makes the keys and configurations of a group.
+//!
+//! # Logging
+//!
+//! Nodes log with [`tracing`](https://docs.rs/tracing), under targets that begin with `hallpass`: connections that begin
+//! and end at level `info`; peers that cannot be reached, were rejected or broke the protocol at `warn`; a node that fails
+//! and stops at `error`. Acquiring and releasing locks is not logged.
+//!
+//! # Programs without async
+//!
+//! The async API needs a tokio runtime with I/O and time enabled. The module [`blocking`] has the same types and methods for
+//! programs without one.
+//!
+//! # What it is not yet
+//!
+//! The members of a group are a fixed list, and a lock is only as available as its members:
+//!
+//! - Locks are granted once all members have been connected. While one is away, locks that need its permission wait.
+//! - A member that was restarted is rejected by the others until all of them are restarted.
+//! - There are no sessions: a lock stays with its holder until it is released or the holder's node ends, even if that
+//!   process stands still. A held lock is never given to somebody else meanwhile.
+//!
+//! Groups whose members join, leave and fail while the others continue are planned.
 
 #![warn(missing_debug_implementations)]
 

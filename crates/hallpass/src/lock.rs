@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hallpass_core::{Mode, Ticks};
 use hallpass_node::{Grant, Outcome, Slot, Ticket};
+use tokio::time::timeout;
 
 use crate::driver::{Asked, Driver};
 use crate::node::Running;
@@ -168,11 +169,7 @@ impl Lock {
         if !yields && let Some(guard) = self.acquire_fast(options.mode(), now) {
             return Ok(guard);
         }
-        let acquiring = self.acquire_slow(options, yields);
-        match options.limit() {
-            None => acquiring.await,
-            Some(limit) => tokio::time::timeout(limit, acquiring).await.unwrap_or_else(|_| Err(options.expired())),
-        }
+        self.acquire_slow(options, yields).await
     }
 
     /// The time, and whether the caller yields to other tasks first.
@@ -203,7 +200,15 @@ impl Lock {
         match self.driver().acquire(&self.0.name, options.mode(), options.patience(), os::now())? {
             Asked::Granted(grant) => Ok(self.guard(grant)),
             Asked::Busy => Err(AcquireError::Busy),
-            Asked::Waiting(ticket, waiter) => Waiting { lock: self, ticket, waiter, answered: false }.wait().await,
+            Asked::Waiting(ticket, waiter) => {
+                let waiting = Waiting { lock: self, ticket, waiter, answered: false };
+                let verdict = poll_fn(|cx| waiting.waiter.poll(cx));
+                let verdict = match options.limit() {
+                    None => verdict.await,
+                    Some(limit) => timeout(limit, verdict).await.map_err(|_| options.expired())?,
+                };
+                waiting.end(verdict)
+            }
         }
     }
 
@@ -237,9 +242,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn wait(mut self) -> Result<Guard, AcquireError> {
-        let verdict = poll_fn(|cx| self.waiter.poll(cx)).await;
-        // Nothing is left to cancel, also if the node has been stopped.
+    fn end(mut self, verdict: Verdict) -> Result<Guard, AcquireError> {
         self.answered = true;
         match verdict {
             Verdict::Outcome(Outcome::Granted(grant)) => {

@@ -11,57 +11,57 @@ pub struct Status {
     pub name: String,
     /// Its number in the group.
     pub id: u32,
-    /// Every member has been connected: locks are granted.
+    /// All members have been connected, and locks are granted.
     pub complete: bool,
-    /// The number of the view, once complete.
+    /// The number of the view, once the group is complete. Fences begin with it.
     pub epoch: Option<u64>,
     /// Messages between members are encrypted.
     pub encrypted: bool,
     /// All members, this one among them.
     pub members: Vec<Member>,
-    /// How many locks take memory here.
+    /// How many locks this node keeps state for.
     pub locks: usize,
-    /// Protocol messages sent so far.
+    /// Protocol messages that this node has sent so far.
     pub messages: u64,
-    /// Locks granted here so far.
+    /// How often a lock was granted on this node so far.
     pub grants: u64,
 }
 
-/// A member as another one sees it.
+/// A member of a group, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
     /// Its number in the group.
     pub id: u32,
-    /// Where it listens.
+    /// The address by which the other members know it.
     pub address: String,
     /// Its name, if it is known.
     pub name: Option<String>,
-    /// How often it has been started, once it has been connected.
+    /// The number of its start, which rises with every start, once it has been connected.
     pub incarnation: Option<u32>,
-    /// A connection stands.
+    /// True if it is connected now, and for this node itself.
     pub connected: bool,
-    /// It is the node itself.
+    /// True for this node itself.
     pub is_this: bool,
-    /// Why there is no connection, if that is known.
+    /// Why it is not connected, if that is known.
     pub trouble: Option<String>,
 }
 
-/// A lock as one node sees it.
+/// A lock, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
     /// Its name.
     pub name: String,
-    /// Its protocol.
+    /// The name of its protocol.
     pub protocol: String,
     /// How it is held on this node, if it is.
     pub held: Option<Mode>,
     /// How many callers of this node hold it.
     pub holders: usize,
-    /// How many wait on this node.
+    /// How many callers of this node wait for it.
     pub waiters: usize,
-    /// The fence of the last entry on this node.
+    /// The fence of its last holder on this node.
     pub fence: u64,
 }
 

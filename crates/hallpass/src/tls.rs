@@ -1,4 +1,4 @@
-//! Who may talk to a node: those with a certificate of the group's own authority.
+//! Mutual TLS: members are those with a certificate of the group's own authority.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerCo
 
 use crate::StartError;
 
-/// Where a node's keys are: three files in PEM, as `hallpass init` makes them.
+/// The files of a node's keys, in PEM, as `hallpass init` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The certificate of the group's authority.
@@ -29,10 +29,10 @@ impl Keys {
     }
 }
 
-/// What every certificate of a group is valid for, beside the node's own name.
+/// Every certificate of a group is valid for this name, beside the node's own.
 const MEMBER: &str = "member.hallpass";
 
-/// Both sides of the handshake, ready to use.
+/// The configurations of both sides of the handshake.
 #[derive(Clone)]
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
@@ -40,7 +40,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// For a node of this name.
+    /// Loads the keys of a node of this name.
     pub(crate) fn load(keys: &Keys, name: &str) -> Result<Self, StartError> {
         let fail = |path: &Path, why: String| StartError::Keys { path: path.to_owned(), why };
         let certificates = |path: &Path| {
@@ -57,9 +57,9 @@ impl Tls {
         }
         let roots = Arc::new(roots);
         let chain = certificates(&keys.certificate)?;
-        // The others would refuse it, each time anew.
+        // The other members would reject it, at every connection.
         if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
-            return Err(fail(&keys.certificate, format!("it is no certificate of '{}'", name.escape_debug())));
+            return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", name.escape_debug())));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -73,7 +73,7 @@ impl Tls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unfit)?;
-        // Peers stay connected: tickets for the next time would only be more to read.
+        // Peers stay connected: tickets to resume a session would never be used.
         server.send_tls13_tickets = 0;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])

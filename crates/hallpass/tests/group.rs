@@ -277,5 +277,5 @@ async fn wrong_settings_are_one_clear_line() {
     assert_eq!(data().start().await.unwrap().status().epoch, Some(epoch + 1), "each start counts");
     let keys = Authority::new().keys(&scratch.0, "a");
     let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
-    assert!(foreign.contains("no certificate of 'b'"), "{foreign}");
+    assert!(foreign.contains("not a certificate of 'b'"), "{foreign}");
 }
