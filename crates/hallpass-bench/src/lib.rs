@@ -7,8 +7,8 @@
 //! ```no_run
 //! use hallpass_bench::{Launcher, Spec, run};
 //!
-//! // Workers are this program again: `program bench-worker ..` calls `hallpass_bench::work`.
-//! let launcher = Launcher::this_program(&["bench-worker"])?;
+//! // Workers are this program again: `program worker ..` calls `hallpass_bench::work`.
+//! let launcher = Launcher::this_program(&["worker"])?;
 //! let report = run(&Spec::quick(), &launcher, &mut |_| {})?;
 //! println!("{}", report.to_json());
 //! # Ok::<(), hallpass_bench::BenchError>(())

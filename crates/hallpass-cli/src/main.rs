@@ -32,7 +32,6 @@ fn main() -> ExitCode {
             Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
             Command::Bench(args) => bench::run(&args),
-            Command::BenchWorker(args) => bench::work(&args),
         },
         Err(error) => usage::answer(&error),
     };

@@ -58,11 +58,8 @@ pub(crate) enum Command {
         command: LabCommand,
     },
     /// Measure hallpass against raw sockets and other lock services
-    #[command(after_help = crate::bench::EXAMPLES)]
+    #[command(after_help = crate::bench::HELP, disable_help_flag = true)]
     Bench(crate::bench::BenchArgs),
-    /// A process of the benchmark's own
-    #[command(hide = true)]
-    BenchWorker(crate::bench::WorkerArgs),
 }
 
 const RUN_HELP: &str = "\

@@ -1,0 +1,76 @@
+//! The arguments, as `hallpass bench` passes them on.
+
+use std::str::FromStr;
+
+use clap::Parser;
+use hallpass_bench::{Peer, Spec};
+
+const AFTER_HELP: &str = "\
+Callers are spread over three processes on this machine; rounds are interleaved, figures are medians.
+Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end;
+those that are not installed are named and left out. Their clients are built in bench-peers first.
+
+Exit code: 0, or 1 if two callers held a lock of hallpass's at once.
+
+Examples:
+  hallpass bench
+  hallpass bench --peers etcd,redis,postgres --rounds 5 --svg bench.svg
+  hallpass bench --quick --json";
+
+/// Measure hallpass beside what it is built on and beside other lock services
+#[derive(Debug, Parser)]
+#[command(name = "hallpass-bench", bin_name = "hallpass bench", version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Whom to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none
+    /// [default: redis,postgres]
+    #[arg(long, value_name = "P,..")]
+    peers: Option<Peers>,
+    /// How often everything is measured
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// How long each measurement takes
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// A few seconds in all, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// One JSON document on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also draw the figures
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) svg: Option<String>,
+}
+
+impl Args {
+    /// What to measure: the defaults, or those of `--quick`, changed as the other arguments say.
+    pub(crate) fn spec(&self) -> Spec {
+        let mut spec = if self.quick { Spec::quick() } else { Spec::default() };
+        spec.rounds = self.rounds.unwrap_or(spec.rounds);
+        spec.seconds = self.seconds.unwrap_or(spec.seconds);
+        if let Some(Peers(peers)) = &self.peers {
+            spec.peers.clone_from(peers);
+        }
+        spec
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Peers(Vec<Peer>);
+
+impl FromStr for Peers {
+    type Err = String;
+
+    fn from_str(list: &str) -> Result<Self, String> {
+        if matches!(list, "none" | "") {
+            return Ok(Self(Vec::new()));
+        }
+        let peer = |name: &str| name.parse().map_err(|why| format!("no peer is called '{name}': {why}"));
+        list.split(',').map(peer).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "it takes 0.01 to 600".to_owned())
+}
