@@ -55,17 +55,20 @@ impl NodeSet {
     }
 
     /// True if the position is in the set.
+    #[inline]
     pub fn contains(&self, position: usize) -> bool {
         let word = if position < 64 { self.low } else { self.high.get(position / 64 - 1).copied().unwrap_or(0) };
         word >> (position % 64) & 1 == 1
     }
 
     /// True if no position is in the set.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.iter().all(|word| *word == 0)
     }
 
     /// How many positions are in the set.
+    #[inline]
     pub fn len(&self) -> usize {
         (self.low.count_ones() + self.high.iter().map(|word| word.count_ones()).sum::<u32>()) as usize
     }

@@ -182,6 +182,7 @@ impl Protocol for CarvalhoRoucairol {
     }
 }
 
+/// The fast path crosses three crates, and must be inlined where there is no link-time optimisation.
 impl Capabilities for CarvalhoRoucairol {
     fn floor(&self) -> Option<Floor> {
         Some(Floor { number: self.highest, fence: self.fences.count() })
@@ -193,16 +194,19 @@ impl Capabilities for CarvalhoRoucairol {
         self.fences.observe(floor.fence);
     }
 
+    #[inline]
     fn has_waiters(&self) -> bool {
         !self.deferred.is_empty()
     }
 
     /// All permissions are here and stay here, so only the fence changes.
+    #[inline]
     fn reenter(&mut self) -> Option<Fence> {
         let request = self.request.as_ref().filter(|request| request.inside)?;
         self.fences.next(request.mode)
     }
 
+    #[inline]
     fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
         if self.rules.cache_idle.is_some() || self.request.is_some() || !self.is_granted(mode) {
             return None;
@@ -213,6 +217,7 @@ impl Capabilities for CarvalhoRoucairol {
         Some(fence)
     }
 
+    #[inline]
     fn leave_fast(&mut self) -> bool {
         let plain = self.rules.cache_idle.is_none() && self.deferred.is_empty();
         let leaves = plain && self.request.as_ref().is_some_and(|request| request.inside);
@@ -392,6 +397,7 @@ impl CarvalhoRoucairol {
     }
 
     /// `A[j] = true for all j ≠ ME`.
+    #[inline]
     fn is_granted(&self, mode: Mode) -> bool {
         let shared = if mode == Mode::Shared { self.shared.len() } else { 0 };
         self.exclusive.len() + shared == self.peers.len()

@@ -161,6 +161,20 @@ fn invalid_messages_have_no_effect() {
 }
 
 #[test]
+fn a_known_request_and_a_token_that_has_been_here_are_moot() {
+    let mut net = Group::new(1..=2, "");
+    net.acquire(2);
+    let request = net.in_flight[0].2.clone();
+    assert!(!net.nodes[&1].is_moot(NodeId(2), &request));
+    net.deliver(2, 1);
+    assert!(net.nodes[&1].is_moot(NodeId(2), &request));
+    let token = net.in_flight[0].2.clone();
+    assert!(!net.nodes[&2].is_moot(NodeId(1), &token));
+    net.deliver(1, 2);
+    assert!(net.nodes[&2].is_moot(NodeId(1), &token));
+}
+
+#[test]
 fn only_an_untouched_instance_may_be_dropped() {
     let mut net = Group::new(1..=2, "");
     assert!(net.nodes.values().all(SuzukiKasami::is_idle));
