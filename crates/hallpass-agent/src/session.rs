@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hallpass::{AcquireError, Guard, Lock};
+use hallpass::{AcquireError, AcquireOptions, Guard};
 
 use crate::agent::State;
 use crate::api::{LockLine, MemberLine, Request, Response, VERSION};
@@ -16,20 +16,6 @@ pub(crate) struct Session {
     lines: Lines,
     /// By name and fence. A client that shares a lock with itself holds several guards with one fence.
     held: BTreeMap<(String, u64), Vec<Guard>>,
-}
-
-/// Whether others who share may hold the lock at the same time.
-#[derive(Clone, Copy)]
-enum Mode {
-    Exclusive,
-    Shared,
-}
-
-/// What to do if the lock is not free.
-#[derive(Clone, Copy)]
-enum IfBusy {
-    Wait,
-    GiveUp,
 }
 
 impl Session {
@@ -47,9 +33,14 @@ impl Session {
             let response = match request {
                 Err(error) => Response::Error { text: error.to_string() },
                 Ok(Request::Acquire { lock, shared, tries, timeout_ms }) => {
-                    let mode = if shared { Mode::Shared } else { Mode::Exclusive };
-                    let if_busy = if tries { IfBusy::GiveUp } else { IfBusy::Wait };
-                    match self.acquire(lock, mode, if_busy, timeout_ms.map(Duration::from_millis)).await? {
+                    let mut options = if shared { AcquireOptions::shared() } else { AcquireOptions::exclusive() };
+                    if tries {
+                        options = options.try_now();
+                    }
+                    if let Some(limit) = timeout_ms {
+                        options = options.timeout(Duration::from_millis(limit));
+                    }
+                    match self.acquire(lock, options).await? {
                         Some(response) => response,
                         None => return Ok(()),
                     }
@@ -77,26 +68,11 @@ impl Session {
     }
 
     /// Waits for the lock, and for the client meanwhile: none if it disconnects.
-    async fn acquire(
-        &mut self,
-        name: String,
-        mode: Mode,
-        if_busy: IfBusy,
-        timeout: Option<Duration>,
-    ) -> std::io::Result<Option<Response>> {
+    async fn acquire(&mut self, name: String, options: AcquireOptions) -> std::io::Result<Option<Response>> {
         let lock = self.state.node.lock(name.as_str());
-        let acquiring = async {
-            match timeout {
-                Some(limit) => {
-                    let acquired = tokio::time::timeout(limit, acquire(&lock, mode, if_busy)).await;
-                    acquired.unwrap_or(Err(AcquireError::Timeout))
-                }
-                None => acquire(&lock, mode, if_busy).await,
-            }
-        };
         let acquired = tokio::select! {
             biased;
-            acquired = acquiring => acquired,
+            acquired = lock.acquire_with(options) => acquired,
             request = self.lines.receive() => return Ok(match request? {
                 None => None,
                 Some(Ok(Request::Cancel)) => Some(Response::Cancelled),
@@ -104,12 +80,12 @@ impl Session {
             }),
         };
         Ok(Some(match acquired {
-            Ok(Some(guard)) => {
+            Ok(guard) => {
                 let fence = guard.fence();
                 self.held.entry((name.clone(), fence)).or_default().push(guard);
                 Response::Granted { lock: name, fence }
             }
-            Ok(None) => Response::Busy { why: status::missing_member(&self.state.node) },
+            Err(AcquireError::Busy) => Response::Busy { why: status::missing_member(&self.state.node) },
             Err(AcquireError::Timeout) => Response::Late { why: status::missing_member(&self.state.node) },
             // The agent ends: so does the connection, and the client may look for another agent.
             Err(AcquireError::Stopped) => return Ok(None),
@@ -126,14 +102,5 @@ impl Session {
         let Some(guard) = guard else { return Response::Released { held: false } };
         let held = guard.release().await.is_ok();
         Response::Released { held }
-    }
-}
-
-async fn acquire(lock: &Lock, mode: Mode, if_busy: IfBusy) -> Result<Option<Guard>, AcquireError> {
-    match (mode, if_busy) {
-        (Mode::Exclusive, IfBusy::Wait) => lock.acquire().await.map(Some),
-        (Mode::Shared, IfBusy::Wait) => lock.acquire_shared().await.map(Some),
-        (Mode::Exclusive, IfBusy::GiveUp) => lock.try_acquire().await,
-        (Mode::Shared, IfBusy::GiveUp) => lock.try_acquire_shared().await,
     }
 }

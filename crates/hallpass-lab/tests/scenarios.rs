@@ -6,7 +6,7 @@ use std::path::Path;
 use hallpass_lab::scenario::{SHIPPED, play};
 
 fn folder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scenarios")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/scenarios")
 }
 
 #[test]

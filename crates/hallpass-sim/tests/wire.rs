@@ -11,7 +11,7 @@ const SEEDS: std::ops::Range<u64> = 0..200;
 
 #[test]
 fn nodes_write_the_same_bytes_as_recorded() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/wire/group-runs.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/wire/group-runs.txt");
     let mut found = String::from("# seed, digest of all bytes written, digest of the run, grants\n");
     for seed in SEEDS {
         let report = hallpass_sim::group::run(seed);

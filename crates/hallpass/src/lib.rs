@@ -89,7 +89,7 @@
 //!
 //! # Logging
 //!
-//! Nodes log with [`tracing`](https://docs.rs/tracing), under targets that begin with `hallpass`: connections that begin
+//! Nodes log with [`tracing`], under targets that begin with `hallpass`: connections that begin
 //! and end at level `info`; peers that cannot be reached, were rejected or broke the protocol at `warn`; a node that fails
 //! and stops at `error`. Acquiring and releasing locks is not logged.
 //!

@@ -138,11 +138,6 @@ impl Lock {
         busy_is_none(self.acquire_with(AcquireOptions::exclusive().try_now()).await)
     }
 
-    /// [`try_acquire`](Self::try_acquire) for a shared lock.
-    pub async fn try_acquire_shared(&self) -> Result<Option<Guard>, AcquireError> {
-        busy_is_none(self.acquire_with(AcquireOptions::shared().try_now()).await)
-    }
-
     /// Waits until the lock can be held exclusively, but not longer than this.
     ///
     /// ```

@@ -32,7 +32,7 @@ macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
         /// The scenarios that ship with hallpass, by name.
         pub const SHIPPED: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../../testdata/scenarios/", $name, ".txt")))),*];
+            &[$(($name, include_str!(concat!("../../testdata/scenarios/", $name, ".txt")))),*];
     };
 }
 
