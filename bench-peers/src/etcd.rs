@@ -1,9 +1,9 @@
-//! etcd's lock API, one lease a caller: a lock without a lease makes one each time.
+//! etcd's lock API, one lease per caller: a lock without a lease makes one each time.
 
 use etcd_client::{Client, LockOptions};
-use hallpass_bench::{BenchError, Caller, System};
+use hallpass_bench::{BenchError, Caller, System, lock_name};
 
-/// Longer than any run: nobody renews it.
+/// Longer than any run, so that it needs no renewal.
 const LEASE_SECONDS: i64 = 3600;
 
 pub(crate) struct Etcd {
@@ -11,17 +11,16 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    pub(crate) fn new(addresses: Vec<String>) -> Self {
-        Self { addresses }
+    pub(crate) fn new(addresses: &[&str]) -> Self {
+        Self { addresses: crate::owned(addresses) }
     }
 }
 
 impl System for Etcd {
     type Caller = EtcdCaller;
 
-    /// Callers of one host talk to one member, as they would where each host has one.
     async fn caller(&self, id: u32) -> Result<EtcdCaller, BenchError> {
-        let address = &self.addresses[id as usize % self.addresses.len()];
+        let address = crate::nearest(&self.addresses, id);
         let mut client = Client::connect([address], None).await.map_err(BenchError::new)?;
         let lease = client.lease_grant(LEASE_SECONDS, None).await.map_err(BenchError::new)?.id();
         Ok(EtcdCaller { client, lease, key: Vec::new() })
@@ -37,8 +36,7 @@ pub(crate) struct EtcdCaller {
 impl Caller for EtcdCaller {
     async fn acquire(&mut self, lock: u32) -> Result<(), BenchError> {
         let options = LockOptions::new().with_lease(self.lease);
-        let name = format!("bench/{lock}");
-        let locked = self.client.lock(name, Some(options)).await.map_err(BenchError::new)?;
+        let locked = self.client.lock(lock_name(lock), Some(options)).await.map_err(BenchError::new)?;
         self.key = locked.key().to_vec();
         Ok(())
     }

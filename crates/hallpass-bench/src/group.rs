@@ -115,7 +115,12 @@ pub(crate) fn agents(launcher: &Launcher, scratch: &Path) -> Result<Group, Bench
 }
 
 /// Clients of a lock service in three processes.
-pub(crate) fn clients(name: &str, launcher: &Launcher, args: &[&str]) -> Result<Group, BenchError> {
+pub(crate) fn clients(
+    name: &str,
+    launcher: &Launcher,
+    args: &[&str],
+    servers: Rc<[Server]>,
+) -> Result<Group, BenchError> {
     let mut workers = Vec::new();
     for _ in 0..HOSTS {
         workers.push(launcher.start(args)?);
@@ -124,7 +129,7 @@ pub(crate) fn clients(name: &str, launcher: &Launcher, args: &[&str]) -> Result<
         worker.ready()?;
     }
     let workloads = [&[Workload::Alone][..], &CONTENDED].concat();
-    Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
+    Ok(Group { name: name.to_owned(), workers, servers, workloads })
 }
 
 /// Free ports on loopback. Somebody else could take one before it is used; nobody does.

@@ -16,6 +16,7 @@
 
 mod chart;
 mod child;
+mod clients;
 mod group;
 mod histogram;
 mod keys;
@@ -34,6 +35,7 @@ pub use child::Launcher;
 pub use histogram::Histogram;
 pub use report::{Figures, Goal, Ratio, Report, Skipped};
 pub use run::{Peer, Progress, Spec, run};
+pub use systems::lock_name;
 pub use work::work;
 pub use worker::{Caller, System, serve};
 

@@ -1,16 +1,16 @@
 //! A whole run: starts everything, measures round after round, ends everything.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::BenchError;
 use crate::child::{Launcher, Scratch};
-use crate::group::{Group, agents, clients, floor, hallpass};
+use crate::clients;
+use crate::group::{self, Group, agents, floor, hallpass};
 use crate::measure::{Workload, measure};
 use crate::report::{Cell, Report, Skipped};
-use crate::servers::{self, Missing, Server, Started, find, missing};
+use crate::servers::{self, Server, Started};
 
 /// A lock service to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,86 +134,73 @@ fn start(
     groups.push(hallpass(launcher, None)?);
     groups.push(hallpass(launcher, Some(&keys))?);
     groups.push(agents(launcher, scratch)?);
-    let mut skipped = Vec::new();
-    for peer in &spec.peers {
-        say(&format!("starting {}", peer.name()));
-        match start_peer(*peer, launcher, scratch)? {
-            Ok(more) => groups.extend(more),
-            Err(Missing(why)) => skipped.push(Skipped { peer: peer.name().to_owned(), why }),
-        }
-    }
+    let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut say);
+    groups.extend(peers);
     Ok((groups, skipped))
 }
 
-fn start_peer(peer: Peer, launcher: &Launcher, scratch: &Path) -> Result<Result<Vec<Group>, Missing>, BenchError> {
-    let started = match peer {
-        Peer::Redis => servers::redis(launcher, scratch)?,
-        Peer::Postgres => servers::postgres(launcher, scratch)?,
-        // What takes long comes after what may be missing.
-        Peer::Etcd => match Builder::find() {
-            Ok(_) => servers::etcd(launcher, scratch)?,
-            Err(missing) => Err(missing),
-        },
-        Peer::ZooKeeper => servers::zookeeper(launcher, scratch)?,
-    };
-    let Started { servers, addresses } = match started {
-        Ok(started) => started,
-        Err(missing) => return Ok(Err(missing)),
-    };
-    let mut groups = match peer {
+/// Starts the servers of all peers, then the clients of those that run. A peer that does not start is left out.
+fn start_peers(
+    peers: &[Peer],
+    launcher: &Launcher,
+    scratch: &Path,
+    say: &mut dyn FnMut(&str),
+) -> (Vec<Group>, Vec<Skipped>) {
+    let mut skipped = Vec::new();
+    let mut skip = |peer: Peer, why: BenchError| skipped.push(Skipped { peer: peer.name().to_owned(), why: why.0 });
+    let mut running = Vec::new();
+    for peer in peers {
+        say(&format!("starting {}", peer.name()));
+        match start_servers(*peer, launcher, scratch) {
+            Ok(servers) => running.push((*peer, servers)),
+            Err(why) => skip(*peer, why),
+        }
+    }
+    if running.is_empty() {
+        return (Vec::new(), skipped);
+    }
+    say("building the clients of other lock services");
+    let clients = clients::build(running.iter().any(|(peer, _)| *peer == Peer::Etcd));
+    let mut groups = Vec::new();
+    for (peer, servers) in running {
+        let started = clients.clone().and_then(|clients| start_clients(peer, &clients, servers));
+        match started {
+            Ok(started) => groups.extend(started),
+            Err(why) => skip(peer, why),
+        }
+    }
+    (groups, skipped)
+}
+
+fn start_servers(peer: Peer, launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
+    match peer {
+        Peer::Redis => servers::redis(launcher, scratch),
+        Peer::Postgres => servers::postgres(launcher, scratch),
+        Peer::ZooKeeper => servers::zookeeper(launcher, scratch),
+        Peer::Etcd => {
+            clients::etcd_can_be_built()?;
+            servers::etcd(launcher, scratch)
+        }
+    }
+}
+
+fn start_clients(peer: Peer, clients: &Launcher, started: Started) -> Result<Vec<Group>, BenchError> {
+    let addresses: Vec<&str> = started.addresses.iter().map(String::as_str).collect();
+    let systems = match peer {
         Peer::Redis => vec![
-            clients("redis, poll", launcher, &["redis", &addresses[0], "poll"])?,
-            clients("redis, pub/sub", launcher, &["redis", &addresses[0], "wake-up"])?,
-            clients("redlock, 3", launcher, &["redlock", &addresses[0], &addresses[1], &addresses[2]])?,
+            ("redis, poll", vec!["redis", "poll", addresses[0]]),
+            ("redis, pub/sub", vec!["redis", "pub-sub", addresses[0]]),
+            ("redlock, 3", [&["redlock"], &addresses[..]].concat()),
         ],
         Peer::Postgres => vec![
-            clients("postgres, unix", launcher, &["postgres", &addresses[0]])?,
-            clients("postgres, tcp", launcher, &["postgres", &addresses[1]])?,
+            ("postgres, unix", vec!["postgres", addresses[0]]),
+            ("postgres, tcp", vec!["postgres", addresses[1]]),
         ],
-        Peer::ZooKeeper => {
-            vec![clients("zookeeper", launcher, &["zookeeper", &addresses[0], &addresses[1], &addresses[2]])?]
-        }
-        Peer::Etcd => {
-            let other = match Builder::find() {
-                Ok(builder) => builder.build()?,
-                Err(missing) => return Ok(Err(missing)),
-            };
-            vec![clients(peer.name(), &other, &["worker", peer.name(), &addresses.join(",")])?]
-        }
+        Peer::ZooKeeper | Peer::Etcd => vec![(peer.name(), [&[peer.name()], &addresses[..]].concat())],
     };
-    let servers: Rc<[Server]> = servers.into();
-    groups.iter_mut().for_each(|group| group.servers = Rc::clone(&servers));
-    Ok(Ok(groups))
-}
-
-/// Clients whose crates need more than Rust to build live in a workspace of their own.
-struct Builder {
-    manifest: PathBuf,
-}
-
-impl Builder {
-    fn find() -> Result<Self, Missing> {
-        if find("protoc", &[]).is_none() {
-            return Err(missing("protoc", "protobuf-compiler, to build the client"));
-        }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench-peers/Cargo.toml");
-        let here = PathBuf::from("bench-peers/Cargo.toml");
-        let manifest = [here, source].into_iter().find(|manifest| manifest.is_file());
-        manifest
-            .map(|manifest| Self { manifest })
-            .ok_or_else(|| Missing("its client is in 'bench-peers' of the source: call it from there".to_owned()))
-    }
-
-    fn build(&self) -> Result<Launcher, BenchError> {
-        let manifest = self.manifest.display().to_string();
-        let args = ["--release", "--quiet", "--manifest-path", &manifest];
-        let built = Command::new("cargo").arg("build").args(args).output().map_err(BenchError::new)?;
-        if !built.status.success() {
-            let why = String::from_utf8_lossy(&built.stderr);
-            return Err(BenchError::new(format!("bench-peers does not build: {}", why.trim())));
-        }
-        Ok(Launcher::new("cargo", &[&["run"][..], &args, &["--"]].concat()))
-    }
+    let servers: Rc<[Server]> = started.servers.into();
+    let group = |(name, args): &(&str, Vec<&str>)| group::clients(name, clients, args, Rc::clone(&servers));
+    systems.iter().map(group).collect()
 }
 
 /// How busy the machine was before.

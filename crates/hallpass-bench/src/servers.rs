@@ -41,14 +41,10 @@ pub(crate) struct Started {
     pub(crate) addresses: Vec<String>,
 }
 
-/// Why a peer cannot be compared with: what to install.
-#[derive(Debug)]
-pub(crate) struct Missing(pub(crate) String);
-
 /// Three servers that know nothing of each other; the first is used alone, too.
-pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
     let Some(program) = find("redis-server", &[]) else {
-        return Ok(Err(missing("redis-server", "redis-server")));
+        return Err(missing("redis-server", "redis-server"));
     };
     let addresses = free_addresses(3)?;
     let mut servers = Vec::new();
@@ -63,13 +59,13 @@ pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Result<Starte
         servers.push(Server::start(launcher, None, &log, &[&command[..], &["no"]].concat())?);
         until_up("Redis", &log, || TcpStream::connect(address).is_ok())?;
     }
-    Ok(Ok(Started { servers, addresses }))
+    Ok(Started { servers, addresses })
 }
 
 /// Three members of one ensemble.
-pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
     let Some(program) = find("zkServer.sh", &[PathBuf::from("/usr/share/zookeeper/bin")]) else {
-        return Ok(Err(missing("zkServer.sh", "zookeeper")));
+        return Err(missing("zkServer.sh", "zookeeper"));
     };
     let ports = free_addresses(9)?;
     let (clients, peers) = ports.split_at(3);
@@ -92,7 +88,7 @@ pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Result<St
         servers.push(Server::start(launcher, None, &data.join("log"), &[&program, "start-foreground", &config])?);
     }
     until_up("ZooKeeper", &scratch.join("zookeeper-0/log"), || clients.iter().all(|client| has_a_leader(client)))?;
-    Ok(Ok(Started { servers, addresses: clients.to_vec() }))
+    Ok(Started { servers, addresses: clients.to_vec() })
 }
 
 /// It says what it is only once there is a leader.
@@ -109,15 +105,15 @@ fn has_a_leader(address: &str) -> bool {
 }
 
 /// Gives two addresses: its Unix socket and its port.
-pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
+pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
     let places = versions("/usr/lib/postgresql");
     let (Some(initdb), Some(program)) = (find("initdb", &places), find("postgres", &places)) else {
-        return Ok(Err(missing("postgres", "postgresql")));
+        return Err(missing("postgres", "postgresql"));
     };
     let user = if rustix::process::geteuid().is_root() {
         match User::named("postgres") {
             Some(user) => Some(user),
-            None => return Ok(Err(Missing("PostgreSQL does not run as root: add a user 'postgres'".to_owned()))),
+            None => return Err(BenchError::new("PostgreSQL does not run as root: add a user 'postgres'")),
         }
     } else {
         None
@@ -149,12 +145,12 @@ pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Result<Sta
         UnixStream::connect(&socket).is_ok()
             && std::fs::read_to_string(&log).is_ok_and(|log| log.contains("ready to accept connections"))
     })?;
-    Ok(Ok(Started { servers: vec![server], addresses: vec![socket.display().to_string(), address] }))
+    Ok(Started { servers: vec![server], addresses: vec![socket.display().to_string(), address] })
 }
 
 /// Three members of one cluster.
-pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Result<Started, Missing>, BenchError> {
-    let Some(program) = find("etcd", &[]) else { return Ok(Err(missing("etcd", "etcd-server"))) };
+pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
+    let Some(program) = find("etcd", &[]) else { return Err(missing("etcd", "etcd-server")) };
     let ports = free_addresses(6)?;
     let (clients, peers) = ports.split_at(3);
     let cluster: Vec<String> = peers.iter().enumerate().map(|(at, peer)| format!("n{at}=http://{peer}")).collect();
@@ -176,7 +172,7 @@ pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Result<Started
     let log = scratch.join("etcd-0/log");
     // A member listens for clients only once there is a leader.
     until_up("etcd", &log, || clients.iter().all(|client| TcpStream::connect(client).is_ok()))?;
-    Ok(Ok(Started { servers, addresses: clients.to_vec() }))
+    Ok(Started { servers, addresses: clients.to_vec() })
 }
 
 /// A program by its name: in the path, or where Debian puts what users do not call.
@@ -188,8 +184,8 @@ pub(crate) fn find(name: &str, places: &[PathBuf]) -> Option<String> {
     found.map(|file| file.display().to_string())
 }
 
-pub(crate) fn missing(program: &str, package: &str) -> Missing {
-    Missing(format!("'{program}' is not installed (Debian package {package})"))
+pub(crate) fn missing(program: &str, package: &str) -> BenchError {
+    BenchError::new(format!("'{program}' is not installed (Debian package {package})"))
 }
 
 /// `/usr/lib/postgresql/15/bin` and the like, the newest first.

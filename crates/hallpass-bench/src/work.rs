@@ -14,10 +14,6 @@ use crate::systems::agent::{Clients, agent};
 use crate::systems::hallpass::Embedded;
 use crate::systems::locker::Locker;
 use crate::systems::ping::{Ping, Woken, echo};
-use crate::systems::postgres::Postgres;
-use crate::systems::redis::{Patience, Redis};
-use crate::systems::redlock::Redlock;
-use crate::systems::zookeeper::ZooKeeper;
 use crate::task::{Ready, Reply};
 use crate::worker::{say, serve};
 
@@ -41,19 +37,6 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
             agent(name, listen, &peers, Path::new(socket))
         }
         ["clients", socket] => serve(|| async { Ok(Clients { socket: (*socket).to_owned() }) }),
-        ["redis", address, patience] => {
-            let patience = if *patience == "poll" { Patience::Poll } else { Patience::WakeUp };
-            serve(|| async { Ok(Redis { address: (*address).to_owned(), patience }) })
-        }
-        ["redlock", addresses @ ..] => {
-            let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
-            serve(|| async { Ok(Redlock { addresses }) })
-        }
-        ["zookeeper", addresses @ ..] => {
-            let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
-            serve(|| async { Ok(ZooKeeper { addresses }) })
-        }
-        ["postgres", address] => serve(|| async { Ok(Postgres { address: (*address).to_owned() }) }),
         ["guard", user, log, program, args @ ..] => guard(user, log, program, args),
         ["scratch", path] => scratch(Path::new(path)),
         _ => Err(BenchError::new("this is for the benchmark's own use: call 'hallpass bench'")),

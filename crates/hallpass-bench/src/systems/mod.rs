@@ -1,16 +1,12 @@
-//! The systems under test, each as one process sees it.
+//! The systems under test that need no other software, each as one process sees it.
 
 pub(crate) mod agent;
 pub(crate) mod hallpass;
 pub(crate) mod locker;
 pub(crate) mod ping;
-pub(crate) mod postgres;
-pub(crate) mod redis;
-pub(crate) mod redlock;
-pub(crate) mod zookeeper;
 
 /// The name of a lock by its number; the same for all systems.
-pub(crate) fn lock_name(lock: u32) -> String {
+pub fn lock_name(lock: u32) -> String {
     format!("bench/{lock}")
 }
 
