@@ -192,10 +192,9 @@ fn start_clients(peer: Peer, clients: &Launcher, started: Started) -> Result<Vec
             ("redis, pub/sub", vec!["redis", "pub-sub", addresses[0]]),
             ("redlock, 3", [&["redlock"], &addresses[..]].concat()),
         ],
-        Peer::Postgres => vec![
-            ("postgres, unix", vec!["postgres", addresses[0]]),
-            ("postgres, tcp", vec!["postgres", addresses[1]]),
-        ],
+        Peer::Postgres => {
+            vec![("postgres, unix", vec!["postgres", addresses[0]]), ("postgres, tcp", vec!["postgres", addresses[1]])]
+        }
         Peer::ZooKeeper | Peer::Etcd => vec![(peer.name(), [&[peer.name()], &addresses[..]].concat())],
     };
     let servers: Rc<[Server]> = started.servers.into();

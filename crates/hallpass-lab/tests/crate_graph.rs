@@ -1,15 +1,42 @@
-//! Dependencies point one way, and the core depends on nothing.
+//! Dependencies point one way, and what must stay pure depends on nothing.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Each crate with what it may depend on, of ours and of others'.
-const ALLOWED: &[(&str, &[&str])] = &[
+/// Every crate of the workspace, with the others of the workspace that it may depend on.
+const OURS: &[(&str, &[&str])] = &[
     ("hallpass-core", &[]),
-    ("hallpass-sim", &["hallpass-core", "serde", "serde_json"]),
-    ("hallpass-check", &["hallpass-core", "hallpass-sim", "foldhash"]),
-    ("hallpass-lab", &["hallpass-core", "hallpass-sim", "hallpass-check", "serde", "serde_json"]),
+    ("hallpass-node", &["hallpass-core"]),
+    ("hallpass-chart", &[]),
+    ("hallpass-sim", &["hallpass-core", "hallpass-node"]),
+    ("hallpass-check", &["hallpass-core", "hallpass-sim"]),
+    ("hallpass-lab", &["hallpass-core", "hallpass-node", "hallpass-sim", "hallpass-check", "hallpass-chart"]),
+    ("hallpass", &["hallpass-core", "hallpass-node"]),
+    ("hallpass-agent", &["hallpass"]),
+    (
+        "hallpass-cli",
+        &[
+            "hallpass-core",
+            "hallpass-node",
+            "hallpass-sim",
+            "hallpass-check",
+            "hallpass-lab",
+            "hallpass",
+            "hallpass-agent",
+        ],
+    ),
+    ("hallpass-bench", &["hallpass", "hallpass-agent", "hallpass-chart"]),
+];
+
+/// Crates that read no clock, no socket and no chance, with everything from elsewhere that they may depend on.
+const DETERMINISTIC: &[(&str, &[&str])] = &[
+    ("hallpass-core", &[]),
+    ("hallpass-node", &[]),
+    ("hallpass-chart", &[]),
+    ("hallpass-sim", &["serde", "serde_json"]),
+    ("hallpass-check", &["foldhash"]),
+    ("hallpass-lab", &["serde", "serde_json"]),
 ];
 
 fn packages() -> Vec<Value> {
@@ -24,33 +51,50 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("a list of packages").clone()
 }
 
-fn dependencies(package: &Value) -> Vec<String> {
+fn name(of: &Value) -> &str {
+    of["name"].as_str().expect("a name")
+}
+
+/// What a crate depends on: when it runs or builds, or, with `tests`, in its tests too.
+fn dependencies(package: &Value, tests: bool) -> Vec<&str> {
     let all = package["dependencies"].as_array().expect("a list of dependencies");
-    let normal = all.iter().filter(|dependency| dependency["kind"].is_null());
-    normal.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
+    all.iter().filter(|dependency| tests || dependency["kind"] != "dev").map(name).collect()
+}
+
+fn allowed<'a>(list: &'a [(&str, &[&'static str])], package: &Value) -> Option<&'a [&'static str]> {
+    list.iter().find(|(listed, _)| *listed == name(package)).map(|(_, allowed)| *allowed)
 }
 
 #[test]
-fn crates_depend_only_on_what_they_may() {
-    let packages = packages();
-    for (name, allowed) in ALLOWED {
-        let package = packages.iter().find(|package| package["name"] == *name).expect("the crate exists");
-        for dependency in dependencies(package) {
-            assert!(allowed.contains(&dependency.as_str()), "{name} may not depend on {dependency}");
+fn dependencies_within_the_workspace_point_one_way() {
+    for package in packages() {
+        let allowed =
+            allowed(OURS, &package).unwrap_or_else(|| panic!("{} is not in this test's list", name(&package)));
+        for dependency in dependencies(&package, true) {
+            let ours = OURS.iter().any(|(listed, _)| *listed == dependency);
+            assert!(!ours || allowed.contains(&dependency), "{} may not depend on {dependency}", name(&package));
         }
     }
 }
 
 #[test]
-fn no_crate_of_the_laboratory_sees_an_async_runtime() {
-    let laboratory = |package: &&Value| ALLOWED.iter().any(|(name, _)| package["name"] == *name);
-    for package in packages().iter().filter(laboratory) {
-        for forbidden in ["tokio", "rand", "mio", "async-std"] {
-            assert!(
-                !dependencies(package).contains(&forbidden.to_owned()),
-                "{} depends on {forbidden}",
-                package["name"]
-            );
+fn deterministic_crates_depend_on_nothing_that_is_not() {
+    for package in packages() {
+        let Some(allowed) = allowed(DETERMINISTIC, &package) else { continue };
+        for dependency in dependencies(&package, false) {
+            let ours = OURS.iter().any(|(listed, _)| *listed == dependency);
+            assert!(ours || allowed.contains(&dependency), "{} may not depend on {dependency}", name(&package));
+        }
+    }
+}
+
+#[test]
+fn the_order_has_no_cycle() {
+    // Listed so that each crate comes after all that it may depend on.
+    for (index, (crate_name, allowed)) in OURS.iter().enumerate() {
+        for dependency in *allowed {
+            let before = OURS[..index].iter().any(|(listed, _)| listed == dependency);
+            assert!(before, "{crate_name} is listed before {dependency}, which it may depend on");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Measures what the papers claim.
 //!
 //! Each claim is a function that runs simulations, explorations or scenarios and compares the results with the paper.
-//! Nothing is cached between runs. Every claim fails if the protocol is broken: `tests/mutations.rs` plants a bug for each
+//! Nothing is cached between runs. Every claim fails if the protocol is broken: `tests/claims.rs` plants a bug for each
 //! id and expects a row to fail.
 //!
 //! The ids, such as RA-14, are explained in `docs/requirements.md`; the traps, such as T5, which are errors and gaps in the
