@@ -1,4 +1,4 @@
-//! Worker processes, from the outside.
+//! Worker processes as the benchmark sees them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -17,10 +17,10 @@ pub struct Launcher {
     first: Vec<String>,
 }
 
-/// A worker that says nothing for so long, beyond what it was asked to take, is stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A server that is not up or not gone after so long never will be.
-const ENDING: Duration = Duration::from_secs(8);
+/// A worker that does not reply for so long after its task should have ended is stuck.
+const REPLY_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A worker that has not ended so long after its stdin was closed is killed.
+const END_WAIT_MAX: Duration = Duration::from_secs(8);
 
 impl Launcher {
     /// This program, with these arguments before a worker's own.
@@ -28,33 +28,33 @@ impl Launcher {
         std::env::current_exe().map(|program| Self::new(program, first)).map_err(BenchError::new)
     }
 
-    /// Another program.
+    /// Another program, with these arguments before a worker's own.
     pub fn new(program: impl Into<PathBuf>, first: &[&str]) -> Self {
         Self { program: program.into(), first: first.iter().map(|&word| word.to_owned()).collect() }
     }
 
-    /// Starts a worker, without waiting until it is up.
+    /// Starts a worker without waiting until it is ready.
     pub(crate) fn start(&self, args: &[&str]) -> Result<Worker, BenchError> {
         let mut child = Command::new(&self.program)
             .args(&self.first)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the benchmark; workers end when its end of their stdin is gone.
+            // Ctrl-C ends the benchmark; workers end when their stdin is closed by that.
             .process_group(0)
             .spawn()
             .map_err(|error| BenchError::new(format!("cannot start {}: {error}", self.program.display())))?;
-        let (tell, hear) = channel();
+        let (send, replies) = channel();
         let stdout = child.stdout.take().expect("it is piped");
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if send.send(line).is_err() {
                     return;
                 }
             }
         });
         let stdin = child.stdin.take();
-        Ok(Worker { child, stdin, hear, what: args.join(" ") })
+        Ok(Worker { child, stdin, replies, what: args.join(" ") })
     }
 }
 
@@ -62,7 +62,7 @@ impl Launcher {
 pub(crate) struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
-    hear: Receiver<String>,
+    replies: Receiver<String>,
     what: String,
 }
 
@@ -72,34 +72,34 @@ impl Worker {
     }
 
     pub(crate) fn ready(&mut self) -> Result<Ready, BenchError> {
-        self.ready_within(PATIENCE)
+        self.ready_within(REPLY_WAIT_MAX)
     }
 
     pub(crate) fn ready_within(&mut self, limit: Duration) -> Result<Ready, BenchError> {
-        match self.hear(limit)? {
+        match self.receive(limit)? {
             Reply::Ready(ready) => Ok(ready),
             Reply::Failed(why) => Err(self.fail(&why)),
-            Reply::Done(_) => Err(self.fail("it answered before it was asked")),
+            Reply::Done(_) => Err(self.fail("it replied before it was asked")),
         }
     }
 
-    pub(crate) fn tell(&mut self, task: &Task) -> Result<(), BenchError> {
+    pub(crate) fn send(&mut self, task: &Task) -> Result<(), BenchError> {
         let line = serde_json::to_string(task).expect("tasks are plain data") + "\n";
         let stdin = self.stdin.as_mut().expect("it is open until the worker is dropped");
         stdin.write_all(line.as_bytes()).map_err(|error| self.fail(&error.to_string()))
     }
 
     pub(crate) fn done(&mut self, seconds: f64) -> Result<Done, BenchError> {
-        match self.hear(PATIENCE + Duration::from_secs_f64(seconds))? {
+        match self.receive(REPLY_WAIT_MAX + Duration::from_secs_f64(seconds))? {
             Reply::Done(done) => Ok(done),
             Reply::Failed(why) => Err(self.fail(&why)),
             Reply::Ready(_) => Err(self.fail("it started twice")),
         }
     }
 
-    fn hear(&self, limit: Duration) -> Result<Reply, BenchError> {
-        let line = self.hear.recv_timeout(limit).map_err(|_| self.fail("it does not answer"))?;
-        serde_json::from_str(&line).map_err(|error| self.fail(&format!("it said '{line}': {error}")))
+    fn receive(&self, limit: Duration) -> Result<Reply, BenchError> {
+        let line = self.replies.recv_timeout(limit).map_err(|_| self.fail("it does not reply"))?;
+        serde_json::from_str(&line).map_err(|error| self.fail(&format!("it sent '{line}': {error}")))
     }
 
     fn fail(&self, why: &str) -> BenchError {
@@ -110,7 +110,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        let until = Instant::now() + ENDING;
+        let until = Instant::now() + END_WAIT_MAX;
         while Instant::now() < until {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
@@ -122,8 +122,8 @@ impl Drop for Worker {
     }
 }
 
-/// A folder of the benchmark's own, on a file system in memory if there is one. A worker removes it, so that it goes
-/// away even if the benchmark is killed.
+/// A directory of the benchmark's own, on a file system in memory if there is one. A worker removes it, so that it is
+/// removed even if the benchmark is killed.
 pub(crate) struct Scratch {
     path: PathBuf,
     _remover: Worker,
@@ -133,7 +133,7 @@ impl Scratch {
     pub(crate) fn new(launcher: &Launcher) -> Result<Self, BenchError> {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let path = base.join(format!("hallpass-bench-{}-{:x}", std::process::id(), crate::worker::now()));
+        let path = base.join(format!("hallpass-bench-{}-{:x}", std::process::id(), crate::worker::now_ns()));
         std::fs::create_dir(&path)
             .map_err(|error| BenchError::new(format!("cannot make {}: {error}", path.display())))?;
         let mut remover = launcher.start(&["scratch", &path.display().to_string()])?;

@@ -1,4 +1,4 @@
-//! A system under test, running: its workers, and the servers they need.
+//! A running system: its workers, and the servers that they need.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -13,15 +13,15 @@ pub(crate) const HOSTS: usize = 3;
 
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// Callers take turns: caller i lives in worker i mod their number. Dropped before the servers they talk to.
+    /// Caller i runs in worker i mod their number. Dropped before the servers that they are connected to.
     pub(crate) workers: Vec<Worker>,
-    /// The groups that use a server share it; its time counts for the one that is measured, as it idles for the others.
+    /// Shared by the groups that use them; their time counts for the group that is measured, as the others are idle.
     pub(crate) servers: Rc<[Server]>,
     pub(crate) workloads: Vec<Workload>,
 }
 
 impl Group {
-    /// Every process whose time and memory count.
+    /// Every process whose time and memory are measured.
     pub(crate) fn processes(&self) -> Vec<u32> {
         self.workers.iter().chain(self.servers.iter().map(|server| &server.guard)).map(Worker::id).collect()
     }
@@ -31,12 +31,12 @@ impl Group {
 const FLOOR: [(&str, usize, bool); 4] =
     [("tcp", 1, false), ("tcp, 2 peers", 2, false), ("tls", 1, true), ("tls, 2 peers", 2, true)];
 
-/// The floor: round trips without a lock, and a lock without round trips.
+/// What a lock service is built on: round trips without a lock, and a lock without round trips.
 pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, BenchError> {
-    let key = |at: usize| keys.join(format!("n{at}")).display().to_string();
+    let key = |index: usize| keys.join(format!("n{index}")).display().to_string();
     let mut echoes = Vec::new();
-    for at in 0..2 {
-        let mut echo = launcher.start(&["echo", &key(at)])?;
+    for index in 0..2 {
+        let mut echo = launcher.start(&["echo", &key(index)])?;
         let addresses = echo.ready()?.addresses;
         echoes.push((echo, addresses));
     }
@@ -48,10 +48,10 @@ pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, Benc
         groups.push(Group { name: name.to_owned(), workers: vec![ping], servers: Rc::default(), workloads });
         Ok::<(), BenchError>(())
     };
-    for (name, peers, sealed) in FLOOR {
-        let directory = if sealed { key(2) } else { "-".to_owned() };
+    for (name, peers, encrypted) in FLOOR {
+        let directory = if encrypted { key(2) } else { "-".to_owned() };
         let mut args = vec!["ping", directory.as_str()];
-        let address = |addresses: &Vec<String>| addresses[usize::from(sealed)].clone();
+        let address = |addresses: &Vec<String>| addresses[usize::from(encrypted)].clone();
         let addresses: Vec<String> = echoes.iter().take(peers).map(|(_, addresses)| address(addresses)).collect();
         args.extend(addresses.iter().map(String::as_str));
         add(name, &args)?;
@@ -75,8 +75,8 @@ pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group
     let addresses = free_addresses(HOSTS)?;
     let peers = addresses.join(",");
     let mut workers = Vec::new();
-    for (at, address) in addresses.iter().enumerate() {
-        let name = format!("n{at}");
+    for (index, address) in addresses.iter().enumerate() {
+        let name = format!("n{index}");
         let own = keys.map(|keys| keys.join(&name).display().to_string());
         let mut args = vec!["hallpass", &name, address, &peers];
         args.extend(own.as_deref());
@@ -96,15 +96,15 @@ pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group
 pub(crate) fn agents(launcher: &Launcher, scratch: &Path) -> Result<Group, BenchError> {
     let addresses = free_addresses(HOSTS)?;
     let peers = addresses.join(",");
-    let socket = |at: usize| scratch.join(format!("agents/{at}.sock")).display().to_string();
+    let socket = |index: usize| scratch.join(format!("agents/{index}.sock")).display().to_string();
     let mut agents = Vec::new();
-    for (at, address) in addresses.iter().enumerate() {
-        agents.push(launcher.start(&["agent", &format!("n{at}"), address, &peers, &socket(at)])?);
+    for (index, address) in addresses.iter().enumerate() {
+        agents.push(launcher.start(&["agent", &format!("n{index}"), address, &peers, &socket(index)])?);
     }
     let mut workers = Vec::new();
-    for (at, agent) in agents.iter_mut().enumerate() {
+    for (index, agent) in agents.iter_mut().enumerate() {
         agent.ready()?;
-        workers.push(launcher.start(&["clients", &socket(at)])?);
+        workers.push(launcher.start(&["clients", &socket(index)])?);
     }
     for worker in &mut workers {
         worker.ready()?;
@@ -132,9 +132,12 @@ pub(crate) fn clients(
     Ok(Group { name: name.to_owned(), workers, servers, workloads })
 }
 
-/// Free ports on loopback. Somebody else could take one before it is used; nobody does.
+/// Free ports on loopback. Another process could take one before it is used, but ports are not given out again at once.
 pub(crate) fn free_addresses(count: usize) -> Result<Vec<String>, BenchError> {
     let listeners: Result<Vec<_>, _> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0")).collect();
     let listeners = listeners.map_err(BenchError::new)?;
-    listeners.iter().map(|listener| listener.local_addr().map(|at| at.to_string()).map_err(BenchError::new)).collect()
+    listeners
+        .iter()
+        .map(|listener| listener.local_addr().map(|address| address.to_string()).map_err(BenchError::new))
+        .collect()
 }

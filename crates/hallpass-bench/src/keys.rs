@@ -1,4 +1,4 @@
-//! Keys for one run: an authority and a node's worth of files for each member.
+//! Keys for one run: an authority, and a certificate and a key for each member.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 
 use crate::BenchError;
 
-/// Makes a folder of keys for each name, as `hallpass::Keys::in_directory` takes them.
+/// Makes a directory of keys for each name, as `hallpass::Keys::in_directory` takes them.
 pub(crate) fn make(directory: &Path, names: &[&str]) -> Result<(), BenchError> {
     let mut params = CertificateParams::new(Vec::<String>::new()).map_err(BenchError::new)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,8 +1,8 @@
-//! Side by side, in one run on one machine: hallpass, the floor it stands on, and other lock services.
+//! The benchmark: hallpass, what it is built on, and other lock services, side by side in one run on one machine.
 //!
-//! Every caller of every system lives in one of a few worker processes, which all run the same loop on the same
-//! runtime; the raw round trip is measured by that loop too, as if it were a lock. Rounds are interleaved, so that a
-//! machine that is slow for a while is slow for all, and the figures are medians over the rounds.
+//! The callers of every system are spread over a few worker processes, which all run the same loop on the same runtime;
+//! the raw round trip is measured by that loop too, as if it were a lock. Rounds are interleaved, so that a machine that
+//! is slow for a while is slow for every system, and the figures are medians over the rounds.
 //!
 //! ```no_run
 //! use hallpass_bench::{Launcher, Spec, run};
@@ -19,12 +19,12 @@ mod child;
 mod clients;
 mod group;
 mod histogram;
+mod holds;
 mod keys;
 mod measure;
 mod report;
 mod run;
 mod servers;
-mod stays;
 mod systems;
 mod task;
 mod usage;
@@ -32,14 +32,13 @@ mod work;
 mod worker;
 
 pub use child::Launcher;
-pub use histogram::Histogram;
 pub use report::{Figures, Goal, Ratio, Report, Skipped};
 pub use run::{Peer, Progress, Spec, run};
 pub use systems::lock_name;
 pub use work::work;
 pub use worker::{Caller, System, serve};
 
-/// Why a benchmark could not be run. Everything it had started has been ended.
+/// Why a benchmark could not be run. Every process that it had started has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BenchError(pub String);

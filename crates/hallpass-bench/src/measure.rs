@@ -1,22 +1,23 @@
-//! One system, one workload, once.
+//! One measurement: one system under one workload.
 
 use std::path::Path;
 use std::time::Instant;
 
+use crate::BenchError;
 use crate::group::Group;
-use crate::stays::{observe, read};
+use crate::histogram::Histogram;
+use crate::holds::{observe, read};
 use crate::task::{Done, Task};
 use crate::usage::Usage;
-use crate::{BenchError, Histogram};
 
 /// What callers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// Not a lock: bytes there and back.
+    /// No lock: bytes to a peer and back.
     RoundTrip,
-    /// One caller that finds the lock free, where others have held it since its last time.
+    /// One caller and a free lock that other hosts have held since this caller released it.
     Cold,
-    /// One caller that finds the lock free, in a system that does not remember who used it last.
+    /// One caller and a free lock, in a system where it does not matter who held it last.
     Alone,
     /// One caller, the same lock again at once.
     Hot,
@@ -29,7 +30,7 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    /// Its name in figures. A lock that is free is the same for the caller, whatever it costs the system.
+    /// Its name in figures. Both kinds of a free lock have one name: a caller does not see the difference.
     pub(crate) fn name(self) -> String {
         match self {
             Self::RoundTrip => "round-trip".to_owned(),
@@ -42,10 +43,10 @@ impl Workload {
     }
 }
 
-/// Locks that a pass of [`Workload::Cold`] goes through before it is another host's turn.
+/// Locks that one host acquires in a pass of [`Workload::Cold`] before it is the next host's turn.
 const COLD_LOCKS: u32 = 100;
 
-/// What one measurement brought.
+/// What one measurement found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) cycles: Histogram,
@@ -86,21 +87,21 @@ fn open(group: &mut Group, workload: Workload) -> Result<(), BenchError> {
         _ => 1,
     };
     let hosts = group.workers.len();
-    for (at, worker) in group.workers.iter_mut().enumerate() {
-        worker.tell(&Task::Open { callers: own(callers, at, hosts) })?;
+    for (index, worker) in group.workers.iter_mut().enumerate() {
+        worker.send(&Task::Open { callers: callers_of(callers, index, hosts) })?;
     }
     group.workers.iter_mut().try_for_each(|worker| worker.done(0.0).map(|_| ()))
 }
 
-/// Caller i lives in worker i mod their number.
-fn own(callers: u32, worker: usize, workers: usize) -> Vec<u32> {
+/// The callers that run in this worker: caller i runs in worker i mod their number.
+fn callers_of(callers: u32, worker: usize, workers: usize) -> Vec<u32> {
     (0..callers).filter(|caller| *caller as usize % workers == worker).collect()
 }
 
 fn messages(group: &mut Group) -> Result<u64, BenchError> {
     let mut all = 0;
     for worker in &mut group.workers {
-        worker.tell(&Task::Open { callers: Vec::new() })?;
+        worker.send(&Task::Open { callers: Vec::new() })?;
         all += worker.done(0.0)?.messages;
     }
     Ok(all)
@@ -115,10 +116,10 @@ fn contended(
 ) -> Result<Run, BenchError> {
     let hosts = group.workers.len();
     let mut files = Vec::new();
-    for (at, worker) in group.workers.iter_mut().enumerate() {
-        let record = scratch.map(|scratch| scratch.join(format!("stays-{at}")));
+    for (index, worker) in group.workers.iter_mut().enumerate() {
+        let record = scratch.map(|scratch| scratch.join(format!("holds-{index}")));
         files.extend(record.clone());
-        worker.tell(&Task::Run { callers: own(callers, at, hosts), locks, seconds, record })?;
+        worker.send(&Task::Run { callers: callers_of(callers, index, hosts), locks, seconds, record })?;
     }
     let mut run = gather(group, usize::MAX, seconds)?;
     if !files.is_empty() {
@@ -131,17 +132,17 @@ fn contended(
 }
 
 fn together(group: &mut Group, workers: usize, task: &Task, seconds: f64) -> Result<Run, BenchError> {
-    // What comes before it gets hot is not measured.
+    // The first grants, which need messages, are not measured.
     for worker in group.workers.iter_mut().take(workers) {
         let warm_up = match task {
             Task::Hot { shared, .. } => Task::Hot { shared: *shared, seconds: 0.01 },
             other => other.clone(),
         };
-        worker.tell(&warm_up)?;
+        worker.send(&warm_up)?;
         worker.done(seconds)?;
     }
     for worker in group.workers.iter_mut().take(workers) {
-        worker.tell(task)?;
+        worker.send(task)?;
     }
     gather(group, workers, seconds)
 }
@@ -149,12 +150,12 @@ fn together(group: &mut Group, workers: usize, task: &Task, seconds: f64) -> Res
 fn gather(group: &mut Group, workers: usize, seconds: f64) -> Result<Run, BenchError> {
     let mut run = Run::default();
     for worker in group.workers.iter_mut().take(workers) {
-        run.take(&worker.done(seconds)?);
+        run.add(&worker.done(seconds)?);
     }
     Ok(run)
 }
 
-/// Hosts take turns to go through the same locks, so that each finds them where both others have had them.
+/// Hosts take turns to acquire all locks one by one, so that each host asks for locks that both others have held.
 fn cold(group: &mut Group, seconds: f64) -> Result<Run, BenchError> {
     let begin = Instant::now();
     let hosts = group.workers.len();
@@ -162,14 +163,14 @@ fn cold(group: &mut Group, seconds: f64) -> Result<Run, BenchError> {
     let mut sent = vec![0; hosts];
     for pass in 0.. {
         let worker = &mut group.workers[pass % hosts];
-        worker.tell(&Task::Each { locks: COLD_LOCKS })?;
+        worker.send(&Task::Each { locks: COLD_LOCKS })?;
         let done = worker.done(seconds)?;
         sent[pass % hosts] = done.messages;
         if pass + 1 >= hosts {
             spent += done.nanos as f64 / 1e9;
-            run.take(&done);
+            run.add(&done);
         } else {
-            // Passes that only hand the locks on: their messages count, so their grants must too.
+            // The first passes only move the locks. Their messages are counted, so their grants must be too.
             run.grants += done.grants;
         }
         if pass + 1 >= 2 * hosts && begin.elapsed().as_secs_f64() >= seconds {
@@ -182,7 +183,7 @@ fn cold(group: &mut Group, seconds: f64) -> Result<Run, BenchError> {
 }
 
 impl Run {
-    fn take(&mut self, done: &Done) {
+    fn add(&mut self, done: &Done) {
         self.cycles.merge(&done.cycles);
         self.grants += done.grants;
         self.messages += done.messages;
@@ -195,9 +196,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_live_in_different_workers() {
-        assert_eq!(own(8, 0, 3), [0, 3, 6]);
-        assert_eq!(own(8, 2, 3), [2, 5]);
-        assert!(own(2, 2, 3).is_empty());
+    fn neighbours_run_in_different_workers() {
+        assert_eq!(callers_of(8, 0, 3), [0, 3, 6]);
+        assert_eq!(callers_of(8, 2, 3), [2, 5]);
+        assert!(callers_of(2, 2, 3).is_empty());
     }
 }

@@ -27,21 +27,21 @@ pub struct Figures {
     pub round_trips: f64,
     /// Grants to all callers together.
     pub grants_per_second: f64,
-    /// Of those, to another caller than the last; none where there is one caller only.
+    /// Of those, grants to another caller than the last; none where there is one caller only.
     pub changed_hands_per_second: Option<f64>,
-    /// From one caller's leaving to another one's entering.
+    /// From one caller's release to another caller's grant.
     pub handover_p50_us: Option<f64>,
     /// User and system time of all processes, servers too.
     pub cpu_seconds_per_1000_grants: f64,
     /// Resident, of all processes, servers too.
     pub memory_bytes: u64,
-    /// Protocol messages between members; none for systems that do not say.
+    /// Protocol messages between members; none for systems that do not count them.
     pub messages_per_grant: Option<f64>,
-    /// Entries while somebody else was inside, all rounds together.
+    /// Grants while another caller held the lock, all rounds together.
     pub violations: u64,
 }
 
-/// What was wanted of hallpass, and what it is: ratios within a round, the median of them.
+/// A goal of hallpass, and what was measured: the median of the ratios within a round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     /// In words.
@@ -52,7 +52,7 @@ pub struct Goal {
     pub wanted: f64,
     /// The ratio must be at most, not at least, what is wanted.
     pub at_most: bool,
-    /// It is.
+    /// True if it is.
     pub met: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Ratio {
 pub struct Skipped {
     /// Its name.
     pub peer: String,
-    /// What is missing.
+    /// Why, such as what to install.
     pub why: String,
 }
 
@@ -87,17 +87,17 @@ pub struct Report {
     pub seconds: f64,
     /// Cores of this machine.
     pub cores: usize,
-    /// How many processes wanted one before the run began: above 0, others are in the figures too.
+    /// The load average before the run: above 0, other programs are in the figures too.
     pub load_before: f64,
-    /// All figures, the floor's first.
+    /// All figures; those of raw round trips and of the in-process lock come first.
     pub figures: Vec<Figures>,
     /// hallpass beside each peer.
     pub ratios: Vec<Ratio>,
-    /// What was wanted.
+    /// Its goals.
     pub goals: Vec<Goal>,
-    /// Who was left out.
+    /// Peers that were left out.
     pub skipped: Vec<Skipped>,
-    /// Entries into an exclusive lock of hallpass's while somebody else was inside: 0, or it is broken.
+    /// Grants of an exclusive lock by hallpass while another caller held it: 0, or hallpass is broken.
     pub violations: u64,
 }
 
@@ -137,7 +137,7 @@ impl Report {
         !Self::is_floor(system) && !system.starts_with(OURS)
     }
 
-    /// True for what is no lock service, but what they stand on.
+    /// True for what lock services are built on.
     pub fn is_floor(system: &str) -> bool {
         FLOOR.contains(&system)
     }
@@ -227,19 +227,19 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
     };
     let fan_out = ("tcp, 2 peers", "round-trip");
     add("a free lock, in raw round trips to 2 peers", p50s((OURS, "uncontended"), fan_out), 1.5, true);
-    let sealed = ("hallpass, tls", "uncontended");
-    add("the same encrypted, in raw round trips in the clear", p50s(sealed, fan_out), 1.8, true);
-    add("the same encrypted, in encrypted round trips", p50s(sealed, ("tls, 2 peers", "round-trip")), 1.8, true);
+    let encrypted = ("hallpass, tls", "uncontended");
+    add("the same encrypted, in raw round trips in the clear", p50s(encrypted, fan_out), 1.8, true);
+    add("the same encrypted, in encrypted round trips", p50s(encrypted, ("tls, 2 peers", "round-trip")), 1.8, true);
     add("a lock that is here, in in-process locks", p50s((OURS, "hot"), ("in-process", "hot")), 2.0, true);
     // Half a round trip is one way.
     let one_way = |run: &Run| p50(run) / 2.0;
     let three = find(cells, OURS, "contended-3").zip(find(cells, "tcp", "round-trip"));
     let grants = three.map(|(ours, trip)| ratio(ours, &|run| 1e6 / rate(run).max(1e-9), trip, &one_way));
     add("3 callers on one lock: a grant every so many one-way trips", grants, 1.5, true);
-    // Whoever gets the lock is woken by who reads the socket: so is the caller of this floor.
+    // The task that reads the socket wakes the caller that gets the lock; so it does in this measurement.
     let woken = find(cells, OURS, "contended-3").zip(find(cells, "tcp, woken", "round-trip"));
     let handovers = woken.map(|(ours, trip)| ratio(ours, &handover, trip, &one_way));
-    add("3 callers on one lock: a handover, in one-way trips that wake somebody", handovers, 1.5, true);
+    add("3 callers on one lock: a handover, in one-way trips that wake a task", handovers, 1.5, true);
     let peers = |workload: &str, name: &str| {
         let ours = find(cells, OURS, workload)?;
         let theirs = cells
@@ -265,7 +265,7 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Histogram;
+    use crate::histogram::Histogram;
 
     fn cell(system: &str, workload: &str, micros: &[u64]) -> Cell {
         let run = |micros: &u64| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_stands_against_the_best_peer() {
+    fn a_goal_is_compared_with_the_best_peer() {
         let cells = [
             cell(OURS, "contended-8", &[10]),
             cell("redis, poll", "contended-8", &[100]),

@@ -1,4 +1,4 @@
-//! A whole run: starts everything, measures round after round, ends everything.
+//! A whole run: starts everything, measures in rounds, ends everything.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ pub struct Spec {
     pub rounds: u32,
     /// How long each measurement takes.
     pub seconds: f64,
-    /// Whom to compare with.
+    /// Which lock services to compare with.
     pub peers: Vec<Peer>,
 }
 
@@ -73,7 +73,7 @@ impl Spec {
     }
 }
 
-/// How far a run has come.
+/// How far a run is.
 #[derive(Clone, Debug)]
 pub struct Progress<'a> {
     /// Measurements done.
@@ -90,23 +90,23 @@ pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'
     let scratch = Scratch::new(launcher)?;
     let (mut groups, mut skipped) = start(spec, launcher, scratch.path(), progress)?;
     let mut cells: Vec<(usize, Workload, Cell)> = Vec::new();
-    for (at, group) in groups.iter().enumerate() {
+    for (index, group) in groups.iter().enumerate() {
         cells.extend(group.workloads.iter().map(|&workload| {
-            (at, workload, Cell { system: group.name.clone(), workload: workload.name(), runs: Vec::new() })
+            (index, workload, Cell { system: group.name.clone(), workload: workload.name(), runs: Vec::new() })
         }));
     }
     let total = cells.len() as u64 * u64::from(spec.rounds);
     let mut done = 0;
     for _ in 0..spec.rounds {
-        for (at, workload, cell) in &mut cells {
+        for (group, workload, cell) in &mut cells {
             progress(Progress { done, total, now: &format!("{}: {}", cell.system, cell.workload) });
             done += 1;
             if skipped.iter().any(|skipped| skipped.peer == cell.system) {
                 continue;
             }
-            match measure(&mut groups[*at], *workload, spec.seconds, scratch.path()) {
+            match measure(&mut groups[*group], *workload, spec.seconds, scratch.path()) {
                 Ok(run) => cell.runs.push(run),
-                // A peer that fails is left out; what the others took is not lost with it.
+                // A peer that fails is left out; the figures of the others are not lost with it.
                 Err(error) if Report::is_peer(&cell.system) => {
                     skipped.push(Skipped { peer: cell.system.clone(), why: error.to_string() });
                 }
@@ -128,13 +128,13 @@ fn start(
 ) -> Result<(Vec<Group>, Vec<Skipped>), BenchError> {
     let keys = scratch.join("keys");
     crate::keys::make(&keys, &["n0", "n1", "n2"])?;
-    let mut say = |now: &str| progress(Progress { done: 0, total: 0, now });
-    say("starting hallpass");
+    let mut report = |now: &str| progress(Progress { done: 0, total: 0, now });
+    report("starting hallpass");
     let mut groups = floor(launcher, &keys)?;
     groups.push(hallpass(launcher, None)?);
     groups.push(hallpass(launcher, Some(&keys))?);
     groups.push(agents(launcher, scratch)?);
-    let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut say);
+    let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut report);
     groups.extend(peers);
     Ok((groups, skipped))
 }
@@ -144,13 +144,13 @@ fn start_peers(
     peers: &[Peer],
     launcher: &Launcher,
     scratch: &Path,
-    say: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> (Vec<Group>, Vec<Skipped>) {
     let mut skipped = Vec::new();
     let mut skip = |peer: Peer, why: BenchError| skipped.push(Skipped { peer: peer.name().to_owned(), why: why.0 });
     let mut running = Vec::new();
     for peer in peers {
-        say(&format!("starting {}", peer.name()));
+        report(&format!("starting {}", peer.name()));
         match start_servers(*peer, launcher, scratch) {
             Ok(servers) => running.push((*peer, servers)),
             Err(why) => skip(*peer, why),
@@ -159,7 +159,7 @@ fn start_peers(
     if running.is_empty() {
         return (Vec::new(), skipped);
     }
-    say("building the clients of other lock services");
+    report("building the clients of other lock services");
     let clients = clients::build(running.iter().any(|(peer, _)| *peer == Peer::Etcd));
     let mut groups = Vec::new();
     for (peer, servers) in running {
@@ -202,7 +202,7 @@ fn start_clients(peer: Peer, clients: &Launcher, started: Started) -> Result<Vec
     systems.iter().map(group).collect()
 }
 
-/// How busy the machine was before.
+/// How busy the machine was before the run.
 fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0)

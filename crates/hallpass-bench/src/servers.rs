@@ -1,4 +1,4 @@
-//! Servers of other lock services: found, started on free ports with their data in the benchmark's folder, and ended.
+//! Servers of other lock services: found, started on free ports with their data in the benchmark's directory, and ended.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,13 +12,13 @@ use crate::BenchError;
 use crate::child::{Launcher, Worker};
 use crate::group::free_addresses;
 
-/// A server under a guard that ends it when the benchmark is gone.
+/// A server, and the worker that ends it when the benchmark has ended.
 pub(crate) struct Server {
     pub(crate) guard: Worker,
 }
 
 /// No server takes longer to start.
-const START: Duration = Duration::from_secs(20);
+const START_WAIT_MAX: Duration = Duration::from_secs(20);
 
 impl Server {
     pub(crate) fn of(guard: Worker) -> Self {
@@ -41,15 +41,15 @@ pub(crate) struct Started {
     pub(crate) addresses: Vec<String>,
 }
 
-/// Three servers that know nothing of each other; the first is used alone, too.
+/// Three independent servers, all for Redlock, the first for Redis alone too.
 pub(crate) fn redis(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
     let Some(program) = find("redis-server", &[]) else {
         return Err(missing("redis-server", "redis-server"));
     };
     let addresses = free_addresses(3)?;
     let mut servers = Vec::new();
-    for (at, address) in addresses.iter().enumerate() {
-        let data = folder(scratch, &format!("redis-{at}"))?;
+    for (index, address) in addresses.iter().enumerate() {
+        let data = directory(scratch, &format!("redis-{index}"))?;
         let (log, directory) = (data.join("log"), data.display().to_string());
         let command = [
             [program.as_str(), "--port", port_of(address), "--bind", "127.0.0.1"],
@@ -70,11 +70,13 @@ pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Started, 
     let ports = free_addresses(9)?;
     let (clients, peers) = ports.split_at(3);
     let members: Vec<String> = (0..3)
-        .map(|at| format!("server.{}=127.0.0.1:{}:{}", at + 1, port_of(&peers[at]), port_of(&peers[at + 3])))
+        .map(|index| {
+            format!("server.{}=127.0.0.1:{}:{}", index + 1, port_of(&peers[index]), port_of(&peers[index + 3]))
+        })
         .collect();
     let mut servers = Vec::new();
-    for (at, client) in clients.iter().enumerate() {
-        let data = folder(scratch, &format!("zookeeper-{at}"))?;
+    for (index, client) in clients.iter().enumerate() {
+        let data = directory(scratch, &format!("zookeeper-{index}"))?;
         let config = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxSessionTimeout=3600000\nmaxClientCnxns=0\ndataDir={}\nclientPort={}\n\
              admin.enableServer=false\n{}\n",
@@ -83,7 +85,7 @@ pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Started, 
             members.join("\n")
         );
         std::fs::write(data.join("zoo.cfg"), config).map_err(BenchError::new)?;
-        std::fs::write(data.join("myid"), (at + 1).to_string()).map_err(BenchError::new)?;
+        std::fs::write(data.join("myid"), (index + 1).to_string()).map_err(BenchError::new)?;
         let config = data.join("zoo.cfg").display().to_string();
         servers.push(Server::start(launcher, None, &data.join("log"), &[&program, "start-foreground", &config])?);
     }
@@ -91,9 +93,9 @@ pub(crate) fn zookeeper(launcher: &Launcher, scratch: &Path) -> Result<Started, 
     Ok(Started { servers, addresses: clients.to_vec() })
 }
 
-/// It says what it is only once there is a leader.
+/// A member names its role only once there is a leader.
 fn has_a_leader(address: &str) -> bool {
-    let ask = || {
+    let role = || {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         stream.write_all(b"srvr")?;
@@ -101,10 +103,10 @@ fn has_a_leader(address: &str) -> bool {
         stream.read_to_string(&mut text)?;
         Ok::<bool, std::io::Error>(text.contains("Mode: leader") || text.contains("Mode: follower"))
     };
-    ask().unwrap_or(false)
+    role().unwrap_or(false)
 }
 
-/// Gives two addresses: its Unix socket and its port.
+/// Has two addresses: its Unix socket and its port.
 pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
     let places = versions("/usr/lib/postgresql");
     let (Some(initdb), Some(program)) = (find("initdb", &places), find("postgres", &places)) else {
@@ -118,7 +120,7 @@ pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Started, B
     } else {
         None
     };
-    let data = folder(scratch, "postgres")?;
+    let data = directory(scratch, "postgres")?;
     if let Some(user) = user {
         chown(&data, Some(user.id), Some(user.group)).map_err(BenchError::new)?;
     }
@@ -140,7 +142,7 @@ pub(crate) fn postgres(launcher: &Launcher, scratch: &Path) -> Result<Started, B
     let command = [&program, "-D", &directory, "-p", port, "-c", "listen_addresses=127.0.0.1", "-c", &sockets];
     let server = Server::start(launcher, user, &log, &command)?;
     let socket = data.join(format!(".s.PGSQL.{port}"));
-    // It answers on both before it takes queries; a caller's first connection would find out.
+    // It listens before it accepts queries; only its log says when it does.
     until_up("PostgreSQL", &log, || {
         UnixStream::connect(&socket).is_ok()
             && std::fs::read_to_string(&log).is_ok_and(|log| log.contains("ready to accept connections"))
@@ -153,13 +155,14 @@ pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Started, Bench
     let Some(program) = find("etcd", &[]) else { return Err(missing("etcd", "etcd-server")) };
     let ports = free_addresses(6)?;
     let (clients, peers) = ports.split_at(3);
-    let cluster: Vec<String> = peers.iter().enumerate().map(|(at, peer)| format!("n{at}=http://{peer}")).collect();
+    let cluster: Vec<String> =
+        peers.iter().enumerate().map(|(index, peer)| format!("n{index}=http://{peer}")).collect();
     let cluster = cluster.join(",");
     let mut servers = Vec::new();
-    for (at, (client, peer)) in clients.iter().zip(peers).enumerate() {
-        let data = folder(scratch, &format!("etcd-{at}"))?;
+    for (index, (client, peer)) in clients.iter().zip(peers).enumerate() {
+        let data = directory(scratch, &format!("etcd-{index}"))?;
         let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
-        let (name, directory) = (format!("n{at}"), data.join("data").display().to_string());
+        let (name, directory) = (format!("n{index}"), data.join("data").display().to_string());
         let command = [
             [program.as_str(), "--name", &name, "--data-dir", &directory],
             ["--initial-cluster-state", "new", "--initial-cluster", &cluster, "--logger=zap"],
@@ -175,7 +178,7 @@ pub(crate) fn etcd(launcher: &Launcher, scratch: &Path) -> Result<Started, Bench
     Ok(Started { servers, addresses: clients.to_vec() })
 }
 
-/// A program by its name: in the path, or where Debian puts what users do not call.
+/// A program by its name: in the path, or where Debian puts programs that users do not call.
 pub(crate) fn find(name: &str, places: &[PathBuf]) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(PathBuf::from);
@@ -197,7 +200,7 @@ fn versions(base: &str) -> Vec<PathBuf> {
     places
 }
 
-fn folder(scratch: &Path, name: &str) -> Result<PathBuf, BenchError> {
+fn directory(scratch: &Path, name: &str) -> Result<PathBuf, BenchError> {
     let path = scratch.join(name);
     std::fs::create_dir(&path).map_err(BenchError::new)?;
     Ok(path)
@@ -208,7 +211,7 @@ fn port_of(address: &str) -> &str {
 }
 
 fn until_up(what: &str, log: &Path, is_up: impl Fn() -> bool) -> Result<(), BenchError> {
-    let until = Instant::now() + START;
+    let until = Instant::now() + START_WAIT_MAX;
     while Instant::now() < until {
         if is_up() {
             return Ok(());
@@ -216,7 +219,7 @@ fn until_up(what: &str, log: &Path, is_up: impl Fn() -> bool) -> Result<(), Benc
         std::thread::sleep(Duration::from_millis(20));
     }
     let log = std::fs::read_to_string(log).unwrap_or_default();
-    let last = log.lines().last().unwrap_or("it said nothing");
+    let last = log.lines().last().unwrap_or("its log is empty");
     Err(BenchError::new(format!("{what} does not start: {last}")))
 }
 

@@ -1,4 +1,4 @@
-//! What processes use, as the kernel counts it.
+//! What processes use, as Linux counts it; nothing on other systems.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,7 @@ fn processes() -> HashMap<u32, Process> {
 fn parse(stat: &str) -> Option<Process> {
     // The name is in parentheses and may hold anything, parentheses too.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // User and system time, its own and that of children that have ended.
     let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
     Some(Process { parent: u32::try_from(number(1)?).ok()?, ticks })

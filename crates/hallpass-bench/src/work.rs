@@ -1,4 +1,4 @@
-//! What a worker process is, by its arguments.
+//! What a worker process does, by its arguments.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,9 +15,9 @@ use crate::systems::hallpass::Embedded;
 use crate::systems::locker::Locker;
 use crate::systems::ping::{Ping, Woken, echo};
 use crate::task::{Ready, Reply};
-use crate::worker::{say, serve};
+use crate::worker::{send, serve};
 
-/// Is a worker, as [`run`](crate::run) asks for it, until stdin is closed.
+/// Runs the worker that these arguments of [`run`](crate::run) ask for, until stdin is closed.
 pub fn work(args: &[String]) -> Result<(), BenchError> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
@@ -39,14 +39,14 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
         ["clients", socket] => serve(|| async { Ok(Clients { socket: (*socket).to_owned() }) }),
         ["guard", user, log, program, args @ ..] => guard(user, log, program, args),
         ["scratch", path] => scratch(Path::new(path)),
-        _ => Err(BenchError::new("this is for the benchmark's own use: call 'hallpass bench'")),
+        _ => Err(BenchError::new("workers are started by the benchmark: call 'hallpass bench'")),
     }
 }
 
 /// How long a server may take to end before it is killed.
-const ENDING: Duration = Duration::from_secs(4);
+const END_WAIT_MAX: Duration = Duration::from_secs(4);
 
-/// Runs a server, and ends it when stdin is closed: servers do not look at theirs.
+/// Runs a server and ends it when stdin is closed, since servers do not read their own.
 fn guard(user: &str, log: &str, program: &str, args: &[&str]) -> Result<(), BenchError> {
     let log = File::create(log).map_err(BenchError::new)?;
     let mut command = Command::new(program);
@@ -57,13 +57,13 @@ fn guard(user: &str, log: &str, program: &str, args: &[&str]) -> Result<(), Benc
         command.uid(number(user)?).gid(number(group)?);
     }
     let mut server = command.spawn().map_err(|error| BenchError::new(format!("cannot start {program}: {error}")))?;
-    say(&Reply::Ready(Ready::default()));
+    send(&Reply::Ready(Ready::default()));
     until_stdin_is_closed();
-    // An interrupt is what PostgreSQL takes for 'now, but properly'; the others end on it too.
+    // PostgreSQL ends at once and cleanly on an interrupt; the others end on it too.
     if let Some(id) = i32::try_from(server.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process(id, Signal::INT);
     }
-    let until = Instant::now() + ENDING;
+    let until = Instant::now() + END_WAIT_MAX;
     while Instant::now() < until {
         if !matches!(server.try_wait(), Ok(None)) {
             return Ok(());
@@ -75,11 +75,11 @@ fn guard(user: &str, log: &str, program: &str, args: &[&str]) -> Result<(), Benc
     Ok(())
 }
 
-/// Removes a folder when stdin is closed, again until whoever still writes there has ended.
+/// Removes a directory when stdin is closed, and again while servers that are ending still write into it.
 fn scratch(path: &Path) -> Result<(), BenchError> {
-    say(&Reply::Ready(Ready::default()));
+    send(&Reply::Ready(Ready::default()));
     until_stdin_is_closed();
-    let until = Instant::now() + ENDING + Duration::from_secs(2);
+    let until = Instant::now() + END_WAIT_MAX + Duration::from_secs(2);
     while path.exists() && Instant::now() < until {
         if std::fs::remove_dir_all(path).is_err() {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The inside of a worker process: callers of some system, doing what they are told on stdin.
+//! The inside of a worker process: callers of one system, and a loop that performs the tasks it reads from stdin.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,15 +10,16 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 
-use crate::task::{Done, Ready, Reply, Stay, Task};
-use crate::{BenchError, Histogram};
+use crate::BenchError;
+use crate::histogram::Histogram;
+use crate::task::{Done, Hold, Ready, Reply, Task};
 
 /// A system under test as one process sees it.
 pub trait System: Send + Sync + 'static {
-    /// Who acquires.
+    /// What acquires its locks.
     type Caller: Caller;
 
-    /// A caller of its own: with its own connection, where the system is reached by one.
+    /// A new caller, with a connection of its own where the system needs one.
     fn caller(&self, id: u32) -> impl Future<Output = Result<Self::Caller, BenchError>> + Send;
 
     /// Protocol messages that this process has sent so far.
@@ -27,26 +28,26 @@ pub trait System: Send + Sync + 'static {
     }
 }
 
-/// One who takes locks, at most one at a time.
+/// Acquires locks, at most one at a time.
 pub trait Caller: Send + 'static {
-    /// Waits until it holds the lock of this number alone.
+    /// Waits until it holds the lock with this number exclusively.
     fn acquire(&mut self, lock: u32) -> impl Future<Output = Result<(), BenchError>> + Send;
 
-    /// The same, together with others who share; for systems that have it.
+    /// The same in shared mode, for systems that have it.
     fn acquire_shared(&mut self, _lock: u32) -> impl Future<Output = Result<(), BenchError>> + Send {
         async { Err(BenchError::new("this system does not share locks")) }
     }
 
-    /// Leaves the lock it holds.
+    /// Releases the lock that it holds.
     fn release(&mut self) -> impl Future<Output = Result<(), BenchError>> + Send;
 }
 
 /// How many cycles are timed together where one is shorter than reading the clock.
 const BATCH: u64 = 32;
-/// How many are done before others of the same thread have their turn.
+/// How many cycles are done before other tasks of the same thread have their turn.
 const YIELD: u64 = 32 * BATCH;
 
-/// Runs a worker until stdin is closed: whoever started it has what it wanted, or is gone.
+/// Runs a worker until stdin is closed: the benchmark needs it no more, or has ended.
 pub fn serve<S, F>(start: impl FnOnce() -> F) -> Result<(), BenchError>
 where
     S: System,
@@ -58,31 +59,31 @@ where
         let system = match start().await {
             Ok(system) => system,
             Err(error) => {
-                say(&Reply::Failed(error.to_string()));
+                send(&Reply::Failed(error.to_string()));
                 return Err(error);
             }
         };
-        say(&Reply::Ready(Ready::default()));
+        send(&Reply::Ready(Ready::default()));
         let mut worker = Worker { system, callers: BTreeMap::new() };
         while let Some(line) = lines.recv().await {
             let done = match serde_json::from_str(&line) {
-                Ok(task) => worker.carry_out(task).await,
+                Ok(task) => worker.perform(task).await,
                 Err(error) => Err(BenchError::new(error)),
             };
-            say(&done.map_or_else(|error| Reply::Failed(error.to_string()), Reply::Done));
+            send(&done.map_or_else(|error| Reply::Failed(error.to_string()), Reply::Done));
         }
         Ok(())
     })
 }
 
-/// The runtime of every worker: callers, the raw round trip and the nodes stand on the same.
+/// The same runtime for every worker, so that callers, raw round trips and nodes are compared fairly.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, BenchError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(BenchError::new)
 }
 
-/// Reads stdin on a thread of its own, and ends the process when it is closed, whatever goes on then.
+/// Reads stdin on a thread of its own, and ends the process when it is closed, whatever it is doing.
 pub(crate) fn lines_until_closed() -> mpsc::UnboundedReceiver<String> {
-    // The other side waits for each answer before it says more: there is never more than one line.
+    // Bounded by the benchmark, which waits for each reply before it sends the next line.
     let (lines, read) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -95,15 +96,15 @@ pub(crate) fn lines_until_closed() -> mpsc::UnboundedReceiver<String> {
     read
 }
 
-pub(crate) fn say(reply: &Reply) {
+pub(crate) fn send(reply: &Reply) {
     let line = serde_json::to_string(reply).expect("replies are plain data") + "\n";
     let mut out = std::io::stdout().lock();
-    // Who does not listen any more has closed stdin too.
+    // If the benchmark does not read any more it has closed stdin too, which ends this process.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Nanoseconds on a clock that all processes of a machine share.
-pub(crate) fn now() -> u64 {
+/// On a clock that all processes of a machine share.
+pub(crate) fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -113,14 +114,14 @@ struct Worker<S: System> {
     callers: BTreeMap<u32, S::Caller>,
 }
 
-/// What one caller brings back.
-struct Trip<C> {
+/// A caller and what it has measured.
+struct Measured<C> {
     caller: C,
     cycles: Histogram,
     grants: u64,
 }
 
-/// Writes down who was inside when. Little is kept here: the memory of a worker is a figure too.
+/// Writes holds to a file. Few are kept in memory, as the memory of a worker is one of the figures.
 struct Record {
     file: File,
     bytes: Vec<u8>,
@@ -131,15 +132,15 @@ impl Record {
 
     fn of(file: &File) -> Result<Self, BenchError> {
         let file = file.try_clone().map_err(BenchError::new)?;
-        Ok(Self { file, bytes: Vec::with_capacity(Self::BYTES + Stay::BYTES) })
+        Ok(Self { file, bytes: Vec::with_capacity(Self::BYTES + Hold::BYTES) })
     }
 
-    fn add(&mut self, stay: &Stay) -> Result<(), BenchError> {
-        stay.encode(&mut self.bytes);
+    fn add(&mut self, hold: &Hold) -> Result<(), BenchError> {
+        hold.encode(&mut self.bytes);
         if self.bytes.len() >= Self::BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Callers of one worker share the file: it is open for appending, and a write is of whole records.
+    /// Callers of one worker share the file: it is opened for appending, and every write is of whole records.
     fn flush(&mut self) -> Result<(), BenchError> {
         self.file.write_all(&self.bytes).map_err(BenchError::new)?;
         self.bytes.clear();
@@ -148,8 +149,8 @@ impl Record {
 }
 
 impl<S: System> Worker<S> {
-    async fn carry_out(&mut self, task: Task) -> Result<Done, BenchError> {
-        let begin = now();
+    async fn perform(&mut self, task: Task) -> Result<Done, BenchError> {
+        let begin = now_ns();
         let mut done = match task {
             Task::Open { callers } => self.open(&callers).await.map(|()| Done::default()),
             Task::Run { callers, locks, seconds, record } => {
@@ -158,7 +159,7 @@ impl<S: System> Worker<S> {
             Task::Each { locks } => self.one(|id, caller| each(id, caller, locks)).await,
             Task::Hot { shared, seconds } => self.one(|_, caller| hot(caller, shared, nanos(seconds))).await,
         }?;
-        done.nanos = now() - begin;
+        done.nanos = now_ns() - begin;
         done.messages = self.system.messages();
         Ok(done)
     }
@@ -185,35 +186,35 @@ impl<S: System> Worker<S> {
             OpenOptions::new().append(true).open(path)
         });
         let file = file.transpose().map_err(BenchError::new)?;
-        let until = now() + nanos(seconds);
-        let mut trips = Vec::new();
+        let until = now_ns() + nanos(seconds);
+        let mut running = Vec::new();
         for id in callers {
             let caller = self.callers.remove(id).expect("it was opened");
             let record = file.as_ref().map(Record::of).transpose()?;
-            trips.push((*id, tokio::spawn(rounds(*id, caller, locks, until, record))));
+            running.push((*id, tokio::spawn(rounds(*id, caller, locks, until, record))));
         }
         let mut done = Done::default();
-        for (id, trip) in trips {
-            let trip = trip.await.map_err(BenchError::new)??;
-            self.callers.insert(id, trip.caller);
-            done.grants += trip.grants;
-            done.cycles.merge(&trip.cycles);
+        for (id, task) in running {
+            let measured = task.await.map_err(BenchError::new)??;
+            self.callers.insert(id, measured.caller);
+            done.grants += measured.grants;
+            done.cycles.merge(&measured.cycles);
         }
         Ok(done)
     }
 
-    /// Lets the first caller do something on a task of its own.
+    /// Runs the first caller on a task of its own.
     async fn one<F>(&mut self, work: impl FnOnce(u32, S::Caller) -> F) -> Result<Done, BenchError>
     where
-        F: Future<Output = Result<Trip<S::Caller>, BenchError>> + Send + 'static,
+        F: Future<Output = Result<Measured<S::Caller>, BenchError>> + Send + 'static,
     {
         if self.callers.is_empty() {
             self.open(&[0]).await?;
         }
         let (id, caller) = self.callers.pop_first().expect("it was opened");
-        let trip = tokio::spawn(work(id, caller)).await.map_err(BenchError::new)??;
-        self.callers.insert(id, trip.caller);
-        Ok(Done { grants: trip.grants, cycles: trip.cycles, ..Done::default() })
+        let measured = tokio::spawn(work(id, caller)).await.map_err(BenchError::new)??;
+        self.callers.insert(id, measured.caller);
+        Ok(Done { grants: measured.grants, cycles: measured.cycles, ..Done::default() })
     }
 }
 
@@ -223,44 +224,44 @@ async fn rounds<C: Caller>(
     locks: u32,
     until: u64,
     mut record: Option<Record>,
-) -> Result<Trip<C>, BenchError> {
+) -> Result<Measured<C>, BenchError> {
     let (mut cycles, mut grants) = (Histogram::default(), 0);
     loop {
         let lock = ((u64::from(id) + grants) % u64::from(locks.max(1))) as u32;
-        let asked = now();
+        let asked = now_ns();
         caller.acquire(lock).await?;
-        let entered = now();
-        let left = if record.is_some() { now() } else { entered };
+        let acquired_ns = now_ns();
+        let released_ns = if record.is_some() { now_ns() } else { acquired_ns };
         caller.release().await?;
-        let end = now();
+        let end = now_ns();
         cycles.add(end - asked);
         grants += 1;
         if let Some(record) = &mut record {
-            record.add(&Stay { lock, caller: id, entered, left })?;
+            record.add(&Hold { lock, caller: id, acquired_ns, released_ns })?;
         }
         if end >= until {
             record.as_mut().map_or(Ok(()), Record::flush)?;
-            return Ok(Trip { caller, cycles, grants });
+            return Ok(Measured { caller, cycles, grants });
         }
     }
 }
 
-async fn each<C: Caller>(_: u32, mut caller: C, locks: u32) -> Result<Trip<C>, BenchError> {
+async fn each<C: Caller>(_: u32, mut caller: C, locks: u32) -> Result<Measured<C>, BenchError> {
     let mut cycles = Histogram::default();
     for lock in 0..locks {
-        let asked = now();
+        let asked = now_ns();
         caller.acquire(lock).await?;
         caller.release().await?;
-        cycles.add(now() - asked);
+        cycles.add(now_ns() - asked);
     }
-    Ok(Trip { caller, cycles, grants: u64::from(locks) })
+    Ok(Measured { caller, cycles, grants: u64::from(locks) })
 }
 
-async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Trip<C>, BenchError> {
+async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Measured<C>, BenchError> {
     let (mut cycles, mut grants) = (Histogram::default(), 0);
-    let until = now() + nanos;
+    let until = now_ns() + nanos;
     loop {
-        let begin = now();
+        let begin = now_ns();
         for _ in 0..BATCH {
             if shared {
                 caller.acquire_shared(0).await?
@@ -269,13 +270,13 @@ async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Trip<
             }
             caller.release().await?;
         }
-        let end = now();
+        let end = now_ns();
         cycles.add((end - begin) / BATCH);
         grants += BATCH;
         if end >= until {
-            return Ok(Trip { caller, cycles, grants });
+            return Ok(Measured { caller, cycles, grants });
         }
-        // A caller who never waits would keep the sockets' readers of its thread waiting.
+        // A caller that never waits would starve the tasks that read the sockets on its thread.
         if grants.is_multiple_of(YIELD) {
             tokio::task::yield_now().await;
         }
@@ -287,7 +288,7 @@ fn nanos(seconds: f64) -> u64 {
 }
 
 impl BenchError {
-    /// An error that says this.
+    /// An error with this message.
     pub fn new(why: impl Display) -> Self {
         Self(why.to_string())
     }

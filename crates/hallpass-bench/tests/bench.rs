@@ -1,4 +1,4 @@
-//! The benchmark as users meet it. Nothing here is about how fast anything is.
+//! The benchmark as users see it. Nothing here is about how fast anything is.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn what_cannot_be_measured_is_refused() {
 }
 
 #[test]
-fn a_worker_ends_when_nobody_talks_to_it() {
+fn a_worker_ends_when_its_stdin_is_closed() {
     let mut worker = command("worker locker").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     assert!(worker.try_wait().unwrap().is_none());
     drop(worker.stdin.take());
@@ -80,20 +80,19 @@ fn a_worker_ends_when_nobody_talks_to_it() {
 #[test]
 fn nothing_is_left_when_the_benchmark_is_killed() {
     let mut bench = command("--peers none --seconds 20").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let folder = || scratch_of(bench.id());
-    // The folder, 2 echoes, 4 round trips, a locker and 2 groups of 3.
+    // The remover of the directory, 2 echoes, 4 round trips, a locker and 2 groups of 3.
     wait_until("the workers are there", || children(bench.id()).len() >= 14);
     let workers = children(bench.id());
-    let folder = folder().expect("it has a folder");
+    let directory = scratch_of(bench.id()).expect("it has a directory");
     bench.kill().unwrap();
     bench.wait().unwrap();
     wait_until("the workers are gone", || workers.iter().all(|id| is_gone(*id)));
-    wait_until("the folder is gone", || !folder.exists());
+    wait_until("the directory is gone", || !directory.exists());
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
+    while !condition() {
         assert!(Instant::now() < until, "{what}: not in time");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -105,13 +104,13 @@ fn children(parent: u32) -> Vec<u32> {
     ids.filter(|id| fields(*id).is_some_and(|fields| fields[1] == parent.to_string())).collect()
 }
 
-/// What comes behind the name in `/proc/ID/stat`: the state, the parent and more.
+/// The fields behind the name in `/proc/ID/stat`: the state, the parent and more.
 fn fields(id: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
-/// A dead process that nobody has asked about yet is gone too.
+/// A dead process whose exit code was not read yet is gone too.
 fn is_gone(id: u32) -> bool {
     fields(id).is_none_or(|fields| fields[0] == "Z")
 }

@@ -10,10 +10,10 @@ use tokio::net::UnixStream;
 
 use super::lock_name;
 use crate::task::{Ready, Reply};
-use crate::worker::{lines_until_closed, runtime, say};
+use crate::worker::{lines_until_closed, runtime, send};
 use crate::{BenchError, Caller, System};
 
-/// A worker that is an agent.
+/// Runs a worker that is an agent.
 pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> Result<(), BenchError> {
     let runtime = runtime()?;
     let mut lines = lines_until_closed();
@@ -23,7 +23,7 @@ pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> 
         let node = agent.node().clone();
         tokio::spawn(agent.serve());
         node.ready().await;
-        say(&Reply::Ready(Ready::default()));
+        send(&Reply::Ready(Ready::default()));
         while lines.recv().await.is_some() {}
         Ok(())
     })
@@ -40,7 +40,7 @@ impl System for Clients {
     async fn caller(&self, _id: u32) -> Result<Client, BenchError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(BenchError::new)?;
         let mut client = Client { stream: BufReader::new(stream), line: String::new(), holds: None };
-        match client.hear().await? {
+        match client.receive().await? {
             Response::Welcome { .. } => Ok(client),
             other => Err(BenchError::new(format!("the agent does not greet: {other:?}"))),
         }
@@ -57,10 +57,10 @@ impl Client {
     async fn ask(&mut self, request: &Request) -> Result<Response, BenchError> {
         let line = serde_json::to_string(request).map_err(BenchError::new)? + "\n";
         self.stream.get_mut().write_all(line.as_bytes()).await.map_err(BenchError::new)?;
-        self.hear().await
+        self.receive().await
     }
 
-    async fn hear(&mut self) -> Result<Response, BenchError> {
+    async fn receive(&mut self) -> Result<Response, BenchError> {
         self.line.clear();
         self.stream.read_line(&mut self.line).await.map_err(BenchError::new)?;
         serde_json::from_str(&self.line).map_err(BenchError::new)

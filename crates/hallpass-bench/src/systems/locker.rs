@@ -1,4 +1,4 @@
-//! What a program without other processes would use: a map of named mutexes.
+//! What a program that needs no other process would use: a map of named mutexes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

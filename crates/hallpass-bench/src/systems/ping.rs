@@ -1,4 +1,4 @@
-//! The floor: 32 bytes there and back, to one peer or to several at once, with and without encryption.
+//! Raw round trips: 32 bytes to one peer or to several at once and back, with and without encryption.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::task::{Ready, Reply};
-use crate::worker::{lines_until_closed, runtime, say};
+use crate::worker::{lines_until_closed, runtime, send};
 use crate::{BenchError, Caller, System};
 
 /// As long as a small message.
@@ -24,18 +24,19 @@ const MEMBER: &str = "member.hallpass";
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A worker that sends back what it gets, on one port in the clear and on another encrypted.
+/// Runs a worker that sends back what it receives, on one port unencrypted and on another encrypted.
 pub(crate) fn echo(keys: &Path) -> Result<(), BenchError> {
     let runtime = runtime()?;
     let mut lines = lines_until_closed();
     runtime.block_on(async {
         let acceptor = acceptor(keys)?;
         let plain = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::new)?;
-        let sealed = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::new)?;
-        let address = |listener: &TcpListener| listener.local_addr().map(|at| at.to_string()).map_err(BenchError::new);
-        say(&Reply::Ready(Ready { addresses: vec![address(&plain)?, address(&sealed)?] }));
+        let encrypted = TcpListener::bind("127.0.0.1:0").await.map_err(BenchError::new)?;
+        let address =
+            |listener: &TcpListener| listener.local_addr().map(|address| address.to_string()).map_err(BenchError::new);
+        send(&Reply::Ready(Ready { addresses: vec![address(&plain)?, address(&encrypted)?] }));
         tokio::spawn(accept(plain, None));
-        tokio::spawn(accept(sealed, Some(acceptor)));
+        tokio::spawn(accept(encrypted, Some(acceptor)));
         while lines.recv().await.is_some() {}
         Ok(())
     })
@@ -121,7 +122,7 @@ impl Caller for Pinger {
     }
 }
 
-/// The same to one peer in the clear, where a task of its own reads and wakes the caller, as everywhere in hallpass.
+/// The same to one peer, unencrypted, where another task reads the socket and wakes the caller, as in hallpass.
 pub(crate) struct Woken {
     pub(crate) address: String,
 }
@@ -134,11 +135,11 @@ impl System for Woken {
         stream.set_nodelay(true).map_err(BenchError::new)?;
         let (mut reads, writes) = stream.into_split();
         let arrived = Arc::new(Notify::new());
-        let tells = Arc::clone(&arrived);
+        let notify = Arc::clone(&arrived);
         tokio::spawn(async move {
             let mut buffer = [0; BYTES];
             while reads.read_exact(&mut buffer).await.is_ok() {
-                tells.notify_one();
+                notify.notify_one();
             }
         });
         Ok(WokenCaller { writes, arrived })
