@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let addresses = free_addresses(3)?;
     let mut nodes = Vec::new();
     for (name, address) in ["a", "b", "c"].into_iter().zip(&addresses) {
-        // In real life each node is a process of its own, perhaps on a machine of its own.
+        // In a real program each node is a process of its own, perhaps on a machine of its own.
         nodes.push(Node::builder().name(name).listen(address).peers(&addresses).start().await?);
     }
 

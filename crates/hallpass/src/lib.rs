@@ -29,7 +29,7 @@
 //! # A group of several nodes
 //!
 //! Every member gets the same list of members, and an address from it to listen on. Locks are granted once all members are
-//! connected; whoever acquires one earlier waits.
+//! connected; a caller who asks earlier waits.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -19,39 +19,39 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(!driver.is_stopped());
     assert!(!driver.release(ticket), "nobody is let in");
     assert!(driver.is_stopped());
-    assert!(heard(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Verdict::Stopped));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
     assert_eq!(driver.acquire_fast(ticket.slot().unwrap(), "x", Mode::Exclusive, 0), None);
 }
 
-/// A writer waits, and a reader behind it. When the writer has heard of the end and gives up, the reader's turn would
-/// have come.
+/// A writer waits, and a reader behind it. The writer's request is withdrawn after the stop: without the stop, the reader
+/// would now be granted the lock.
 #[tokio::test]
-async fn nobody_gets_in_behind_somebody_who_heard_of_the_end() {
+async fn nothing_is_granted_after_the_stop() {
     let driver = alone();
     let ask_for = |mode| driver.acquire("x", mode, Patience::Wait, 0);
     assert!(matches!(ask_for(Mode::Shared), Ok(Asked::Granted(_))));
     let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
     let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
     driver.stop();
-    assert!(heard(&first, Verdict::Stopped));
+    assert!(is_answered(&first, Verdict::Stopped));
     driver.cancel(writer);
-    assert!(heard(&second, Verdict::Stopped));
+    assert!(is_answered(&second, Verdict::Stopped));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
-/// The panic comes between a grant and the word of it.
+/// The panic comes between a grant and its answer to the caller.
 #[tokio::test]
-async fn who_was_about_to_be_told_hears_of_the_end() {
+async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     let driver = alone();
     let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
     let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
     fail(&driver, |state| state.node.handle_release(ticket, 0));
     driver.tick();
-    assert!(heard(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Verdict::Stopped));
 }
 
-fn heard(waiter: &Waiter, verdict: Verdict) -> bool {
+fn is_answered(waiter: &Waiter, verdict: Verdict) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     waiter.poll(&mut cx) == std::task::Poll::Ready(verdict)
 }
