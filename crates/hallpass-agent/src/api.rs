@@ -51,14 +51,21 @@ impl Request {
 
     /// Parses one line. The line break at its end is optional.
     pub fn parse(line: &[u8]) -> Result<Self, RequestError> {
-        Ok(serde_json::from_slice(line)?)
+        serde_json::from_slice(line).map_err(RequestError::new)
     }
 }
 
 /// A request that cannot be parsed. Nothing has changed, and the connection can be used further.
 #[derive(Debug, thiserror::Error)]
 #[error("the request is not understood: {0}")]
-pub struct RequestError(#[from] serde_json::Error);
+pub struct RequestError(String);
+
+impl RequestError {
+    /// The parser quotes what it was sent, line breaks and all: an error is one line.
+    fn new(error: serde_json::Error) -> Self {
+        Self(error.to_string().replace(char::is_control, " "))
+    }
+}
 
 /// What the agent answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
