@@ -23,6 +23,11 @@ impl<T> Slab<T> {
         self.len() == 0
     }
 
+    /// All keys are below this number.
+    pub fn keys(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// The key that the next [`insert`](Self::insert) will return.
     pub fn vacant_key(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.entries.len() as u32)

@@ -55,4 +55,4 @@ pub use locks::Slot;
 pub use membership::HelloError;
 pub use node::Node;
 pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Ticket};
-pub use status::{LockStatus, MemberStatus};
+pub use status::{LockStatus, MemberStatus, Place};

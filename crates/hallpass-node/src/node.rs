@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 
 use hallpass_core::codec::DecodeError;
 use hallpass_core::protocol::OptionError;
@@ -23,7 +24,7 @@ use crate::wire::{Body, Frame, Hello};
 ///   [`handle_transmitted`](Self::handle_transmitted), [`handle_persisted`](Self::handle_persisted);
 ///   [`poll_timeout`](Self::poll_timeout).
 /// - **Getters**: [`hello`](Self::hello), [`is_complete`](Self::is_complete), [`locks`](Self::locks),
-///   [`members`](Self::members), [`messages`](Self::messages).
+///   [`lock_status`](Self::lock_status), [`members`](Self::members), [`messages`](Self::messages).
 ///
 /// The [crate's front page](crate) gives the order in which they are called.
 pub struct Node<C> {
@@ -242,7 +243,29 @@ impl<C> Node<C> {
 
     /// The locks that are held, waited for or cached here, in no order.
     pub fn locks(&self) -> impl Iterator<Item = LockStatus<'_>> {
-        self.locks.status()
+        self.locks_in(0..self.slots())
+    }
+
+    /// The locks in these slots, for whoever does not want to look at all of them at once. A lock that is forgotten and
+    /// used again between two looks may have moved to another slot.
+    pub fn locks_in(&self, slots: Range<u32>) -> impl Iterator<Item = LockStatus<'_>> {
+        self.locks.status_in(slots)
+    }
+
+    /// How many slots there are: those in use, and those of locks that were forgotten.
+    pub fn slots(&self) -> u32 {
+        self.locks.slots()
+    }
+
+    /// One lock, if it is held, waited for or cached here.
+    pub fn lock_status(&self, name: &str) -> Option<LockStatus<'_>> {
+        self.locks.status_of(name)
+    }
+
+    /// How many of the [`Fence::COUNT_MAX`](hallpass_core::Fence::COUNT_MAX) fences of this view are used up, as far as
+    /// this node knows, on the lock that has used most.
+    pub fn fences_used(&self) -> u64 {
+        self.locks.fences_used()
     }
 
     /// All members, this one among them, in rising order.

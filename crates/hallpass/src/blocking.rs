@@ -143,6 +143,11 @@ impl Node {
         self.node.locks()
     }
 
+    /// One lock, if it is held, waited for or cached on this node.
+    pub fn lock_info(&self, name: &str) -> Option<LockInfo> {
+        self.node.lock_info(name)
+    }
+
     /// Stops the node. See [`hallpass::Node::stop`](crate::Node::stop).
     pub fn stop(&self) {
         self.node.stop_now();

@@ -134,7 +134,7 @@ pub use guard::{Guard, Term};
 #[doc(inline)]
 pub use hallpass_core::Mode;
 #[doc(inline)]
-pub use hallpass_node::Refusal;
+pub use hallpass_node::{Place, Refusal};
 pub use lock::Lock;
 pub use node::Node;
 pub use options::AcquireOptions;

@@ -1,6 +1,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use hallpass_core::Fence;
+
 use crate::driver::Driver;
 use crate::{AcquireError, Builder, Guard, Lock, LockInfo, Member, Status, Term};
 
@@ -21,6 +23,9 @@ use crate::{AcquireError, Builder, Guard, Lock, LockInfo, Member, Status, Term};
 pub struct Node {
     pub(crate) running: Arc<Running>,
 }
+
+/// How many locks [`Node::locks`] looks at before it lets others use the node.
+const LOCKS_AT_ONCE: u32 = 256;
 
 /// Stops the node when it is dropped. Tasks have only the [`Driver`], so that they do not keep the node running.
 pub(crate) struct Running {
@@ -155,16 +160,32 @@ impl Node {
             locks: state.node.len(),
             messages: state.node.messages(),
             grants: state.grants,
+            fences_left: Fence::COUNT_MAX - state.node.fences_used(),
         }
     }
 
     /// The locks that are held, waited for or cached on this node, by name.
+    ///
+    /// A node with many of them goes on working meanwhile, so this is not one moment's picture: each lock is as it was when
+    /// its turn came.
     pub fn locks(&self) -> Vec<LockInfo> {
-        let state = self.running.driver.state();
-        let mut locks: Vec<LockInfo> = state.node.locks().map(|lock| LockInfo::of(&lock)).collect();
-        drop(state);
-        locks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut locks = Vec::new();
+        for first in (0..).step_by(LOCKS_AT_ONCE as usize) {
+            let state = self.running.driver.state();
+            if first >= state.node.slots() {
+                break;
+            }
+            locks.extend(state.node.locks_in(first..first + LOCKS_AT_ONCE).map(|lock| LockInfo::of(&lock)));
+        }
+        locks.sort_by(|a, b| a.name.cmp(&b.name));
+        // One that was forgotten and used again meanwhile may have been seen twice.
+        locks.dedup_by(|a, b| a.name == b.name);
         locks
+    }
+
+    /// One lock, if it is held, waited for or cached on this node.
+    pub fn lock_info(&self, name: &str) -> Option<LockInfo> {
+        self.running.driver.state().node.lock_status(name).map(|lock| LockInfo::of(&lock))
     }
 
     /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, connections are closed.

@@ -1,5 +1,5 @@
 use hallpass_core::Mode;
-use hallpass_node::LockStatus;
+use hallpass_node::{LockStatus, Place};
 
 /// The state of a node and its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct Status {
     pub messages: u64,
     /// How often a lock was granted on this node so far.
     pub grants: u64,
+    /// How many fences are left in this view, as far as this node knows, for the lock that has used most of its own. At 0
+    /// that lock is granted no more until all members of the group are restarted.
+    pub fences_left: u64,
 }
 
 /// A member of a group, as this node sees it.
@@ -55,6 +58,12 @@ pub struct LockInfo {
     pub name: String,
     /// The name of its protocol.
     pub protocol: String,
+    /// Where it is, as far as this node can tell.
+    pub place: Place,
+    /// The numbers of the members whose permission the caller who is next on this node still lacks: they hold the lock,
+    /// asked for it before, or are not connected. Empty if nobody here waits for them, and for protocols that pass a token,
+    /// which cannot tell.
+    pub missing: Vec<u32>,
     /// How it is held on this node, if it is.
     pub held: Option<Mode>,
     /// How many callers of this node hold it.
@@ -67,7 +76,15 @@ pub struct LockInfo {
 
 impl LockInfo {
     pub(crate) fn of(lock: &LockStatus<'_>) -> Self {
-        let LockStatus { name, protocol, held, holders, waiters, fence } = *lock;
-        Self { name: name.to_owned(), protocol: protocol.to_owned(), held, holders, waiters, fence: fence.get() }
+        Self {
+            name: lock.name.to_owned(),
+            protocol: lock.protocol.to_owned(),
+            place: lock.place,
+            missing: lock.missing.iter().map(|member| member.0).collect(),
+            held: lock.held,
+            holders: lock.holders,
+            waiters: lock.waiters,
+            fence: lock.fence.get(),
+        }
     }
 }

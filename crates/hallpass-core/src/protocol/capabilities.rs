@@ -68,4 +68,15 @@ pub trait Capabilities {
 
     /// Drops cached permissions that are not in use.
     fn drop_permissions(&mut self) {}
+
+    /// True if permissions or the token are here, so that the next entry needs fewer messages or none.
+    fn is_cached(&self) -> bool {
+        false
+    }
+
+    /// The nodes without whose permission the request that waits cannot enter, in rising order: they hold the lock, asked
+    /// for it before, or have not been heard of. Empty if no request waits; `None` if the protocol cannot tell.
+    fn missing_permissions(&self) -> Option<Vec<NodeId>> {
+        None
+    }
 }

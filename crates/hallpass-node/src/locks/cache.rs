@@ -56,6 +56,7 @@ impl<C> Locks<C> {
         let Some(floor) = entry.machine.capabilities().floor() else { return };
         if entry.machine.is_idle() {
             self.floor.raise(floor);
+            self.fences_used = self.fences_used.max(floor.fence);
             self.table.forget(slot);
         } else {
             entry.listed = true;

@@ -200,6 +200,7 @@ impl<C> Locks<C> {
     fn leave(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
         let entry = &mut self.table[slot];
         entry.used = now;
+        self.fences_used = self.fences_used.max(entry.fence.count());
         let next = entry.queue.front().map(|waiter| waiter.mode);
         if next.is_none() && entry.machine.leave_fast() {
             (entry.phase, entry.streak) = (Phase::Idle, 0);

@@ -8,6 +8,7 @@ mod table;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
+use std::ops::Range;
 
 use hallpass_core::protocol::Floor;
 use hallpass_core::{Fence, Input, Ticks};
@@ -38,6 +39,8 @@ pub(crate) struct Locks<C> {
     effects: SharedEffects,
     /// What locks that were forgotten have left behind.
     pub(crate) floor: Floor,
+    /// The largest count of a fence that was given here or comes from a lock that was forgotten.
+    fences_used: u64,
     next_caller: CallerId,
     /// How many callers wait or hold.
     pub(crate) callers: usize,
@@ -73,6 +76,7 @@ impl<C> Locks<C> {
             timers: BTreeSet::new(),
             effects: SharedEffects::new(),
             floor: Floor::default(),
+            fences_used: 0,
             next_caller: CallerId(NonZeroU64::MIN),
             callers: 0,
             answers: VecDeque::new(),
@@ -168,15 +172,34 @@ impl<C> Locks<C> {
         early.chain(self.table.iter().flat_map(|(_, entry)| entry.queue.iter().map(|waiter| &waiter.caller)))
     }
 
-    pub(crate) fn status(&self) -> impl Iterator<Item = LockStatus<'_>> {
-        self.table.iter().map(|(_, entry)| LockStatus {
+    pub(crate) fn slots(&self) -> u32 {
+        self.table.slots()
+    }
+
+    pub(crate) fn status_in(&self, slots: Range<u32>) -> impl Iterator<Item = LockStatus<'_>> {
+        self.table.range(slots).map(|entry| self.status(entry))
+    }
+
+    pub(crate) fn status_of(&self, name: &str) -> Option<LockStatus<'_>> {
+        self.table.find(name).map(|slot| self.status(&self.table[slot]))
+    }
+
+    fn status<'a>(&self, entry: &'a Entry<C>) -> LockStatus<'a> {
+        let asked = matches!(entry.phase, Phase::Asking(_)).then(|| entry.machine.capabilities().missing_permissions());
+        LockStatus {
             name: &entry.name,
             protocol: self.classes.as_ref().map_or("", |classes| classes.get(entry.class).protocol),
+            place: entry.place(),
+            missing: asked.flatten().unwrap_or_default(),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
             holders: entry.holders.len(),
             waiters: entry.queue.len(),
             fence: entry.fence,
-        })
+        }
+    }
+
+    pub(crate) fn fences_used(&self) -> u64 {
+        self.fences_used
     }
 
     // ---- one lock ----

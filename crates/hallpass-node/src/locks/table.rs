@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use hallpass_core::{Fence, Mode, NodeId, Slab, Ticks};
 
 use super::classes::ClassIndex;
 use super::machine::Machine;
 use crate::output::{CallerId, Patience};
+use crate::status::Place;
 use crate::wire::Attempt;
 
 /// Where a node keeps a lock: stays the same until the lock is forgotten, and may then be another lock's.
@@ -97,6 +98,15 @@ impl<C> Entry<C> {
         self.phase == Phase::Idle && self.queue.is_empty()
     }
 
+    pub(crate) fn place(&self) -> Place {
+        match self.phase {
+            Phase::Inside(_) => Place::Here,
+            Phase::Asking(_) => Place::Elsewhere,
+            Phase::Idle if self.machine.capabilities().is_cached() => Place::Cached,
+            Phase::Idle => Place::Unknown,
+        }
+    }
+
     /// The fast path in; nothing changes if it is closed.
     #[inline]
     pub(crate) fn enter_fast(&mut self, id: CallerId, mode: Mode, now: Ticks) -> Option<Fence> {
@@ -156,6 +166,17 @@ impl<C> Table<C> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Entry<C>)> {
         self.entries.iter().map(|(key, entry)| (Slot(key), entry))
+    }
+
+    /// The locks in these slots.
+    pub(crate) fn range(&self, slots: Range<u32>) -> impl Iterator<Item = &Entry<C>> {
+        let end = slots.end.min(self.slots());
+        (slots.start..end).filter_map(|key| self.entries.get(key))
+    }
+
+    /// The number of slots, used or not.
+    pub(crate) fn slots(&self) -> u32 {
+        self.entries.keys()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Slot> {

@@ -1,5 +1,6 @@
 mod contract;
 mod driven;
+mod status;
 
 use hallpass_core::codec::DecodeError;
 use hallpass_core::{Fence, Mode, NodeId};

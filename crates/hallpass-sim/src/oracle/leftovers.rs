@@ -28,21 +28,30 @@ impl Leftovers {
 #[cfg(test)]
 mod tests {
     use hallpass_core::{Fence, Mode};
+    use hallpass_node::Place;
 
     use super::*;
 
     #[test]
     fn a_lock_that_is_held_waited_for_or_remembered_is_caught() {
-        let idle =
-            LockStatus { name: "x", protocol: "token", held: None, holders: 0, waiters: 0, fence: Fence::new(1) };
+        let idle = || LockStatus {
+            name: "x",
+            protocol: "token",
+            place: Place::Cached,
+            missing: Vec::new(),
+            held: None,
+            holders: 0,
+            waiters: 0,
+            fence: Fence::new(1),
+        };
         let caught = |lock: LockStatus<'_>| Leftovers.on_end(NodeId(2), &lock).map(|violation| violation.to_string());
-        assert_eq!(caught(idle), None);
+        assert_eq!(caught(idle()), None);
         assert_eq!(
-            caught(LockStatus { protocol: "carvalho-roucairol", ..idle }).unwrap(),
+            caught(LockStatus { protocol: "carvalho-roucairol", ..idle() }).unwrap(),
             "leftovers: node 2 still remembers 'x', which nobody uses"
         );
-        assert!(caught(LockStatus { held: Some(Mode::Shared), ..idle }).is_some());
-        assert!(caught(LockStatus { holders: 1, ..idle }).is_some());
-        assert!(caught(LockStatus { waiters: 1, ..idle }).is_some());
+        assert!(caught(LockStatus { held: Some(Mode::Shared), ..idle() }).is_some());
+        assert!(caught(LockStatus { holders: 1, ..idle() }).is_some());
+        assert!(caught(LockStatus { waiters: 1, ..idle() }).is_some());
     }
 }

@@ -246,6 +246,14 @@ impl Capabilities for CarvalhoRoucairol {
             self.shared = NodeSet::new();
         }
     }
+
+    fn is_cached(&self) -> bool {
+        self.has_permissions()
+    }
+
+    fn missing_permissions(&self) -> Option<Vec<NodeId>> {
+        Some(self.awaiting.iter().map(|position| self.peers[position]).collect())
+    }
 }
 
 impl CarvalhoRoucairol {

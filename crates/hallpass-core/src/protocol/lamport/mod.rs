@@ -160,7 +160,18 @@ impl Protocol for Lamport {
     }
 }
 
-impl Capabilities for Lamport {}
+impl Capabilities for Lamport {
+    /// Whoever has not replied, or asked before and has not left.
+    fn missing_permissions(&self) -> Option<Vec<NodeId>> {
+        let own = (self.time, self.me);
+        let blocks = |(position, node): &(usize, &NodeId)| {
+            let earlier = self.queue.iter().any(|request| request.1 == **node && *request < own);
+            earlier || !self.replied.contains(*position)
+        };
+        let peers = self.peers.iter().enumerate().filter(|_| self.is_waiting());
+        Some(peers.filter(blocks).map(|(_, node)| *node).collect())
+    }
+}
 
 impl Lamport {
     /// 'Request()'.

@@ -117,7 +117,11 @@ impl Protocol for NaimiTrehel {
     }
 }
 
-impl Capabilities for NaimiTrehel {}
+impl Capabilities for NaimiTrehel {
+    fn is_cached(&self) -> bool {
+        self.token.is_some()
+    }
+}
 
 impl NaimiTrehel {
     fn on_acquire(&mut self, out: &mut Out) {

@@ -148,7 +148,11 @@ impl Protocol for Raymond {
     }
 }
 
-impl Capabilities for Raymond {}
+impl Capabilities for Raymond {
+    fn is_cached(&self) -> bool {
+        self.holder == Some(self.fixed.me)
+    }
+}
 
 /// The four events of 3.4, and what they have in common.
 impl Raymond {

@@ -174,6 +174,10 @@ impl Capabilities for RicartAgrawala {
     fn supports_try(&self) -> bool {
         true
     }
+
+    fn missing_permissions(&self) -> Option<Vec<NodeId>> {
+        Some(self.awaited())
+    }
 }
 
 impl RicartAgrawala {

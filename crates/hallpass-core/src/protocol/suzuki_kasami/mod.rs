@@ -130,7 +130,11 @@ impl Protocol for SuzukiKasami {
     }
 }
 
-impl Capabilities for SuzukiKasami {}
+impl Capabilities for SuzukiKasami {
+    fn is_cached(&self) -> bool {
+        self.token.is_some()
+    }
+}
 
 impl SuzukiKasami {
     fn on_acquire(&mut self, out: &mut Out) {

@@ -186,7 +186,11 @@ impl Protocol for TokenAlgorithm {
     }
 }
 
-impl Capabilities for TokenAlgorithm {}
+impl Capabilities for TokenAlgorithm {
+    fn is_cached(&self) -> bool {
+        self.token.is_some()
+    }
+}
 
 impl TokenAlgorithm {
     /// `request_resource`.

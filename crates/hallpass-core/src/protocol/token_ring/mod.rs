@@ -171,7 +171,11 @@ impl Protocol for TokenRing {
     }
 }
 
-impl Capabilities for TokenRing {}
+impl Capabilities for TokenRing {
+    fn is_cached(&self) -> bool {
+        self.token.is_some()
+    }
+}
 
 impl TokenRing {
     /// 'Request()'.

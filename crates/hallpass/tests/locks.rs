@@ -1,0 +1,39 @@
+//! What a node tells about its locks.
+
+mod common;
+
+use std::time::Duration;
+
+use common::group;
+use hallpass::{Mode, Node, Place};
+
+#[tokio::test]
+async fn one_lock_is_found_by_its_name() {
+    let nodes = group(2, |_, builder| builder).await;
+    assert!(nodes[0].lock_info("x").is_none());
+    let guard = nodes[0].lock("x").acquire().await.unwrap();
+    let held = nodes[0].lock_info("x").unwrap();
+    assert_eq!((held.place, held.held, held.holders), (Place::Here, Some(Mode::Exclusive), 1));
+    assert!(held.missing.is_empty());
+
+    let (waiting, id) = (nodes[1].lock("x"), nodes[0].status().id);
+    let mut waits = Box::pin(waiting.acquire());
+    assert!(tokio::time::timeout(Duration::from_millis(5), &mut waits).await.is_err(), "the other node holds it");
+    let wanted = nodes[1].lock_info("x").unwrap();
+    assert_eq!((wanted.place, wanted.missing, wanted.waiters), (Place::Elsewhere, vec![id], 1));
+
+    guard.release().await.unwrap();
+    drop(waits.await.unwrap());
+    assert_eq!(nodes[1].lock_info("x").unwrap().place, Place::Cached);
+}
+
+/// More locks than are looked at in one go.
+#[tokio::test]
+async fn all_locks_are_listed_by_name() {
+    let node = Node::builder().listen("127.0.0.1:0").start().await.unwrap();
+    let names: Vec<String> = (0..1000).map(|n| format!("lock {n:04}")).collect();
+    let guards = node.acquire_all(names.clone()).await.unwrap();
+    assert_eq!(node.locks().into_iter().map(|lock| lock.name).collect::<Vec<_>>(), names);
+    drop(guards);
+    assert!(node.status().fences_left > 0);
+}
