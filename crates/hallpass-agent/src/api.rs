@@ -25,6 +25,9 @@ pub enum Request {
         /// Give up after so many milliseconds.
         #[serde(default)]
         timeout_ms: Option<u64>,
+        /// Tell what is waited for: [`Response::Waiting`] may come before the response.
+        #[serde(default, skip_serializing_if = "is_false")]
+        explain: bool,
     },
     /// Gives up an [`Acquire`](Request::Acquire) that has not been answered.
     Cancel,
@@ -35,14 +38,31 @@ pub enum Request {
         /// The fence it was granted with, so that a late request never releases a newer grant.
         fence: u64,
     },
-    /// Lists the locks of the agent's node.
-    Locks,
+    /// Lists the locks of the agent's node, by name.
+    Locks {
+        /// Only those whose names begin so.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        prefix: String,
+        /// Only those that are held or waited for here.
+        #[serde(default, skip_serializing_if = "is_false")]
+        held: bool,
+        /// Only those after this name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+        /// At most so many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<usize>,
+    },
     /// Lists the members of the agent's group.
     Members,
     /// Asks for the agent's status.
     Status,
-    /// Ends the agent.
+    /// Ends the agent, for good: it does not come back as the member that it was. The connection is closed when it has ended.
     Leave,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Request {
@@ -81,7 +101,12 @@ pub enum Response {
         group: String,
         /// How long a session lasts, in milliseconds.
         ttl_ms: u64,
+        /// The agent was started by a client for its user alone.
+        #[serde(default)]
+        private: bool,
     },
+    /// Not an answer: the client waits, for this. Comes again when it changes.
+    Waiting(WaitingLine),
     /// The client holds the lock.
     Granted {
         /// The lock's name.
@@ -108,10 +133,18 @@ pub enum Response {
         /// It did until now.
         held: bool,
     },
+    /// Not an answer: the agent ends. What the client holds is still held; it is to be released within the session.
+    Ending {
+        /// Why the agent ends.
+        why: String,
+    },
     /// The answer to [`Request::Locks`].
     Locks {
         /// By name.
         locks: Vec<LockLine>,
+        /// How many more there are.
+        #[serde(default)]
+        more: usize,
     },
     /// The answer to [`Request::Members`].
     Members {
@@ -144,6 +177,68 @@ pub struct LockLine {
     pub waiters: usize,
     /// The fence of the last grant here, in decimal.
     pub fence: String,
+    /// `here`: clients here hold it; `elsewhere`: clients here wait for it; `cached`: nobody here holds or wants it, but it can be
+    /// granted without asking other members; `unknown`.
+    #[serde(default, rename = "where")]
+    pub place: String,
+    /// Who holds it: clients of this agent, or members that were asked for it and have not agreed yet, because they hold it or
+    /// asked before.
+    #[serde(default)]
+    pub held_by: Vec<ClientLine>,
+    /// Which clients of this agent wait for it.
+    #[serde(default)]
+    pub waiting: Vec<ClientLine>,
+}
+
+/// Who holds a lock, or waits for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientLine {
+    /// The name of the member.
+    pub node: String,
+    /// How it holds or wants the lock, if that is known.
+    pub mode: Option<String>,
+    /// Its process, if it is a client of this agent.
+    pub pid: Option<u32>,
+    /// That process's user.
+    pub user: Option<String>,
+    /// What it runs.
+    pub command: Option<String>,
+    /// For how long it has held the lock or waited, in milliseconds.
+    pub for_ms: Option<u64>,
+}
+
+impl ClientLine {
+    /// One line for people, such as `pid 4711 of alice on a (make deploy), for 12s`.
+    pub fn describe(&self) -> String {
+        let user = self.user.as_ref().map_or_else(String::new, |user| format!(" of {user}"));
+        let who = self.pid.map_or_else(String::new, |pid| format!("pid {pid}{user} on "));
+        let command = self.command.as_ref().map_or_else(String::new, |command| format!(" ({command})"));
+        let since = self.for_ms.map_or_else(String::new, |ms| format!(", for {}", age(ms)));
+        let node = if self.pid.is_none() { "member " } else { "" };
+        format!("{who}{node}'{}'{command}{since}", self.node)
+    }
+}
+
+/// A time as people say it: `350ms`, `12s`, `5m`, `3h`, `2d`.
+pub fn age(ms: u64) -> String {
+    match ms {
+        ..1_000 => format!("{ms}ms"),
+        ..120_000 => format!("{}s", ms / 1_000),
+        ..7_200_000 => format!("{}m", ms / 60_000),
+        ..172_800_000 => format!("{}h", ms / 3_600_000),
+        _ => format!("{}d", ms / 86_400_000),
+    }
+}
+
+/// What a client waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingLine {
+    /// Who holds the lock, as in [`LockLine::held_by`].
+    pub held_by: Vec<ClientLine>,
+    /// Members that are not connected and would have to agree, each with the reason.
+    pub missing: Vec<String>,
+    /// How many clients here wait before this one.
+    pub before: usize,
 }
 
 /// A member as the agent's node sees it.
@@ -191,4 +286,10 @@ pub struct StatusLine {
     pub messages: u64,
     /// Locks granted here so far.
     pub grants: u64,
+    /// How many fences are left before locks are granted no more.
+    #[serde(default)]
+    pub fences_left: u64,
+    /// The agent was started by a client for its user alone.
+    #[serde(default)]
+    pub private: bool,
 }

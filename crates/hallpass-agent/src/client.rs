@@ -21,7 +21,9 @@ pub enum ClientError {
         source: std::io::Error,
     },
     /// This user may not use the agent's socket.
-    #[error("no permission to use the agent's socket {0}; run as the user who runs the agent")]
+    #[error(
+        "no permission to use the agent's socket {0}; run as its user, or join the group of its setting socket_group"
+    )]
     Forbidden(PathBuf),
     /// The agent has another version of the line protocol.
     #[error(
@@ -53,8 +55,12 @@ pub struct Client {
     lines: BufReader<ClientStream>,
     /// The name of the agent's node.
     pub node: String,
+    /// The name of its group.
+    pub group: String,
     /// How long a session lasts.
     pub ttl: Duration,
+    /// The agent was started by a client for its user alone.
+    pub private: bool,
 }
 
 impl Client {
@@ -77,11 +83,12 @@ impl Client {
         if theirs != u64::from(VERSION) {
             return Err(ClientError::Version { theirs: u32::try_from(theirs).unwrap_or(u32::MAX) });
         }
-        let Ok(Response::Welcome { node, ttl_ms, .. }) = serde_json::from_value(greeting) else {
+        let Ok(Response::Welcome { node, group, ttl_ms, private, .. }) = serde_json::from_value(greeting) else {
             return Err(not_an_agent());
         };
         let _ = stream.set_read_timeout(None);
-        Ok(Self { path: path.to_owned(), stream, lines, node, ttl: Duration::from_millis(ttl_ms) })
+        let (path, ttl) = (path.to_owned(), Duration::from_millis(ttl_ms));
+        Ok(Self { path, stream, lines, node, group, ttl, private })
     }
 
     /// Sends a request and waits for the response, however long it takes.
@@ -90,10 +97,16 @@ impl Client {
         self.receive()
     }
 
-    /// The same, but waits no longer than this.
-    pub fn request_within(&mut self, request: &Request, limit: Duration) -> Result<Response, ClientError> {
-        let _ = self.stream.set_read_timeout(Some(limit));
-        let response = self.request(request);
+    /// The same, but waits no longer than this, if there is a limit.
+    pub fn request_within(&mut self, request: &Request, limit: Option<Duration>) -> Result<Response, ClientError> {
+        self.send(request)?;
+        self.receive_within(limit)
+    }
+
+    /// Waits for a response, but no longer than this, if there is a limit.
+    pub fn receive_within(&mut self, limit: Option<Duration>) -> Result<Response, ClientError> {
+        let _ = self.stream.set_read_timeout(limit);
+        let response = self.receive();
         let _ = self.stream.set_read_timeout(None);
         response
     }
@@ -127,7 +140,8 @@ impl Client {
     pub fn try_clone(&self) -> std::io::Result<Self> {
         let stream = self.stream.try_clone()?;
         let lines = BufReader::new(stream.try_clone()?);
-        Ok(Self { path: self.path.clone(), stream, lines, node: self.node.clone(), ttl: self.ttl })
+        let (path, node, group) = (self.path.clone(), self.node.clone(), self.group.clone());
+        Ok(Self { path, stream, lines, node, group, ttl: self.ttl, private: self.private })
     }
 }
 

@@ -25,6 +25,9 @@ pub struct Config {
     pub advertise: Option<String>,
     /// All members' addresses.
     pub peers: Option<Vec<String>>,
+    /// Where the agent keeps its socket and its data unless they are named, in place of the directory that follows from its user.
+    /// A configuration with this key alone lets `run` start a private agent there.
+    pub state: Option<PathBuf>,
     /// The node's data directory.
     pub data: Option<PathBuf>,
     /// The directory with the node's keys.
@@ -78,10 +81,15 @@ impl Config {
         })
     }
 
+    /// True if it is the configuration of a member of a group.
+    pub fn is_member(&self) -> bool {
+        *self != Self { state: self.state.clone(), ..Self::default() }
+    }
+
     /// Makes paths in the configuration relative to this directory, usually that of its file.
     #[must_use]
     pub fn relative_to(mut self, directory: &Path) -> Self {
-        for path in [&mut self.data, &mut self.keys, &mut self.socket].into_iter().flatten() {
+        for path in [&mut self.state, &mut self.data, &mut self.keys, &mut self.socket].into_iter().flatten() {
             *path = directory.join(&*path);
         }
         self
@@ -94,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "group = 'g'\nname = 'n'\nlisten = 'l'\nadvertise = 'a'\npeers = ['p', 'q']\ndata = 'd'\nkeys = '/k'\n\
+        let text = "group = 'g'\nname = 'n'\nlisten = 'l'\nadvertise = 'a'\npeers = ['p', 'q']\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
                     socket = 's'\nttl = '5s'\nlocal_streak = 2\n\
                     [[class]]\nprefix = 'x/'\nprotocol = 'raymond'\noptions = ['tree=line']\n\
                     [[class]]\nprefix = ''\nprotocol = 'token'\n";
@@ -110,6 +118,7 @@ mod tests {
             listen: some("l"),
             advertise: some("a"),
             peers: Some(vec!["p".to_owned(), "q".to_owned()]),
+            state: Some("dir/st".into()),
             data: Some("dir/d".into()),
             keys: Some("/k".into()),
             socket: Some("dir/s".into()),

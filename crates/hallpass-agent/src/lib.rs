@@ -11,11 +11,12 @@
 mod agent;
 pub mod api;
 mod client;
+mod clients;
 pub mod config;
 mod lines;
 mod os;
 mod session;
 mod status;
 
-pub use agent::{Agent, AgentOptions, ServeError};
+pub use agent::{Agent, AgentOptions, Ended, ServeError};
 pub use client::{Client, ClientError};

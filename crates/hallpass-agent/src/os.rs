@@ -4,8 +4,8 @@
 //! closed, so that a client's child processes can keep a lock by inheriting one: a port needs a local connection with that property.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// What keeps a connection open.
 pub(crate) use std::os::fd::OwnedFd as Descriptor;
@@ -14,6 +14,9 @@ pub(crate) use std::os::unix::net::UnixStream as ClientStream;
 /// The agent's side.
 pub(crate) use tokio::net::unix::{OwnedReadHalf as ReadHalf, OwnedWriteHalf as WriteHalf};
 pub(crate) use tokio::net::{UnixListener as Listener, UnixStream as Connection};
+
+/// The longest command that is shown.
+const COMMAND_CHARS: usize = 200;
 
 /// What is at the path of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +41,154 @@ pub(crate) fn find_socket(path: &Path) -> Found {
     }
 }
 
-/// Creates the directory of a socket if it is missing, for this user alone.
-pub(crate) fn create_socket_directory(socket: &Path) -> io::Result<()> {
-    match socket.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        Some(directory) => std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory),
-        None => Ok(()),
+/// A socket that clients connect to, and the file it is reached by.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) listener: Listener,
+    path: PathBuf,
+    file: (u64, u64),
+}
+
+impl Door {
+    /// Listens at this path. A file that is there is replaced, at no moment is there none. Members of the group may connect, if
+    /// one is given, otherwise this user alone. Must be called within a runtime.
+    pub(crate) fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
+        let draft = path.with_file_name(format!(".{}.sock", std::process::id()));
+        // Of a process that had this number before.
+        if std::fs::symlink_metadata(&draft).is_ok_and(|found| found.file_type().is_socket()) {
+            std::fs::remove_file(&draft)?;
+        }
+        let listener = Listener::bind(&draft)?;
+        if group.is_some() {
+            std::os::unix::fs::chown(&draft, None, group)?;
+        }
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(mode))?;
+        let file = identity(&draft)?;
+        std::fs::rename(&draft, path)?;
+        Ok(Self { listener, path: path.to_owned(), file })
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// False if the file was removed or replaced: then nobody can connect any more.
+    pub(crate) fn is_reachable(&self) -> bool {
+        identity(&self.path).is_ok_and(|found| found == self.file)
+    }
+
+    /// Removes the file, unless it is another one by now.
+    pub(crate) fn remove(&self) {
+        if self.is_reachable() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Listens at a socket that only this user may connect to. Must be called within a runtime.
-pub(crate) fn listen(socket: &Path) -> io::Result<Listener> {
-    let listener = Listener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+/// Device and number of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Creates the directory of a socket if it is missing, for this user alone, or for a group's members to enter. True if it was
+/// missing.
+pub(crate) fn create_socket_directory(socket: &Path, group: Option<u32>) -> io::Result<bool> {
+    let Some(directory) = socket.parent().filter(|directory| !directory.as_os_str().is_empty()) else {
+        return Ok(false);
+    };
+    if directory.is_dir() {
+        return Ok(false);
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    if group.is_some() {
+        std::os::unix::fs::chown(directory, None, group)?;
+        std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o750))?;
+    }
+    Ok(true)
+}
+
+/// The number of a group, given by its name or number.
+pub(crate) fn group_number(group: &str) -> Option<u32> {
+    let named = nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+    named.or_else(|| group.parse().ok())
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credentials {
+    pub(crate) pid: Option<u32>,
+    pub(crate) uid: Option<u32>,
+}
+
+pub(crate) fn credentials(connection: &Connection) -> Credentials {
+    let found = connection.peer_cred().ok();
+    let pid = found.as_ref().and_then(|found| found.pid()).and_then(|pid| u32::try_from(pid).ok());
+    Credentials { pid, uid: found.map(|found| found.uid()) }
+}
+
+/// A user's name, or the number where there is none.
+pub(crate) fn user_name(uid: u32) -> String {
+    let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
+    known.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// What a process runs; for `hallpass run` the command behind it.
+pub(crate) fn command_of(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let is_run = words.get(1).is_some_and(|word| word == "run");
+    let start = words.iter().position(|word| word == "--").filter(|_| is_run).map_or(0, |separator| separator + 1);
+    let text = words[start..].join(" ");
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(COMMAND_CHARS).collect::<String>();
+    (!shown.is_empty()).then_some(shown)
+}
+
+/// The right to be the one agent with a socket or a data directory, for as long as it is kept. Files and the locks on them can be
+/// removed; this one is not kept in the file system.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    #[cfg(target_os = "linux")]
+    _listener: Option<std::os::unix::net::UnixListener>,
+}
+
+impl Claim {
+    /// Claims a path; none if another agent of this user has.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        const PATH_BYTES: usize = 80;
+        let directory = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
+        let path = directory.join(path.file_name().unwrap_or_default());
+        let path = path.as_os_str().as_bytes();
+        // Names of sockets are short; paths that end alike and are so long do not occur twice on a machine.
+        let name = [b"hallpass ", &path[path.len().saturating_sub(PATH_BYTES)..]].concat();
+        let Ok(address) = SocketAddr::from_abstract_name(name) else { return Some(Self { _listener: None }) };
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => Some(Self { _listener: Some(listener) }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                // Any user can take the name. Only one who could have the directory counts.
+                let me = rustix::process::geteuid();
+                let owner = ClientStream::connect_addr(&address)
+                    .ok()
+                    .and_then(|stream| rustix::net::sockopt::socket_peercred(&stream).ok().map(|found| found.uid));
+                let counts = owner.is_some_and(|owner| owner == me || owner.is_root());
+                (!counts).then_some(Self { _listener: None })
+            }
+            Err(_) => Some(Self { _listener: None }),
+        }
+    }
+
+    /// Only the lock inside the data directory counts.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn of(_path: &Path) -> Option<Self> {
+        Some(Self {})
+    }
 }

@@ -1,27 +1,13 @@
-//! What a node knows, as lines for clients.
+//! What a node and its agent know, as lines for clients.
 
-use std::sync::atomic::Ordering;
-
-use hallpass::Node;
+use hallpass::{LockInfo, Member, Place, Status};
 
 use crate::agent::State;
-use crate::api::{LockLine, MemberLine, StatusLine};
+use crate::api::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
+use crate::clients::Uses;
 
-impl From<hallpass::LockInfo> for LockLine {
-    fn from(lock: hallpass::LockInfo) -> Self {
-        Self {
-            name: lock.name,
-            protocol: lock.protocol,
-            held: lock.held.map(|mode| mode.to_string()),
-            holders: lock.holders,
-            waiters: lock.waiters,
-            fence: lock.fence.to_string(),
-        }
-    }
-}
-
-impl From<hallpass::Member> for MemberLine {
-    fn from(member: hallpass::Member) -> Self {
+impl From<Member> for MemberLine {
+    fn from(member: Member) -> Self {
         Self {
             id: member.id,
             name: member.name,
@@ -45,18 +31,116 @@ pub(crate) fn of(agent: &State) -> StatusLine {
         complete: status.complete,
         epoch: status.epoch,
         encrypted: status.encrypted,
-        clients: agent.clients.load(Ordering::Acquire),
+        clients: agent.clients.len(),
         locks: status.locks,
         messages: status.messages,
         grants: status.grants,
+        fences_left: status.fences_left,
+        private: agent.private,
     }
 }
 
-/// A member whose absence may be why a lock is not granted though nobody holds it.
-pub(crate) fn missing_member(node: &Node) -> Option<String> {
-    let status = node.status();
-    let missing = status.members.iter().find(|member| !member.connected)?;
-    let name = missing.name.as_ref().unwrap_or(&missing.address).escape_debug();
-    let state = if missing.incarnation.is_none() { "has not connected yet" } else { "is not connected" };
-    Some(format!("member '{name}' {state}; 'hallpass members' shows more"))
+/// The locks with this prefix after a name, at most so many; `held`: only those that somebody here holds or wants.
+pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>, limit: usize) -> Response {
+    let mut all = agent.node.locks();
+    all.retain(|lock| {
+        lock.name.starts_with(prefix)
+            && after.is_none_or(|after| lock.name.as_str() > after)
+            && (!held || lock.holders + lock.waiters > 0)
+    });
+    let more = all.len().saturating_sub(limit);
+    all.truncate(limit);
+    let status = agent.node.status();
+    let mut uses = agent.clients.by_lock(&status.name);
+    let line = |lock: LockInfo| {
+        let of_lock = uses.remove(&lock.name).unwrap_or_default();
+        lock_line(lock, of_lock, &status)
+    };
+    Response::Locks { locks: all.into_iter().map(line).collect(), more }
+}
+
+fn lock_line(lock: LockInfo, uses: Uses, status: &Status) -> LockLine {
+    let place = match lock.place {
+        Place::Here => "here",
+        Place::Elsewhere => "elsewhere",
+        Place::Cached => "cached",
+        _ => "unknown",
+    };
+    LockLine {
+        place: place.to_owned(),
+        held_by: holders(uses.held_by, &lock, status),
+        waiting: uses.waiting,
+        name: lock.name,
+        protocol: lock.protocol,
+        held: lock.held.map(|mode| mode.to_string()),
+        holders: lock.holders,
+        waiters: lock.waiters,
+        fence: lock.fence.to_string(),
+    }
+}
+
+/// Clients here that hold the lock; if there are none, the connected members whose permission is missing.
+fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<ClientLine> {
+    if !here.is_empty() || lock.held.is_some() {
+        return here;
+    }
+    let members = status.members.iter().filter(|member| member.connected && lock.missing.contains(&member.id));
+    let line = |member: &Member| ClientLine {
+        node: name_of(member),
+        mode: None,
+        pid: None,
+        user: None,
+        command: None,
+        for_ms: None,
+    };
+    members.map(line).collect()
+}
+
+/// What a client that is not served waits for.
+pub(crate) fn waiting(agent: &State, lock: &str) -> WaitingLine {
+    let status = agent.node.status();
+    let Uses { held_by, waiting } = agent.clients.of_lock(&status.name, lock);
+    let before = waiting.len().saturating_sub(1);
+    let Some(lock) = agent.node.lock_info(lock) else {
+        // Before the group is complete a node keeps nothing about its locks: all members are missing that are not connected.
+        let missing = status.members.iter().filter(|member| !member.connected).map(trouble_of).collect();
+        return WaitingLine { held_by, missing, before };
+    };
+    let asked = |member: &&Member| !member.connected && lock.missing.contains(&member.id);
+    let missing = status.members.iter().filter(asked).map(trouble_of).collect();
+    WaitingLine { held_by: holders(held_by, &lock, &status), missing, before }
+}
+
+/// True if there is nothing new to tell: time that passes is not new.
+pub(crate) fn says_the_same(one: &WaitingLine, other: &WaitingLine) -> bool {
+    let essence = |line: &WaitingLine| {
+        let who = |client: &ClientLine| (client.node.clone(), client.pid);
+        (line.held_by.iter().map(who).collect::<Vec<_>>(), line.missing.clone())
+    };
+    essence(one) == essence(other)
+}
+
+/// Why a lock was not free, in one line, if that is known.
+pub(crate) fn why_busy(agent: &State, lock: &str) -> Option<String> {
+    let waiting = waiting(agent, lock);
+    let missing = waiting.missing.first().cloned().or_else(|| {
+        // Who only tries is refused while any member is not connected.
+        let status = agent.node.status();
+        let missing = status.members.iter().find(|member| !member.connected).map(trouble_of);
+        missing.filter(|_| waiting.held_by.is_empty())
+    });
+    missing.or_else(|| waiting.held_by.first().map(|holder| format!("held by {}", holder.describe())))
+}
+
+fn trouble_of(member: &Member) -> String {
+    let name = name_of(member);
+    match &member.trouble {
+        Some(trouble) => format!("member '{name}' is not connected: {trouble}"),
+        None if member.incarnation.is_none() => format!("member '{name}' has not connected yet"),
+        None => format!("member '{name}' is not connected"),
+    }
+}
+
+fn name_of(member: &Member) -> String {
+    member.name.as_ref().unwrap_or(&member.address).escape_debug().to_string()
 }

@@ -1,9 +1,13 @@
 //! The bytes of the line protocol: agents and clients of different builds of one version must understand each other.
 
-use hallpass_agent::api::{LockLine, MemberLine, Request, Response, StatusLine, VERSION};
+use hallpass_agent::api::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, VERSION, WaitingLine};
 
 fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
-    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms }
+    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false }
+}
+
+fn locks(prefix: &str, held: bool, after: Option<&str>, limit: Option<usize>) -> Request {
+    Request::Locks { prefix: prefix.to_owned(), held, after: after.map(str::to_owned), limit }
 }
 
 #[test]
@@ -13,7 +17,11 @@ fn requests_are_written_and_read_as_recorded() {
         (acquire(true, true, Some(5)), r#"{"do":"acquire","lock":"a/b","shared":true,"try":true,"timeout_ms":5}"#),
         (Request::Cancel, r#"{"do":"cancel"}"#),
         (Request::Release { lock: "a/b".to_owned(), fence: 7 }, r#"{"do":"release","lock":"a/b","fence":7}"#),
-        (Request::Locks, r#"{"do":"locks"}"#),
+        (locks("", false, None, None), r#"{"do":"locks"}"#),
+        (
+            locks("a/", true, Some("a/b"), Some(9)),
+            r#"{"do":"locks","prefix":"a/","held":true,"after":"a/b","limit":9}"#,
+        ),
         (Request::Members, r#"{"do":"members"}"#),
         (Request::Status, r#"{"do":"status"}"#),
         (Request::Leave, r#"{"do":"leave"}"#),
@@ -47,7 +55,17 @@ fn what_is_no_request_is_an_error_of_one_line() {
 #[test]
 fn responses_are_written_and_read_as_recorded() {
     assert_eq!(VERSION, 1);
-    let welcome = Response::Welcome { version: 1, node: "n".to_owned(), group: "g".to_owned(), ttl_ms: 5000 };
+    let welcome =
+        Response::Welcome { version: 1, node: "n".to_owned(), group: "g".to_owned(), ttl_ms: 5000, private: false };
+    let client = ClientLine {
+        node: "n".to_owned(),
+        mode: Some("shared".to_owned()),
+        pid: Some(5),
+        user: Some("u".to_owned()),
+        command: None,
+        for_ms: Some(8),
+    };
+    let client_text = r#"{"node":"n","mode":"shared","pid":5,"user":"u","command":null,"for_ms":8}"#;
     let lock = LockLine {
         name: "a/b".to_owned(),
         protocol: "raymond".to_owned(),
@@ -55,6 +73,9 @@ fn responses_are_written_and_read_as_recorded() {
         holders: 2,
         waiters: 1,
         fence: "7".to_owned(),
+        place: "here".to_owned(),
+        held_by: vec![client.clone()],
+        waiting: Vec::new(),
     };
     let member = MemberLine {
         id: 1,
@@ -77,25 +98,34 @@ fn responses_are_written_and_read_as_recorded() {
         locks: 4,
         messages: 5,
         grants: 6,
+        fences_left: 7,
+        private: true,
     };
     let recorded = [
-        (welcome, r#"{"is":"welcome","version":1,"node":"n","group":"g","ttl_ms":5000}"#),
+        (welcome, r#"{"is":"welcome","version":1,"node":"n","group":"g","ttl_ms":5000,"private":false}"#),
         (Response::Granted { lock: "a/b".to_owned(), fence: 7 }, r#"{"is":"granted","lock":"a/b","fence":7}"#),
         (Response::Busy { why: None }, r#"{"is":"busy"}"#),
         (Response::Late { why: Some("w".to_owned()) }, r#"{"is":"late","why":"w"}"#),
         (Response::Cancelled, r#"{"is":"cancelled"}"#),
         (Response::Released { held: true }, r#"{"is":"released","held":true}"#),
         (
-            Response::Locks { locks: vec![lock] },
-            r#"{"is":"locks","locks":[{"name":"a/b","protocol":"raymond","held":"shared","holders":2,"waiters":1,"fence":"7"}]}"#,
+            Response::Locks { locks: vec![lock], more: 4 },
+            &format!(
+                r#"{{"is":"locks","locks":[{{"name":"a/b","protocol":"raymond","held":"shared","holders":2,"waiters":1,"fence":"7","where":"here","held_by":[{client_text}],"waiting":[]}}],"more":4}}"#
+            ),
         ),
+        (
+            Response::Waiting(WaitingLine { held_by: vec![client], missing: vec!["m".to_owned()], before: 2 }),
+            &format!(r#"{{"is":"waiting","held_by":[{client_text}],"missing":["m"],"before":2}}"#),
+        ),
+        (Response::Ending { why: "w".to_owned() }, r#"{"is":"ending","why":"w"}"#),
         (
             Response::Members { members: vec![member] },
             r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t"}]}"#,
         ),
         (
             Response::Status(status),
-            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6}"#,
+            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6,"fences_left":7,"private":true}"#,
         ),
         (Response::Leaving, r#"{"is":"leaving"}"#),
         (Response::Error { text: "t".to_owned() }, r#"{"is":"error","text":"t"}"#),

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             Command::Members(args) => group::members(&args),
             Command::Status(args) => group::status(&args),
             Command::Leave(args) => group::leave(&args),
+            Command::Keeper(args) => group::keep(&args),
             Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
             Command::Bench(args) => bench::run(&args),

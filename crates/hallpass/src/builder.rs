@@ -115,9 +115,10 @@ impl Builder {
         self
     }
 
-    /// Like [`data`](Self::data), with a directory that is already open.
-    pub fn data_directory(mut self, directory: DataDirectory) -> Self {
-        self.data = Data::Open(Arc::new(directory));
+    /// Like [`data`](Self::data), with a directory that is already open. Keep an `Arc` of it to have the directory for longer
+    /// than the node.
+    pub fn data_directory(mut self, directory: impl Into<Arc<DataDirectory>>) -> Self {
+        self.data = Data::Open(directory.into());
         self
     }
 

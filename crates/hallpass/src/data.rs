@@ -32,7 +32,7 @@ const STEP_SECONDS: u64 = 4;
 pub struct DataDirectory {
     path: PathBuf,
     incarnation: Incarnation,
-    _lock: File,
+    lock: File,
 }
 
 /// An incarnation from the clock, for nodes that know nothing of earlier ones.
@@ -81,12 +81,17 @@ impl DataDirectory {
         };
         let incarnation = Incarnation::new(next).ok_or_else(|| fail(exhausted(next)))?;
         write(&path, incarnation.get()).map_err(io("cannot write 'incarnation'"))?;
-        Ok(Self { path, incarnation, _lock: lock })
+        Ok(Self { path, incarnation, lock })
     }
 
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// False if its files were removed or replaced meanwhile: then another node can be started with it.
+    pub fn is_intact(&self) -> bool {
+        os::is_same_file(&self.lock, &self.path.join("lock"))
     }
 
     /// The incarnation that was counted when it was opened.

@@ -50,6 +50,24 @@ pub(crate) fn is_private(found: &std::fs::Metadata) -> bool {
     }
 }
 
+/// True if this path leads to this open file, as far as that can be seen.
+pub(crate) fn is_same_file(file: &std::fs::File, path: &std::path::Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+        match (file.metadata(), std::fs::symlink_metadata(path)) {
+            (Ok(file), Ok(found)) => identity(file) == identity(found),
+            _ => false,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        path.exists()
+    }
+}
+
 /// Makes renamed files in a directory durable.
 pub(crate) fn sync_directory(path: &std::path::Path) -> std::io::Result<()> {
     if cfg!(unix) { std::fs::File::open(path)?.sync_all() } else { Ok(()) }

@@ -19,7 +19,9 @@ pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> 
     let mut lines = lines_until_closed();
     runtime.block_on(async {
         let builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
-        let agent = Agent::start(builder, AgentOptions::new(socket)).await.map_err(BenchError::new)?;
+        let agent = Agent::start(builder, AgentOptions::new(socket, socket.with_extension("data")))
+            .await
+            .map_err(BenchError::new)?;
         let node = agent.node().clone();
         tokio::spawn(agent.serve());
         node.ready().await;
@@ -69,7 +71,8 @@ impl Client {
 
 impl Caller for Client {
     async fn acquire(&mut self, lock: u32) -> Result<(), BenchError> {
-        let request = Request::Acquire { lock: lock_name(lock), shared: false, tries: false, timeout_ms: None };
+        let request =
+            Request::Acquire { lock: lock_name(lock), shared: false, tries: false, timeout_ms: None, explain: false };
         match self.ask(&request).await? {
             Response::Granted { lock, fence } => self.holds = Some((lock, fence)),
             other => return Err(BenchError::new(format!("the agent does not grant: {other:?}"))),

@@ -4,7 +4,7 @@ mod lab;
 
 use clap::{Parser, Subcommand};
 
-use crate::group::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs};
+use crate::group::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
 
 pub(crate) use lab::{CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, SwarmArgs, SweepArgs, TraceArgs, WorldArgs};
 
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// List the locks that are held, waited for or cached on the agent's node
     #[command(after_help = "Example: hallpass locks --json")]
-    Locks(ClientArgs),
+    Locks(LocksArgs),
     /// List the members of the agent's group
     #[command(after_help = "Example: hallpass members")]
     Members(ClientArgs),
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     /// End the agent
     #[command(after_help = "Example: hallpass leave --socket a/agent.sock")]
     Leave(ClientArgs),
+    #[command(name = "__keeper", hide = true)]
+    Keeper(KeeperArgs),
     #[command(name = "__child", hide = true)]
     Child(ChildArgs),
     /// The laboratory: simulate, explore, draw, and measure what the papers claim

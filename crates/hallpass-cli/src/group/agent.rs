@@ -16,11 +16,14 @@ use crate::os;
 const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 
 pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
-    if args.private && !args.detached {
-        return private_agent::detach();
+    if let Some(directory) = args.private.as_deref().filter(|_| !args.detached) {
+        return private_agent::detach(directory);
     }
     start_log()?;
-    let (builder, options) = if args.private { private_agent::settings()? } else { settings(args)? };
+    let (builder, options) = match &args.private {
+        Some(directory) => private_agent::settings(directory)?,
+        None => settings(args)?,
+    };
     // Every client takes a descriptor.
     os::raise_descriptor_limit();
     runtime()?.block_on(serve(builder, options))
@@ -75,7 +78,10 @@ fn fault(error: ServeError) -> Fault {
         ServeError::Start(StartError::Address(_) | StartError::Exposed(_) | StartError::Setting(_)) => {
             Fault::Usage(why)
         }
-        ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) => Fault::Code(TEMPORARY, why),
+        ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) | ServeError::Claimed(_) => {
+            Fault::Code(TEMPORARY, why)
+        }
+        ServeError::Group(_) => Fault::Usage(why),
         _ => Fault::Failed(why),
     }
 }
@@ -84,9 +90,10 @@ fn fault(error: ServeError) -> Fault {
 fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let file = args.config.clone().or_else(paths::system_config);
     let config = file.as_deref().map(config::read).transpose()?.unwrap_or_default();
-    let mut builder = Node::builder()
-        .name(args.name.clone().or(config.name).unwrap_or_else(os::host_name))
-        .peers(args.peers.clone().or(config.peers).unwrap_or_default());
+    let peers = args.peers.clone().or(config.peers).unwrap_or_default();
+    let is_member = !peers.is_empty();
+    let mut builder =
+        Node::builder().name(args.name.clone().or(config.name).unwrap_or_else(os::host_name)).peers(peers);
     if let Some(group) = args.group.clone().or(config.group) {
         builder = builder.group(group);
     }
@@ -106,10 +113,12 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
         let options: Vec<&str> = class.options.iter().map(String::as_str).collect();
         builder = builder.class(&class.prefix, &class.protocol, &options);
     }
-    let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
-    paths::check_own(&socket)?;
-    let mut options = AgentOptions::new(socket);
-    options.data = args.data.clone().or(config.data);
+    let (socket, data) = (args.socket.clone().or(config.socket), args.data.clone().or(config.data));
+    // One with data of its own cannot be replaced by a private agent either: the fences of that one would not follow.
+    let is_irreplaceable = is_member || data.is_some();
+    let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
+    let mut options = AgentOptions::new(place.socket, place.data);
+    options.member_file = place.member_file.filter(|_| is_irreplaceable);
     options.ttl = ttl(args.ttl, config.ttl.as_deref())?;
     Ok((builder, options))
 }

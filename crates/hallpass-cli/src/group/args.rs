@@ -78,9 +78,9 @@ pub(crate) struct AgentArgs {
     /// How long a client's session lasts [default: 5s]
     #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
-    /// The agent that 'run' starts for its user: ends after a minute without clients
+    /// The agent that 'run' starts for its user, in this directory: ends after a minute without clients
     #[arg(long, hide = true)]
-    pub(crate) private: bool,
+    pub(crate) private: Option<PathBuf>,
     /// It has left its parent's session and closed its files
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
@@ -99,10 +99,13 @@ pub(crate) struct HoldArgs {
     pub(crate) shared: bool,
     /// Only if the lock is free; exit code 75 if it is not
     #[arg(long = "try", conflicts_with = "timeout")]
-    pub(crate) tries: bool,
+    tries: bool,
     /// Wait at most so long; exit code 75 after that
     #[arg(long, value_name = "D", value_parser = duration)]
-    pub(crate) timeout: Option<Duration>,
+    timeout: Option<Duration>,
+    /// Say what is waited for, also where stderr is no terminal
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third of the session, at most half]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
@@ -118,14 +121,46 @@ impl HoldArgs {
     pub(crate) fn lock(&self) -> &str {
         self.named.as_ref().or(self.lock.as_ref()).map_or("", String::as_str)
     }
+
+    /// Not to wait at all. To wait for no time is the same.
+    pub(crate) fn tries(&self) -> bool {
+        self.tries || self.timeout.is_some_and(|limit| limit.is_zero())
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout.filter(|limit| !limit.is_zero())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeeperArgs {
+    /// How long a session lasts, in milliseconds
+    pub(crate) ttl_ms: u64,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
-    /// The process id of 'run', to die with
+    /// The process id of the keeper, to die with
     pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LocksArgs {
+    /// Only locks whose names begin so
+    #[arg(long, value_name = "P", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
+    pub(crate) prefix: String,
+    /// Only locks that are held or waited for here, no cached ones
+    #[arg(long)]
+    pub(crate) held: bool,
+    /// At most so many; the rest is counted [default: 1000, with --json all]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 #[derive(Debug, Args)]

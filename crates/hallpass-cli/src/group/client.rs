@@ -1,37 +1,82 @@
 //! Requests to a running agent: `locks`, `members`, `status`, `leave`.
 
-use hallpass_agent::api::{LockLine, MemberLine, Request, Response, StatusLine};
+use hallpass_agent::api::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, age};
 use hallpass_agent::{Client, ClientError};
+use hallpass_core::Fence;
 
-use super::args::ClientArgs;
-use super::paths;
+use super::args::{ClientArgs, LocksArgs};
+use super::paths::{self, Found};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, grouped};
 
-pub(crate) fn locks(args: &ClientArgs) -> Result<Outcome, Fault> {
-    let locks = match request(args, &Request::Locks)? {
-        Response::Locks { locks } => locks,
+/// Below this share of its fences a group is warned: at full speed hours are left.
+const FENCES_LOW: f64 = 0.5;
+/// How many locks a table shows unless more are asked for.
+const TABLE_ROWS: usize = 1000;
+/// Longer names and commands are cut in tables.
+const CELL_CHARS: usize = 40;
+
+pub(crate) fn locks(args: &LocksArgs) -> Result<Outcome, Fault> {
+    let limit = args.limit.or((!args.client.json).then_some(TABLE_ROWS));
+    let request = Request::Locks { prefix: args.prefix.clone(), held: args.held, after: None, limit };
+    let mut client = connect(&args.client)?;
+    let (locks, more) = match ask(&mut client, &request)? {
+        Response::Locks { locks, more } => (locks, more),
         other => return Err(unexpected(&other)),
     };
-    if args.json {
+    if args.client.json {
         terminal::print_json(serde_json::to_string_pretty(&locks))?;
-    } else if locks.is_empty() {
-        terminal::print("no lock is held, waited for or cached on this node\n")?;
+        return Ok(Outcome::Fine);
+    }
+    if locks.is_empty() {
+        let uses = if args.held { "held or waited for" } else { "held, waited for or cached" };
+        let named = if args.prefix.is_empty() { "no lock" } else { "no lock with this prefix" };
+        let place = if client.private { "by this user's private agent" } else { "on this node" };
+        terminal::print(&format!("{named} is {uses} {place}\n"))?;
     } else {
-        let header = ["lock", "held here", "waiting here", "last fence here", "protocol"];
-        table(&header, locks.into_iter().map(lock_row))?;
+        table(&["lock", "where", "held by", "waiting here", "fence", "protocol"], locks.iter().map(lock_row))?;
+    }
+    if more > 0 {
+        terminal::print(&format!(
+            "and {} more; --limit shows more, --prefix and --held fewer\n",
+            grouped(more as u64)
+        ))?;
     }
     Ok(Outcome::Fine)
 }
 
-fn lock_row(lock: LockLine) -> Vec<String> {
-    let held = match (lock.held, lock.holders, lock.waiters) {
-        (Some(mode), 1, _) => mode,
-        (Some(mode), holders, _) => format!("{mode} x{holders}"),
-        (None, _, 0) => "cached".to_owned(),
-        (None, ..) => "elsewhere".to_owned(),
+fn lock_row(lock: &LockLine) -> Vec<String> {
+    let place = match &lock.held {
+        Some(mode) => format!("{}, {mode}", lock.place),
+        None => lock.place.clone(),
     };
-    vec![lock.name.escape_debug().to_string(), held, lock.waiters.to_string(), lock.fence, lock.protocol]
+    vec![
+        cut(&lock.name.escape_debug().to_string()),
+        place,
+        clients(&lock.held_by),
+        clients(&lock.waiting),
+        lock.fence.clone(),
+        lock.protocol.clone(),
+    ]
+}
+
+/// The first of them, and how many more there are.
+fn clients(all: &[ClientLine]) -> String {
+    let Some((first, rest)) = all.split_first() else { return String::new() };
+    let command = first.command.as_ref().map_or_else(String::new, |command| format!(" {command}"));
+    let who = first.pid.map_or_else(|| first.node.clone(), |pid| format!("{pid}{command}"));
+    let user = first.user.as_ref().map_or_else(String::new, |user| format!(" {user}"));
+    let since = first.for_ms.map_or_else(String::new, |ms| format!(" {}", age(ms)));
+    let more = if rest.is_empty() { String::new() } else { format!(" +{}", rest.len()) };
+    format!("{}{user}{since}{more}", cut(&who))
+}
+
+/// A long text does not widen a table.
+fn cut(text: &str) -> String {
+    if text.chars().count() <= CELL_CHARS {
+        return text.to_owned();
+    }
+    text.chars().take(CELL_CHARS - 1).chain(['…']).collect()
 }
 
 pub(crate) fn members(args: &ClientArgs) -> Result<Outcome, Fault> {
@@ -81,52 +126,82 @@ fn status_facts(status: &StatusLine) -> Facts {
         (false, _) => paint.yellow("waits for the other members ('hallpass members' lists them)"),
     };
     let mut facts = Facts::new();
-    facts.add("node", format!("{} of group {}", status.node, status.group));
+    let private = if status.private { ": this user's private agent" } else { "" };
+    facts.add("node", format!("{} of group {}{private}", status.node, status.group));
     facts.add("state", state);
     facts.add("members", format!("{}, {} of {others} others connected", status.members, status.connected));
     facts.add("encrypted", if status.encrypted { "yes" } else { "no, loopback only" });
     facts.add("epoch", status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string()));
     facts.add("clients", grouped(status.clients as u64));
     facts.add("locks", format!("{} held, waited for or cached here", grouped(status.locks as u64)));
+    let left = status.fences_left as f64 / Fence::COUNT_MAX as f64;
+    if left < FENCES_LOW {
+        let share =
+            format!("{:.0} % left; at 0 no lock is granted until all members have been restarted", left * 100.0);
+        facts.add("fences", paint.yellow(&share));
+    }
     facts.add("grants", grouped(status.grants));
     facts.add("messages", grouped(status.messages));
     facts
 }
 
+/// Ends the agent for good, and returns when it has ended.
 pub(crate) fn leave(args: &ClientArgs) -> Result<Outcome, Fault> {
-    match request(args, &Request::Leave)? {
-        Response::Leaving => {}
-        other => return Err(unexpected(&other)),
-    }
+    let text = match paths::find(args.socket.as_deref())? {
+        Found::Absent(place, _) if place.give_up_membership()? => MEMBERSHIP_ENDED,
+        found => {
+            let mut client = running(found)?;
+            match ask(&mut client, &Request::Leave)? {
+                Response::Leaving => {}
+                other => return Err(unexpected(&other)),
+            }
+            // The agent closes the connection when it has ended.
+            while client.receive().is_ok() {}
+            if client.private {
+                "this user's private agent has ended; the next 'run' starts another\n"
+            } else {
+                "the agent has ended; what needs its node's permission waits until all members have been restarted\n"
+            }
+        }
+    };
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&serde_json::json!({"left": true})))?;
     } else {
-        terminal::print(
-            "the agent has ended; what needs its node's permission waits until all members have been restarted\n",
-        )?;
+        terminal::print(text)?;
     }
     Ok(Outcome::Fine)
 }
 
+const MEMBERSHIP_ENDED: &str =
+    "no agent ran; what said that one belongs here is removed, and 'run' starts private agents\n";
+
 fn request(args: &ClientArgs, request: &Request) -> Result<Response, Fault> {
-    connect(args)?.request(request).map_err(|error| match error {
+    ask(&mut connect(args)?, request)
+}
+
+fn ask(client: &mut Client, request: &Request) -> Result<Response, Fault> {
+    client.request(request).map_err(|error| match error {
         ClientError::Refused(why) => Fault::Failed(why),
         other => Fault::Unavailable(other.to_string()),
     })
 }
 
-/// The agent that was named, else one that listens at a default socket, else the private one if it runs.
+/// The agent that `run` would use, if it runs.
 fn connect(args: &ClientArgs) -> Result<Client, Fault> {
-    if let Some(client) = paths::connect(args.socket.as_deref())? {
-        return Ok(client);
+    running(paths::find(args.socket.as_deref())?)
+}
+
+fn running(found: Found) -> Result<Client, Fault> {
+    match found {
+        Found::Agent(client) => Ok(client),
+        Found::Absent(_, fault) => Err(fault),
+        Found::Own(place) => Client::connect(&place.socket).map_err(|error| match error {
+            ClientError::Absent { .. } => Fault::Unavailable(
+                "no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned(),
+            ),
+            other => Fault::Unavailable(other.to_string()),
+        }),
     }
-    let socket = paths::private_agent_socket(&paths::private_agent_directory());
-    Client::connect(&socket).map_err(|error| match error {
-        ClientError::Absent { .. } => {
-            Fault::Unavailable("no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned())
-        }
-        other => Fault::Unavailable(other.to_string()),
-    })
 }
 
 /// A response that does not belong to the request.

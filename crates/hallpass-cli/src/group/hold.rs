@@ -1,9 +1,5 @@
 //! Runs a command while a lock is held.
-//!
-//! The command has a copy of the client connection. If this process is killed, the lock is released only when the command is dead
-//! too, and the command dies with its parent.
 
-use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,17 +8,21 @@ use hallpass_agent::Client;
 use hallpass_agent::api::{Request, Response};
 
 use super::args::HoldArgs;
+use super::keeper::{Keeper, Report};
 use super::private_agent;
 use crate::exit::{Fault, LOCK_LOST, Outcome};
-use crate::os::{ForwardedSignals, Process, ReceivedSignal};
+use crate::os::{ForwardedSignals, ReceivedSignal};
 use crate::{os, terminal};
 
 /// How long a release may take before `run` ends anyway: closing the connection releases too.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long processes may take to end after SIGKILL. Some cannot be killed: those of other users.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What can happen while the command runs.
 enum Event {
-    Exited(Option<ExitStatus>),
+    /// The command has ended; none if the keeper was killed.
+    Ended(Option<Report>),
     Signal(ReceivedSignal),
     Response(Response),
     /// The agent has closed the connection, or sent an error: the lock is lost.
@@ -31,47 +31,46 @@ enum Event {
 
 /// How the command ended.
 enum End {
-    Exited(Option<ExitStatus>),
-    /// It was stopped because the lock was lost.
-    Stopped,
+    Exited(Report),
+    /// It was stopped because the lock was lost, for this reason.
+    Stopped(String),
+    /// It was stopped because its keeper was killed.
+    KeeperGone,
 }
 
 pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
     let failed = |what: &'static str| move |error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
     // Before the command starts, so that a signal that comes in between is passed on to it.
     let signals = ForwardedSignals::collect().map_err(failed("watch for signals"))?;
+    // The keeper has them first. If it is killed they fall to this process.
     os::adopt_orphans();
-    let command = start(args, &client, fence).map_err(failed("start a process"))?;
+    let keeper = Keeper::start(args, &client, fence).map_err(failed("start a process"))?;
     let grace = grace(args, client.ttl);
     let mut sender = client.try_clone().map_err(failed("copy the connection"))?;
-    let events = watch(client, signals, command);
-    let lock = args.lock();
-    match wait_for_end(&events, command, grace) {
-        End::Stopped => {
-            os::kill_descendants_except(&private_agent::ARGS);
-            Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost; the command was stopped")))
+    let events = watch(client, signals, &keeper);
+    let lock = args.lock().escape_debug();
+    let kill_rest = || os::kill_descendants_except(&private_agent::ARGS, Some(KILL_TIMEOUT));
+    match wait_for_end(&events, &keeper, grace) {
+        End::Stopped(why) => {
+            let end = if kill_rest() { "the command was stopped" } else { "not all of the command could be stopped" };
+            Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost: {why}; {end}")))
         }
-        End::Exited(status) => {
+        End::KeeperGone => {
+            kill_rest();
+            Err(Fault::Code(
+                128 + 9,
+                "the process that watches the command was killed; the command was stopped".to_owned(),
+            ))
+        }
+        End::Exited(Report { status, left_running }) => {
+            keeper.wait();
             // As with flock(1), a process that the command left running keeps the lock, by its copy of the connection.
-            let left_running = os::any_descendant_except(&private_agent::ARGS);
-            if !left_running && !release(&mut sender, &events, lock, fence) {
+            if !left_running && !release(&mut sender, &events, args.lock(), fence) {
                 return Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost before the command ended")));
             }
             Ok(Outcome::Code(status.and_then(os::exit_code).unwrap_or(1)))
         }
     }
-}
-
-fn start(args: &HoldArgs, client: &Client, fence: u64) -> std::io::Result<Process> {
-    let _inherited = client.descriptor().and_then(os::make_inheritable)?;
-    let child = Command::new(os::this_program()?)
-        .args(["__child", &std::process::id().to_string(), "--"])
-        .args(&args.command)
-        .env("HALLPASS_LOCK", args.lock())
-        .env("HALLPASS_FENCE", fence.to_string())
-        .env("HALLPASS_NODE", &client.node)
-        .spawn()?;
-    Ok(Process::of(&child))
 }
 
 /// How long the command has between SIGTERM and SIGKILL.
@@ -83,8 +82,8 @@ fn grace(args: &HoldArgs, ttl: Duration) -> Duration {
     grace
 }
 
-/// Starts threads that watch the connection, the signals and the command.
-fn watch(mut client: Client, signals: ForwardedSignals, command: Process) -> Receiver<Event> {
+/// Starts threads that watch the connection, the signals and the keeper.
+fn watch(mut client: Client, signals: ForwardedSignals, keeper: &Keeper) -> Receiver<Event> {
     let (sender, events) = channel();
     let (of_client, of_signals) = (sender.clone(), sender.clone());
     thread::spawn(move || {
@@ -96,32 +95,45 @@ fn watch(mut client: Client, signals: ForwardedSignals, command: Process) -> Rec
         let _ = of_client.send(Event::Disconnected);
     });
     thread::spawn(move || signals.for_each(|signal| of_signals.send(Event::Signal(signal)).is_ok()));
-    thread::spawn(move || os::reap_children(command, |status| drop(sender.send(Event::Exited(status)))));
+    let report = keeper.report();
+    thread::spawn(move || sender.send(Event::Ended(report())));
     events
 }
 
 /// Waits for the command to end. If the lock is lost before that: SIGTERM, the grace, SIGKILL.
-fn wait_for_end(events: &Receiver<Event>, command: Process, grace: Duration) -> End {
-    let mut kill_at: Option<Instant> = None;
+fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> End {
+    let mut lost: Option<String> = None;
+    let mut deadline: Option<Instant> = None;
+    let mut killed = false;
     loop {
-        let event = match kill_at {
+        let event = match deadline {
             None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
-        let end = |status| if kill_at.is_some() { End::Stopped } else { End::Exited(status) };
         match event {
-            Ok(Event::Exited(status)) => return end(status),
-            Ok(Event::Signal(signal)) => command.forward(signal),
-            Ok(Event::Disconnected) if kill_at.is_none() => {
-                kill_at = Some(Instant::now() + grace);
-                command.terminate();
+            Ok(Event::Ended(report)) => {
+                return match (lost, report) {
+                    (Some(why), _) => End::Stopped(why),
+                    (None, Some(report)) => End::Exited(report),
+                    (None, None) => End::KeeperGone,
+                };
+            }
+            Ok(Event::Signal(signal)) => keeper.forward(signal),
+            Ok(Event::Response(Response::Ending { why })) if lost.is_none() => {
+                (lost, deadline) = (Some(why), Some(Instant::now() + grace));
+                keeper.terminate();
+            }
+            Ok(Event::Disconnected) if lost.is_none() => {
+                (lost, deadline) = (Some("its agent is gone".to_owned()), Some(Instant::now() + grace));
+                keeper.terminate();
             }
             Ok(Event::Disconnected | Event::Response(_)) => {}
-            Err(RecvTimeoutError::Timeout) => {
-                command.kill();
-                kill_at = Some(Instant::now() + grace);
+            Err(RecvTimeoutError::Timeout) if !killed => {
+                killed = true;
+                deadline = Some(Instant::now() + KILL_TIMEOUT);
+                keeper.kill();
             }
-            Err(RecvTimeoutError::Disconnected) => return end(None),
+            Err(_) => return lost.map_or(End::KeeperGone, End::Stopped),
         }
     }
 }

@@ -2,22 +2,22 @@
 
 mod agent;
 mod args;
-mod child;
 mod client;
 mod config;
 mod demo;
 mod hold;
 mod init;
+mod keeper;
 mod paths;
 mod private_agent;
 mod run;
 
 pub(crate) use agent::agent;
-pub(crate) use args::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs};
-pub(crate) use child::child;
+pub(crate) use args::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
 pub(crate) use client::{leave, locks, members, status};
 pub(crate) use demo::demo;
 pub(crate) use init::init;
+pub(crate) use keeper::{child, keep};
 pub(crate) use run::run;
 
 use crate::exit::Fault;

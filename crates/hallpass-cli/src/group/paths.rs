@@ -1,4 +1,4 @@
-//! Default locations, and which agent a command uses.
+//! Where agents are, and which one a command uses.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,55 +9,198 @@ use super::config;
 use crate::exit::Fault;
 use crate::os;
 
-/// The socket of an agent that this user starts. Root's is the machine's.
-pub(super) fn own_socket() -> PathBuf {
-    if os::is_root() && os::environment_path("XDG_RUNTIME_DIR").is_none() {
-        return PathBuf::from(os::SYSTEM_SOCKET);
-    }
-    socket_in(&os::runtime_directory())
+/// Where an agent is reached, and where it keeps what must outlive it.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) socket: PathBuf,
+    pub(super) data: PathBuf,
+    /// It exists while this place belongs to a member of a group, also when its agent does not run: nobody else may use the
+    /// place meanwhile. Only default places have one; other agents must be named.
+    pub(super) member_file: Option<PathBuf>,
 }
 
-/// Connects to the agent that was named, by its socket or by a configuration, else to one that listens at a default socket: this
-/// user's, then the machine's. None if there is neither an agent nor a configuration.
-pub(super) fn connect(named: Option<&Path>) -> Result<Option<Client>, Fault> {
-    let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
-    if let Some(socket) = named {
-        return Client::connect(socket).map(Some).map_err(unavailable);
+impl Place {
+    fn in_directory(directory: &Path) -> Self {
+        Self {
+            socket: directory.join("agent.sock"),
+            data: directory.join("data"),
+            member_file: Some(directory.join("member")),
+        }
     }
-    if let Some(path) = os::environment_path("HALLPASS_CONFIG").or_else(system_config) {
+
+    /// The default place of this user's agent, which is also that of the private one.
+    pub(super) fn of_user() -> Result<Self, Fault> {
+        let directory =
+            os::user_directory().map_err(|why| Fault::Unavailable(format!("no place for an agent: {why}")))?;
+        Ok(Self::in_directory(&directory))
+    }
+
+    /// The machine's.
+    fn of_machine() -> Self {
+        Self { socket: os::SYSTEM_SOCKET.into(), ..Self::in_directory(Path::new(os::SYSTEM_STATE)) }
+    }
+
+    /// The directory that it is in.
+    fn directory(&self) -> &Path {
+        self.data.parent().unwrap_or(&self.data)
+    }
+
+    /// Creates the directory: everybody can look into the machine's, nobody else into a user's.
+    pub(super) fn create(&self) -> Result<&Path, Fault> {
+        let directory = self.directory();
+        let fail = |why: &dyn std::fmt::Display| {
+            Fault::Unavailable(format!("cannot keep an agent in {}: {why}", directory.display()))
+        };
+        if directory == Path::new(os::SYSTEM_STATE) {
+            os::create_public_directory(directory).map_err(|error| fail(&error))?;
+            return Ok(directory);
+        }
+        os::create_private_directory(directory).map_err(|error| fail(&error))?;
+        if !os::is_writable_by_user_only(directory) {
+            return Err(fail(&"it must belong to this user, and others must not be able to write there"));
+        }
+        Ok(directory)
+    }
+
+    /// The group that the place belongs to, if it does.
+    fn group(&self) -> Option<String> {
+        let file = self.member_file.as_deref().filter(|file| os::may_exist(file))?;
+        Some(std::fs::read_to_string(file).unwrap_or_default().trim().to_owned())
+    }
+
+    /// Ends that the place belongs to a group, though its agent does not run; false if it belongs to none.
+    pub(super) fn give_up_membership(&self) -> Result<bool, Fault> {
+        let Some(file) = self.member_file.as_deref().filter(|file| os::may_exist(file)) else { return Ok(false) };
+        if is_in_use(&self.data) {
+            let data = self.data.display();
+            return Err(Fault::Unavailable(format!("an agent is starting or ending in {data}; try again in a moment")));
+        }
+        std::fs::remove_file(file).map_err(|error| {
+            Fault::Failed(format!("cannot remove {}: {error}; run as the user of the agent", file.display()))
+        })?;
+        Ok(true)
+    }
+}
+
+/// The place of an agent that is started here. Unless they are given, root's socket is the machine's, and data is kept where it
+/// outlives a reboot. `state` replaces the directory that follows from the user.
+pub(super) fn place_of_agent(
+    socket: Option<PathBuf>,
+    data: Option<PathBuf>,
+    state: Option<&Path>,
+) -> Result<Place, Fault> {
+    let default = match state {
+        Some(state) => Place::in_directory(state),
+        None if os::is_root() => Place::of_machine(),
+        None if socket.is_some() && data.is_some() => {
+            Place { socket: PathBuf::new(), data: PathBuf::new(), member_file: None }
+        }
+        None => Place::of_user()?,
+    };
+    let socket = socket.unwrap_or_else(|| default.socket.clone());
+    if socket == default.socket {
+        default.create()?;
+        return Ok(Place { data: data.unwrap_or(default.data), ..default });
+    }
+    let data = data.unwrap_or_else(|| default.directory().join("agents").join(file_name_for(&socket)));
+    Ok(Place { socket, data, member_file: None })
+}
+
+/// A name for what belongs to the socket at this path, different for every path.
+fn file_name_for(socket: &Path) -> String {
+    let absolute = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    absolute.to_string_lossy().trim_start_matches('/').replace('%', "%25").replace('/', "%2F")
+}
+
+/// The agent that a command uses.
+pub(super) enum Found {
+    /// One that runs.
+    Agent(Client),
+    /// This user's own, here. It may have to be started.
+    Own(Place),
+    /// One that does not run and must not be replaced by another.
+    Absent(Place, Fault),
+}
+
+/// Finds the agent that was named, by its socket or by a configuration; else the machine's, if the machine has one; else this user's.
+/// Another agent would not know who holds the locks of the right one, so where one belongs that does not run there is none.
+pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
+    let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
+    let connect = |socket: &Path| Client::connect(socket).map(Found::Agent).map_err(unavailable);
+    if let Some(socket) = named {
+        return connect(socket);
+    }
+    if let Some(path) = os::environment_path("HALLPASS_CONFIG") {
         let config = config::read(&path).map_err(|fault| match fault {
             Fault::Failed(why) => Fault::Unavailable(why),
             other => other,
         })?;
-        let socket = config.socket.unwrap_or_else(own_socket);
-        return Client::connect(&socket).map(Some).map_err(unavailable);
-    }
-    let runtime_directory = Some(os::runtime_directory()).filter(|directory| os::is_private_to_user(directory));
-    let own_socket = runtime_directory.map(|directory| socket_in(&directory));
-    for socket in own_socket.into_iter().chain([PathBuf::from(os::SYSTEM_SOCKET)]) {
-        match Client::connect(&socket) {
-            // Only if there is no socket. One that nobody listens at belongs to an agent that will be restarted, and another agent
-            // would not know which locks its clients hold.
-            Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-            other => return other.map(Some).map_err(unavailable),
+        if let Some(socket) = &config.socket {
+            return connect(socket);
         }
+        return match &config.state {
+            Some(state) if config.is_member() => connect(&Place::in_directory(state).socket),
+            Some(state) => find_own(Place::in_directory(state)),
+            None if os::is_root() => connect(&Place::of_machine().socket),
+            None => connect(&Place::of_user()?.socket),
+        };
     }
-    Ok(None)
+    if let Some(path) = system_config() {
+        // Who may not read it may be allowed to use the socket where it is by default.
+        let configured = config::read(&path).ok().and_then(|config| config.socket);
+        return not_beside_private(connect(&configured.unwrap_or_else(|| os::SYSTEM_SOCKET.into()))?);
+    }
+    let user = Place::of_user();
+    if let Ok(place) = &user
+        && (place.group().is_some() || Client::connect(&place.socket).is_ok_and(|client| !client.private))
+    {
+        return find_own(place.clone());
+    }
+    let machine = Place::of_machine();
+    match Client::connect(&machine.socket) {
+        // Only if there is no socket. One that nobody listens at belongs to an agent that will be restarted.
+        Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+        other => return not_beside_private(other.map(Found::Agent).map_err(unavailable)?),
+    }
+    if machine.group().is_some() {
+        return find_own(machine);
+    }
+    find_own(user?)
 }
 
-/// The configuration of the machine's agent, if there is one.
+/// This agent, unless the place belongs to a group and its agent does not run.
+fn find_own(place: Place) -> Result<Found, Fault> {
+    let Some(group) = place.group() else { return Ok(Found::Own(place)) };
+    Ok(match Client::connect(&place.socket) {
+        Ok(client) => Found::Agent(client),
+        Err(ClientError::Absent { .. } | ClientError::Closed) => {
+            let why = Fault::Unavailable(format!(
+                "the agent here is a member of group '{}' and does not run; start it again with 'hallpass agent', or give \
+                 its membership up with 'hallpass leave'",
+                group.escape_debug()
+            ));
+            Found::Absent(place, why)
+        }
+        Err(error) => return Err(Fault::Unavailable(error.to_string())),
+    })
+}
+
+/// A private agent from before the machine had its agent does not know of its locks: both would let somebody in.
+fn not_beside_private(found: Found) -> Result<Found, Fault> {
+    let Ok(own) = Place::of_user() else { return Ok(found) };
+    if Client::connect(&own.socket).is_ok_and(|client| client.private) {
+        let socket = own.socket.display();
+        return Err(Fault::Unavailable(format!(
+            "this machine has an agent now, and a private agent of this user still runs; it ends a minute after its last \
+             command, or with 'hallpass leave --socket {socket}', which stops its commands"
+        )));
+    }
+    Ok(found)
+}
+
+/// The configuration of the machine's agent. One that may not be looked at is there.
 pub(super) fn system_config() -> Option<PathBuf> {
-    Some(PathBuf::from(os::SYSTEM_CONFIG)).filter(|path| path.exists())
-}
-
-/// Refuses this user's default socket if somebody else could have created its directory.
-pub(super) fn check_own(socket: &Path) -> Result<(), Fault> {
-    let directory = os::runtime_directory();
-    if socket.parent() == Some(&directory) && directory.exists() && !os::is_private_to_user(&directory) {
-        let directory = directory.display();
-        return Err(Fault::Failed(format!("others can write to {directory}; remove it, or name another --socket")));
-    }
-    Ok(())
+    Some(PathBuf::from(os::SYSTEM_CONFIG)).filter(|path| os::may_exist(path))
 }
 
 /// True if a running node has locked this data directory.
@@ -66,29 +209,14 @@ pub(super) fn is_in_use(data: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Where this user's private agent keeps its data, its socket and its log.
-pub(super) fn private_agent_directory() -> PathBuf {
-    os::state_directory()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-pub(super) fn private_agent_socket(directory: &Path) -> PathBuf {
-    socket_in(directory)
-}
-
-/// Creates the private agent's directory. An error if others can write there: they could have left something in it.
-pub(super) fn create_private_agent_directory() -> Result<PathBuf, Fault> {
-    let directory = private_agent_directory();
-    let fail = |why: &dyn std::fmt::Display| {
-        Fault::Unavailable(format!("cannot keep a private agent in {}: {why}", directory.display()))
-    };
-    os::create_private_directory(&directory).map_err(|error| fail(&error))?;
-    let parent = directory.parent().filter(|parent| *parent == os::runtime_directory());
-    if parent.into_iter().chain([&*directory]).any(|directory| !os::is_writable_by_user_only(directory)) {
-        return Err(fail(&"others can write there; set XDG_STATE_HOME, or give it to this user alone"));
+    #[test]
+    fn every_socket_has_data_of_its_own() {
+        let names = ["/a/b", "/a%b", "/a%2Fb"].map(|path| file_name_for(Path::new(path)));
+        assert_eq!(names, ["a%2Fb", "a%25b", "a%252Fb"]);
+        assert!(file_name_for(Path::new("relative.sock")).ends_with("%2Frelative.sock"));
     }
-    Ok(directory)
-}
-
-fn socket_in(directory: &Path) -> PathBuf {
-    directory.join("agent.sock")
 }

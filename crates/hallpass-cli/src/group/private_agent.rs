@@ -1,16 +1,15 @@
 //! The private agent: a real node in a group of one, which `run` starts for its user where there is no other agent.
 
 use std::fs::OpenOptions;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hallpass::{Builder, Node};
 use hallpass_agent::{AgentOptions, Client, ClientError};
 
-use super::paths;
+use super::paths::{self, Place};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::{os, terminal};
 
@@ -20,44 +19,47 @@ pub(super) const ARGS: [&str; 2] = ["agent", "--private"];
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to start: it may have to wait for the sessions of the last one to run out.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// Whoever waits longer is told why.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often to try to connect to an agent that starts.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 /// How often to check whether an agent must be started.
 const START_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Starts this program again without the session and the open files of its parent.
-pub(super) fn detach() -> Result<Outcome, Fault> {
+pub(super) fn detach(directory: &Path) -> Result<Outcome, Fault> {
     os::leave_session();
-    let restart = |program| os::exec(Command::new(program).args(ARGS).arg("--detached"));
-    let error = os::this_program().map_or_else(|error| error, restart);
+    let error = os::this_program_again()
+        .map_or_else(|error| error, |mut program| os::exec(program.args(ARGS).arg(directory).arg("--detached")));
     Err(Fault::Failed(format!("cannot start again: {error}")))
 }
 
 /// What a private agent is started with.
-pub(super) fn settings() -> Result<(Builder, AgentOptions), Fault> {
-    let directory = paths::create_private_agent_directory()?;
-    let mut options = AgentOptions::new(paths::private_agent_socket(&directory));
-    options.data = Some(data_of(&directory));
+pub(super) fn settings(directory: &Path) -> Result<(Builder, AgentOptions), Fault> {
+    os::name_process();
+    let place = paths::place_of_agent(None, None, Some(directory))?;
+    let mut options = AgentOptions::new(place.socket, place.data);
     options.idle_limit = Some(IDLE_LIMIT);
+    options.private = true;
     Ok((Node::builder().group("private").name("private"), options))
 }
 
 /// Connects to this user's private agent, and starts it if it does not run. None if it is not ready at the deadline.
-pub(super) fn connect(deadline: Option<Instant>) -> Result<Option<Client>, Fault> {
-    let directory = paths::create_private_agent_directory()?;
-    let socket = paths::private_agent_socket(&directory);
+pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) -> Result<Option<Client>, Fault> {
+    let directory = place.create()?;
     let start_deadline = Instant::now() + START_TIMEOUT;
     let end = deadline.unwrap_or(start_deadline).min(start_deadline);
     let mut started: Option<Child> = None;
     let mut next_start = Instant::now();
+    let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER).filter(|_| explains);
     loop {
         let late = Instant::now() >= end;
-        match Client::connect(&socket) {
+        match Client::connect(&place.socket) {
             Ok(client) => return Ok(Some(client)),
             Err(ClientError::Absent { .. } | ClientError::Closed) if !late => {}
             Err(ClientError::Absent { .. } | ClientError::Closed) if end < start_deadline => return Ok(None),
             Err(error) => {
-                let log = log_of(&directory);
+                let log = log_of(directory);
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
             }
         }
@@ -65,18 +67,22 @@ pub(super) fn connect(deadline: Option<Instant>) -> Result<Option<Client>, Fault
         // One that found the directory taken leaves it to the agent that has it.
         let failed = |code: i32| ![0, TEMPORARY.into()].contains(&code);
         if ended.and_then(|status| status.code()).is_some_and(failed) {
-            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {}", last_error(&directory))));
+            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {}", last_error(directory))));
         }
         // An agent that is ending, or waits for old sessions, holds the directory. It is waited for: another one could only wait
         // beside it.
         if (started.is_none() || ended.is_some()) && Instant::now() >= next_start {
             next_start = Instant::now() + START_INTERVAL;
-            if !paths::is_in_use(&data_of(&directory)) {
-                if started.is_none() && std::io::stderr().is_terminal() {
+            if !paths::is_in_use(&place.data) {
+                if started.is_none() && explains {
                     terminal::note("no agent runs here: starting one for this user alone");
                 }
-                started = Some(start(&directory)?);
+                started = Some(start(directory)?);
             }
+        }
+        if explain_at.is_some_and(|at| Instant::now() >= at) {
+            explain_at = None;
+            terminal::note("this user's agent is ending, or waits until the commands of the last one must have ended");
         }
         thread::sleep(CONNECT_INTERVAL);
     }
@@ -87,8 +93,10 @@ fn start(directory: &Path) -> Result<Child, Fault> {
         Fault::Unavailable(format!("cannot start an agent in {}: {error}", directory.display()))
     };
     let log = OpenOptions::new().create(true).append(true).open(log_of(directory)).map_err(fail)?;
-    Command::new(os::this_program().map_err(fail)?)
+    os::this_program_again()
+        .map_err(fail)?
         .args(ARGS)
+        .arg(std::path::absolute(directory).map_err(fail)?)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -107,8 +115,4 @@ fn last_error(directory: &Path) -> String {
 
 fn log_of(directory: &Path) -> PathBuf {
     directory.join("agent.log")
-}
-
-fn data_of(directory: &Path) -> PathBuf {
-    directory.join("data")
 }

@@ -1,16 +1,18 @@
 //! `hallpass run`: acquires a lock from an agent, then runs the command.
 
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::api::{Request, Response, WaitingLine};
 use hallpass_agent::{Client, ClientError};
 
 use super::args::HoldArgs;
 use super::client::unexpected;
 use super::hold::hold;
-use super::{paths, private_agent};
+use super::paths::{self, Found, Place};
+use super::private_agent;
 use crate::exit::{Fault, Outcome, TEMPORARY};
-use crate::os;
+use crate::{os, terminal};
 
 /// How long `--try` waits for a private agent that has to wait itself.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,26 +23,38 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     if !(1..=255).contains(&args.lock().len()) {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
+    if std::env::var_os("HALLPASS_LOCK").is_some_and(|outer| outer == args.lock()) {
+        return Err(Fault::Usage(format!(
+            "this is run by 'hallpass run' under lock '{}' already, and would wait for itself for ever; if the locks are \
+             those of different agents, unset HALLPASS_LOCK",
+            args.lock().escape_debug()
+        )));
+    }
     let start = Instant::now();
     os::keep_exit_statuses();
     loop {
-        let (mut client, is_private) = match paths::connect(args.socket.as_deref())? {
-            Some(client) => (client, false),
-            None => (connect_to_private_agent(args, start)?, true),
+        let (mut client, own) = match paths::find(args.socket.as_deref())? {
+            Found::Agent(client) => (client, false),
+            Found::Own(place) => (connect_to_own(args, &place, start)?, true),
+            Found::Absent(_, fault) => return Err(fault),
         };
         match acquire(args, &mut client, start) {
             Ok(fence) => return hold(args, client, fence),
             // A private agent ends by itself or on request: another one can be started.
-            Err(NotAcquired::AgentGone) if is_private => {}
-            Err(NotAcquired::AgentGone) => return Err(Fault::Unavailable(ClientError::Closed.to_string())),
+            Err(NotAcquired::AgentGone) if own => {}
+            Err(NotAcquired::AgentGone) => {
+                let why =
+                    "the agent has ended, or is ending: it closed the connection; start it again with 'hallpass agent'";
+                return Err(Fault::Unavailable(why.to_owned()));
+            }
             Err(NotAcquired::Fault(fault)) => return Err(fault),
         }
     }
 }
 
-fn connect_to_private_agent(args: &HoldArgs, start: Instant) -> Result<Client, Fault> {
-    let patience = args.timeout.or(args.tries.then_some(TRY_TIMEOUT));
-    let client = private_agent::connect(patience.map(|patience| start + patience))?;
+fn connect_to_own(args: &HoldArgs, place: &Place, start: Instant) -> Result<Client, Fault> {
+    let patience = args.timeout().or(args.tries().then_some(TRY_TIMEOUT));
+    let client = private_agent::connect(place, patience.map(|patience| start + patience), explains(args))?;
     client.ok_or_else(|| not_free(args, Some("this user's agent is not ready yet")))
 }
 
@@ -51,17 +65,24 @@ enum NotAcquired {
 
 /// Waits for the lock, and returns its fence.
 fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, NotAcquired> {
-    let remaining = args.timeout.map(|limit| limit.saturating_sub(start.elapsed()));
+    let remaining = args.timeout().map(|limit| limit.saturating_sub(start.elapsed()));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Err(NotAcquired::Fault(not_free(args, None)));
     }
-    let timeout_ms = remaining.map(|remaining| remaining.as_millis() as u64);
-    let request = Request::Acquire { lock: args.lock().to_owned(), shared: args.shared, tries: args.tries, timeout_ms };
-    // The agent keeps the time. An agent that is stopped cannot, so this process does too, with some time to spare.
-    let answer = match remaining.or(args.tries.then_some(Duration::ZERO)) {
-        Some(remaining) => client.request_within(&request, remaining + ANSWER_TIMEOUT),
-        None => client.request(&request),
+    let request = Request::Acquire {
+        lock: args.lock().to_owned(),
+        shared: args.shared,
+        tries: args.tries(),
+        timeout_ms: remaining.map(|remaining| remaining.as_millis() as u64),
+        explain: explains(args),
     };
+    // The agent keeps the time. An agent that is stopped cannot, so this process does too, with some time to spare.
+    let limit = remaining.or(args.tries().then_some(Duration::ZERO)).map(|limit| limit + ANSWER_TIMEOUT);
+    let mut answer = client.request_within(&request, limit);
+    while let Ok(Response::Waiting(waiting)) = &answer {
+        terminal::note(&format!("waiting for lock '{}': {}", args.lock().escape_debug(), reason(waiting)));
+        answer = client.receive_within(limit);
+    }
     match answer {
         Ok(Response::Granted { fence, .. }) => Ok(fence),
         Ok(Response::Busy { why } | Response::Late { why }) => Err(NotAcquired::Fault(not_free(args, why.as_deref()))),
@@ -71,10 +92,37 @@ fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, 
     }
 }
 
+/// Whether to say what is waited for.
+fn explains(args: &HoldArgs) -> bool {
+    args.verbose || std::io::stderr().is_terminal()
+}
+
+/// What a caller waits for, in a few words.
+fn reason(waiting: &WaitingLine) -> String {
+    let mut reasons = waiting.missing.clone();
+    if let Some(holder) = waiting.held_by.first() {
+        let more = match waiting.held_by.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        // Of another member it is known only that it has not agreed.
+        let how = if holder.pid.is_some() { "held by" } else { "held, or asked for before, by" };
+        reasons.push(format!("{how} {}{more}", holder.describe()));
+    }
+    if reasons.is_empty() {
+        reasons.push("another member holds it, or asked for it before".to_owned());
+    }
+    if waiting.before > 0 {
+        let others = terminal::count(waiting.before as u64, "other", "others");
+        reasons.push(format!("{others} of this machine also waiting"));
+    }
+    reasons.join("; ")
+}
+
 /// The lock was not free at once, or not in time.
 fn not_free(args: &HoldArgs, why: Option<&str>) -> Fault {
     let lock = args.lock().escape_debug();
-    let late = args.timeout.map_or("is not free".to_owned(), |limit| format!("was not free within {limit:?}"));
+    let late = args.timeout().map_or("is not free".to_owned(), |limit| format!("was not free within {limit:?}"));
     let why = why.map_or_else(String::new, |why| format!(" ({why})"));
     Fault::Code(TEMPORARY, format!("lock '{lock}' {late}{why}"))
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::getppid;
 
@@ -27,7 +28,12 @@ pub(crate) fn any_descendant_except(_args: &[&str]) -> bool {
 }
 
 /// Descendants cannot be listed: when the lock is lost only the command itself is killed, not what it started.
-pub(crate) fn kill_descendants_except(_args: &[&str]) {}
+pub(crate) fn kill_descendants_except(_args: &[&str], _limit: Option<Duration>) -> bool {
+    true
+}
+
+/// The process has the name of its program.
+pub(crate) fn name_process() {}
 
 /// It is not known which signals our parent ignores: under `nohup` SIGHUP is passed on to the command.
 pub(super) fn ignored_signals() -> Vec<i32> {

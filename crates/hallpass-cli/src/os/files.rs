@@ -5,18 +5,20 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::process::getuid;
+use rustix::process::geteuid;
 
 /// The configuration of the machine's agent.
 pub(crate) const SYSTEM_CONFIG: &str = "/etc/hallpass/hallpass.toml";
 /// The socket of the machine's agent.
 pub(crate) const SYSTEM_SOCKET: &str = "/run/hallpass/agent.sock";
+/// What the machine's agent must not lose.
+pub(crate) const SYSTEM_STATE: &str = "/var/lib/hallpass";
 
 const NODE_NAME_CHARS_MAX: usize = 64;
 
 /// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
-    getuid().is_root()
+    geteuid().is_root()
 }
 
 /// A path in an environment variable; one that is set to nothing counts as not set.
@@ -24,20 +26,74 @@ pub(crate) fn environment_path(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Where this user's sockets belong: `XDG_RUNTIME_DIR` if it is set, else a directory of the user's own among the temporary ones.
-pub(crate) fn runtime_directory() -> PathBuf {
-    match environment_path("XDG_RUNTIME_DIR") {
-        Some(runtime) => runtime.join("hallpass"),
-        None => std::env::temp_dir().join(format!("hallpass-{}", getuid().as_raw())),
+/// Where this user's agent keeps its socket and its data. It follows from the user's number alone, by the password database: if it
+/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. An error says why
+/// there is no such place.
+pub(crate) fn user_directory() -> Result<PathBuf, String> {
+    let uid = geteuid();
+    let entry = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid.as_raw()))
+        .map_err(|error| format!("cannot look up user {}: {error}", uid.as_raw()))?;
+    if let Some(home) = entry.map(|entry| entry.dir)
+        && is_own_home(&home)?
+    {
+        return Ok(home.join(".local/state/hallpass"));
+    }
+    if has_private_temporary_directory() {
+        return Err(format!(
+            "user {} has no home directory, and this process has a {TEMPORARY} that others of this user do not see \
+             (PrivateTmp=); name an agent by HALLPASS_SOCKET, or give the user a home directory",
+            uid.as_raw()
+        ));
+    }
+    // Not emptied by a reboot.
+    Ok(Path::new(TEMPORARY).join(format!("hallpass-{}", uid.as_raw())))
+}
+
+/// Where users without a home directory keep theirs.
+const TEMPORARY: &str = "/var/tmp";
+
+/// False if the user has no home directory. An error if it has one that cannot be seen from here: another process of the user may
+/// see it.
+fn is_own_home(home: &Path) -> Result<bool, String> {
+    let hidden = |why: &dyn std::fmt::Display| {
+        format!(
+            "the home directory {} cannot be used from here: {why}; name an agent by HALLPASS_SOCKET",
+            home.display()
+        )
+    };
+    match std::fs::metadata(home) {
+        Ok(found) => Ok(found.is_dir() && found.uid() == geteuid().as_raw()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // On another file system than '/' it may be there for others: not mounted yet, or covered for this process alone.
+            let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev());
+            let nearest = home.ancestors().find_map(|ancestor| device(ancestor).ok());
+            match (nearest, device(Path::new("/"))) {
+                (Some(nearest), Ok(root)) if nearest == root => Ok(false),
+                _ => Err(hidden(&error)),
+            }
+        }
+        Err(error) => Err(hidden(&error)),
     }
 }
 
-/// Where this user's data belongs: `XDG_STATE_HOME` or its default, else the runtime directory.
-pub(crate) fn state_directory() -> PathBuf {
-    let state = environment_path("XDG_STATE_HOME")
-        .or_else(|| environment_path("HOME").map(|home| home.join(".local/state")))
-        .unwrap_or_else(runtime_directory);
-    state.join("hallpass")
+/// True if a service manager has given this process a directory for temporary files of its own.
+fn has_private_temporary_directory() -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let mut fields = line.split(' ').skip(3);
+        let (root, place) = (fields.next(), fields.next());
+        place == Some(TEMPORARY) && root.is_some_and(|root| root.contains("/systemd-private-"))
+    })
+}
+
+/// Creates a directory that all users may look into, and missing parents alike.
+pub(crate) fn create_public_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path)
+}
+
+/// False only if there is certainly nothing at this path: one that may not be looked at counts as being there.
+pub(crate) fn may_exist(path: &Path) -> bool {
+    !matches!(std::fs::symlink_metadata(path), Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
 }
 
 /// Creates a directory that only this user may enter, and missing parents alike.
@@ -50,20 +106,9 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)
 }
 
-/// True for a directory of this user's that nobody else can write to.
+/// True for a directory of this user's that nobody else can write to. Links are not followed: another user may have created the link.
 pub(crate) fn is_writable_by_user_only(directory: &Path) -> bool {
-    is_own_directory(directory, 0o022)
-}
-
-/// True for a directory of this user's that nobody else can write to, read or enter.
-pub(crate) fn is_private_to_user(directory: &Path) -> bool {
-    is_own_directory(directory, 0o077)
-}
-
-/// Links are not followed: another user may have created the link.
-fn is_own_directory(directory: &Path, forbidden_mode: u32) -> bool {
-    let is_own =
-        |found: Metadata| found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & forbidden_mode == 0;
+    let is_own = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
     std::fs::symlink_metadata(directory).is_ok_and(is_own)
 }
 

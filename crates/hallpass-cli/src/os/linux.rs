@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -46,20 +46,38 @@ pub(crate) fn any_descendant_except(args: &[&str]) -> bool {
     true
 }
 
-/// Kills all descendants, other than programs with these first arguments: the children of those that are killed become children of
-/// this process, and are killed next.
-pub(crate) fn kill_descendants_except(args: &[&str]) {
-    for _ in 0..100 {
-        let children = running_children().unwrap_or_default();
-        let found: Vec<u32> = children.into_iter().filter(|child| !has_args(*child, args)).collect();
-        if found.is_empty() && !any_descendant_except(args) {
-            return;
+/// Kills all descendants, other than programs with these first arguments, until none is left; false if some are after this time,
+/// because this user may not kill them. Those that have closed every descriptor and left the session are found, too: a process whose
+/// parent ends becomes a child of this one.
+pub(crate) fn kill_descendants_except(args: &[&str], limit: Option<Duration>) -> bool {
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    let mut pause = Duration::from_millis(1);
+    while any_descendant_except(args) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return false;
         }
-        for pid in found.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+        for pid in descendants_except(args).into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
     }
+    true
+}
+
+/// All descendants that have not ended, other than programs with these first arguments.
+fn descendants_except(args: &[&str]) -> Vec<u32> {
+    let mut found = running_children().unwrap_or_default();
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        if has_args(pid, args) {
+            found.swap_remove(next);
+            continue;
+        }
+        found.extend(children_of(&pid.to_string()).unwrap_or_default());
+        next += 1;
+    }
+    found
 }
 
 /// The signals that this process ignores because its parent did.
@@ -76,11 +94,20 @@ fn running_children() -> Option<Vec<u32>> {
     if std::fs::read_link("/proc/self").ok()? != Path::new(&std::process::id().to_string()) {
         return None;
     }
-    let threads = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+    children_of("self")
+}
+
+fn children_of(process: &str) -> Option<Vec<u32>> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
     let lists: Vec<String> =
         threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok()).collect();
     let all = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok());
     (!lists.is_empty()).then(|| all.filter(|pid| is_running(*pid)).collect())
+}
+
+/// Calls this process `hallpass`: started by its link in `/proc`, it is called `exe`.
+pub(crate) fn name_process() {
+    let _ = rustix::thread::set_name(c"hallpass");
 }
 
 /// A process whose first thread has ended looks like a zombie, but other threads may still run.

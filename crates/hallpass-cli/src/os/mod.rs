@@ -16,12 +16,13 @@ mod native;
 mod native;
 
 pub(crate) use files::{
-    SYSTEM_CONFIG, SYSTEM_SOCKET, create_private_directory, create_private_file, environment_path, host_name,
-    is_private_to_user, is_root, is_writable_by_user_only, runtime_directory, state_directory,
+    SYSTEM_CONFIG, SYSTEM_SOCKET, SYSTEM_STATE, create_private_directory, create_private_file, create_public_directory,
+    environment_path, host_name, is_root, is_writable_by_user_only, may_exist, user_directory,
 };
-pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, this_program};
+pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, name_process};
 pub(crate) use process::{
-    Process, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable, raise_descriptor_limit,
-    reap_children,
+    Process, control_connection, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable,
+    raise_descriptor_limit, reap_children, receive_descriptors, send_descriptors, standard_input, this_program_again,
+    wait_for_close,
 };
 pub(crate) use signals::{ForwardedSignals, ReceivedSignal, shutdown_requested};

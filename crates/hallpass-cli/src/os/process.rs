@@ -1,18 +1,26 @@
 //! Starting, signalling and reaping processes.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, getpgid, getpgrp, getrlimit, kill_process, setrlimit, wait,
 };
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT};
 
 use super::ReceivedSignal;
+use super::native::this_program;
 
 /// A child of this process that has not been reaped.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +41,7 @@ impl Process {
         let _ = kill_process(self.0, Signal::KILL);
     }
 
-    /// Passes a signal on that this process got, unless the other one got it too: a terminal sends Ctrl-C to every process
+    /// Passes a signal on that was sent to `run`, unless the other one got it too: a terminal sends Ctrl-C to every process
     /// of the group in the foreground, and that includes a command that has not left our group.
     pub(crate) fn forward(self, signal: ReceivedSignal) {
         let got_it_too = signal.from_terminal
@@ -43,6 +51,13 @@ impl Process {
             let _ = kill_process(self.0, signal);
         }
     }
+}
+
+/// This program, to be started again under its own name.
+pub(crate) fn this_program_again() -> io::Result<Command> {
+    let mut command = Command::new(this_program()?);
+    command.arg0("hallpass");
+    Ok(command)
 }
 
 /// Replaces this process by the command. Returns only if that failed.
@@ -80,10 +95,64 @@ pub(crate) fn reap_children(command: Process, report: impl Fn(Option<ExitStatus>
 }
 
 /// Lets commands that are started from now on inherit the descriptor.
-pub(crate) fn make_inheritable(descriptor: OwnedFd) -> io::Result<OwnedFd> {
-    fcntl_setfd(&descriptor, FdFlags::empty())?;
-    Ok(descriptor)
+pub(crate) fn make_inheritable(descriptor: &OwnedFd) -> io::Result<()> {
+    Ok(fcntl_setfd(descriptor, FdFlags::empty())?)
 }
+
+/// The process's standard input, to be given to another one.
+pub(crate) fn standard_input() -> io::Result<OwnedFd> {
+    io::stdin().as_fd().try_clone_to_owned()
+}
+
+/// The connection that this process was started with in place of its standard input.
+pub(crate) fn control_connection() -> io::Result<UnixStream> {
+    standard_input().map(UnixStream::from)
+}
+
+/// Sends descriptors to another process.
+pub(crate) fn send_descriptors<const N: usize>(
+    stream: &UnixStream,
+    descriptors: [BorrowedFd<'_>; N],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    assert!(message.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for {DESCRIPTORS_MAX}");
+    sendmsg(stream, &[IoSlice::new(b"\n")], &mut message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives what [`send_descriptors`] sent; none of them is inherited by commands.
+pub(crate) fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    let received = message.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors.collect::<Vec<_>>()),
+        _ => None,
+    });
+    Ok(received.flatten().collect())
+}
+
+const DESCRIPTORS_MAX: usize = 4;
+
+/// Waits until the other end of a connection is closed, and reads nothing from it.
+pub(crate) fn wait_for_close(connection: &OwnedFd) {
+    loop {
+        let mut watched = [PollFd::new(connection, CLOSED)];
+        match poll(&mut watched, None) {
+            Ok(_) if watched[0].revents().is_empty() => {}
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// The other end has closed, in one direction or in both.
+#[cfg(target_os = "linux")]
+const CLOSED: PollFlags = PollFlags::RDHUP;
+#[cfg(not(target_os = "linux"))]
+const CLOSED: PollFlags = PollFlags::HUP;
 
 /// Leaves the session of the parent, and closes what it had open at the next [`exec`]: neither a terminal that closes nor a pipe
 /// that somebody reads from must depend on this process.

@@ -10,10 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::native::ignored_signals;
 
 /// A signal that this process got.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedSignal {
-    pub(super) number: i32,
-    pub(super) from_terminal: bool,
+    pub(crate) number: i32,
+    pub(crate) from_terminal: bool,
 }
 
 /// The signals that a user or a service manager sends to a command. From its creation on they do not end this process.

@@ -14,7 +14,7 @@ use crate::user::{Ran, User, is_running, kill, wait_until};
 #[test]
 fn a_second_agent_does_not_wait_beside_the_first() {
     let user = User::new("second");
-    let mut first = user.start("agent --socket a.sock --ttl 60s");
+    let mut first = user.start("agent --socket a.sock --data a.data --ttl 60s");
     user.wait_for("a.sock");
     let taken = user.run("agent --socket a.sock");
     assert_eq!(taken.code, 75, "{}", taken.err);
@@ -28,15 +28,15 @@ fn a_second_agent_does_not_wait_beside_the_first() {
     // Killed, it leaves its file: the next one waits as long as the first one's sessions last, though its own are short.
     kill(first.id(), "-KILL");
     first.wait().unwrap();
-    let mut next = user.start("agent --socket a.sock --ttl 500ms");
+    let mut next = user.start("agent --socket a.sock --data a.data --ttl 500ms");
     sleep(Duration::from_secs(2));
     user.run("run x --socket a.sock -- true").failed(69, "no agent answers");
     kill(next.id(), "-KILL");
     next.wait().unwrap();
-    // After an orderly end fences rise even without a named directory.
+    // After an orderly end fences rise.
     fs::remove_file(user.home.join("a.data/running")).unwrap();
     fs::remove_file(user.home.join("a.sock")).unwrap();
-    let mut last = user.start("agent --socket a.sock");
+    let mut last = user.start("agent --socket a.sock --data a.data");
     user.wait_for("a.sock");
     assert!(fence(user.run("run x --socket a.sock -- sh -c 'echo $HALLPASS_FENCE'")) > before);
     assert_eq!(user.run("leave --socket a.sock").code, 0);
@@ -92,7 +92,7 @@ fn three_agents_with_keys_exclude_each_others_clients() {
 }
 
 /// Starts three agents with keys that `init` created.
-fn agents(user: &User, base: u16) -> Vec<Child> {
+pub(crate) fn agents(user: &User, base: u16) -> Vec<Child> {
     let made = user.run(&format!("init --names a,b,c --out group --loopback --port {base}"));
     assert_eq!(made.code, 0, "{}", made.err);
     let start = |name| user.start(&format!("agent --config group/{name}/hallpass.toml"));
@@ -106,9 +106,12 @@ fn agents(user: &User, base: u16) -> Vec<Child> {
     agents
 }
 
-/// The first of so many consecutive ports that are free now.
-fn free_ports(count: u16) -> u16 {
+/// The first of so many consecutive ports that are free now. Tests of this process that run at once get different ones.
+pub(crate) fn free_ports(count: u16) -> u16 {
+    use std::sync::atomic::{AtomicU16, Ordering};
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let seed = std::process::id() as u16 % 200 * 100;
-    (0..1000).map(|step| 20_000 + seed + step * 3).find(|base| (0..count).all(|offset| is_free(base + offset))).unwrap()
+    let first = 20_000 + std::process::id() as u16 % 100 * 100;
+    let bases = std::iter::repeat_with(|| first + NEXT.fetch_add(4, Ordering::Relaxed));
+    bases.take(1000).find(|base| (0..count).all(|offset| is_free(base + offset))).unwrap()
 }

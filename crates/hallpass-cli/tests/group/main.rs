@@ -1,6 +1,11 @@
 //! Real processes: `run`, `agent`, `demo`, `init`, and what happens when one of them is killed.
 
 mod agents;
+mod ending;
+mod explain;
+#[cfg(target_os = "linux")]
+mod keeper;
+mod place;
 mod private_agent;
 mod processes;
 mod run;

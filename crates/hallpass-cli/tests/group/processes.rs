@@ -159,8 +159,7 @@ fn the_command_inherits_ignored_signals_and_open_files_and_the_private_agent_doe
             .arg("-c")
             .arg(script)
             .current_dir(&user.home)
-            .env("XDG_STATE_HOME", user.home.join("state"))
-            .env("XDG_RUNTIME_DIR", user.home.join("run"))
+            .env("HALLPASS_CONFIG", user.home.join("hallpass.toml"))
             .output()
             .unwrap(),
     );

@@ -1,7 +1,7 @@
 //! A user of the command line, with directories of its own.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 /// A user with directories of its own. The private agent that was started for it ends with it.
 pub(crate) struct User {
     pub(crate) home: PathBuf,
+    /// The number of another user than the one who runs the tests, and the program, copied to where that user can read it.
+    other: Option<(u32, PathBuf)>,
 }
 
 impl User {
@@ -19,21 +21,58 @@ impl User {
         let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let home = std::env::temp_dir().join(format!("hallpass-cli-{name}-{unique}"));
         let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(home.join("run")).unwrap();
-        Self { home }
+        fs::create_dir_all(&home).unwrap();
+        fs::write(home.join("hallpass.toml"), "state = 'state'\n").unwrap();
+        Self { home, other: None }
+    }
+
+    /// The same, but commands are run as a user that nobody else is, and that is not in the password database.
+    pub(crate) fn of_somebody_else(mut self) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let uid = 1_000_000_000 + std::process::id() % 1_000_000 * 100 + COUNT.fetch_add(1, Ordering::Relaxed);
+        // The directory of the program may be closed to others.
+        let program = self.home.join("hallpass");
+        fs::copy(env!("CARGO_BIN_EXE_hallpass"), &program).unwrap();
+        std::os::unix::fs::chown(&self.home, Some(uid), Some(uid)).unwrap();
+        self.other = Some((uid, program));
+        self
+    }
+
+    /// A user whose agent is where it is by default, and who has no home directory. None unless the tests are run by root.
+    pub(crate) fn without_a_home(name: &str) -> Option<Self> {
+        if !is_root() {
+            eprintln!("SKIPPED: needs root, to run commands as a user of its own");
+            return None;
+        }
+        let user = Self::new(name).of_somebody_else();
+        fs::remove_file(user.home.join("hallpass.toml")).unwrap();
+        Some(user)
+    }
+
+    /// The default place of a user without a home directory.
+    pub(crate) fn place(&self) -> PathBuf {
+        PathBuf::from(format!("/var/tmp/hallpass-{}", self.other.as_ref().unwrap().0))
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
+        let program =
+            self.other.as_ref().map_or(env!("CARGO_BIN_EXE_hallpass").as_ref(), |(_, program)| program.as_path());
+        let mut command = Command::new(program);
+        if let Some((uid, _)) = self.other {
+            command.uid(uid).gid(uid);
+        }
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.settings(&mut command);
         command
     }
 
     pub(crate) fn settings(&self, command: &mut Command) {
-        command.current_dir(&self.home).env("XDG_STATE_HOME", self.home.join("state"));
-        command.env("XDG_RUNTIME_DIR", self.home.join("run"));
-        command.env_remove("HALLPASS_SOCKET").env_remove("HALLPASS_CONFIG");
+        command.current_dir(&self.home).env_remove("HALLPASS_CONFIG");
+        let config = self.home.join("hallpass.toml");
+        if config.exists() {
+            command.env("HALLPASS_CONFIG", config);
+        }
+        command.env_remove("HALLPASS_SOCKET").env_remove("HALLPASS_LOCK");
     }
 
     pub(crate) fn run(&self, line: &str) -> Ran {
@@ -44,6 +83,12 @@ impl User {
         self.command(&words(line)).spawn().unwrap()
     }
 
+    /// What a program wrote into a file, once it is there as a whole: programs rename it last.
+    pub(crate) fn number_in(&self, file: &str) -> u32 {
+        self.wait_for(file);
+        fs::read_to_string(self.home.join(file)).unwrap().trim().parse().unwrap()
+    }
+
     /// Waits until a file exists.
     pub(crate) fn wait_for(&self, file: &str) {
         wait_until(&format!("{file} exists"), || self.home.join(file).exists());
@@ -52,7 +97,13 @@ impl User {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let _ = self.run("leave");
+        // What it says on the way is of no use to anybody.
+        if let Ok(mut leave) = self.command(&["leave"]).spawn() {
+            let _ = leave.wait();
+        }
+        if self.other.is_some() {
+            let _ = fs::remove_dir_all(self.place());
+        }
         let _ = fs::remove_dir_all(&self.home);
     }
 }
@@ -103,6 +154,10 @@ pub(crate) fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
 }
 
 pub(crate) fn kill(pid: u32, signal: &str) {

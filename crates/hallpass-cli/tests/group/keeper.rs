@@ -1,0 +1,109 @@
+//! What is left at work when one of `run`, its keeper and its agent is killed: nothing.
+
+use std::fs;
+use std::process::Child;
+
+use crate::user::{User, is_root, is_running, kill, wait_until};
+
+/// Starts a worker that has closed every descriptor it could and left the session, as a daemon does: nothing but its ancestry leads
+/// to it.
+const COMMAND: &str = "(for n in 3 4 5 6 7 8 9; do eval \"exec $n>&-\"; done; exec setsid sleep 1000) \
+    </dev/null >/dev/null 2>&1 & echo $! >worker.new; mv worker.new worker; sleep 1000; true";
+
+/// Starts `run` with a command that has started such a worker, and returns both.
+fn run_with_worker(user: &User, options: &str) -> (Child, u32) {
+    fs::write(user.home.join("work"), COMMAND).unwrap();
+    let run = user.start(&format!("run x {options} -- sh ./work"));
+    let worker = user.number_in("worker");
+    wait_until("the worker has detached itself", || {
+        fs::read_to_string(format!("/proc/{worker}/comm")).is_ok_and(|name| name.trim() == "sleep")
+    });
+    let open = fs::read_dir(format!("/proc/{worker}/fd")).unwrap().flatten();
+    let is_socket = |file: &fs::DirEntry| {
+        fs::read_link(file.path()).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+    };
+    assert_eq!(open.filter(is_socket).count(), 0, "the worker has no copy of the client connection");
+    (run, worker)
+}
+
+/// The children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_killed_run_leaves_no_detached_worker_when_the_lock_passes_on() {
+    let user = User::new("orphan");
+    let (mut run, worker) = run_with_worker(&user, "");
+    kill(run.id(), "-KILL");
+    run.wait().unwrap();
+    assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
+    assert!(!is_running(worker), "the lock was granted while a worker of its last holder ran");
+}
+
+#[test]
+fn a_killed_keeper_takes_the_command_and_its_workers_along() {
+    let user = User::new("keeper");
+    let (mut run, worker) = run_with_worker(&user, "");
+    let keeper = children(run.id());
+    assert_eq!(keeper.len(), 1, "run has one child: its keeper");
+    kill(keeper[0], "-KILL");
+    assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
+    assert!(!is_running(worker), "a worker outlived its run");
+    assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
+}
+
+/// `run` stops the command when its agent is gone. One that is stopped itself cannot: the keeper does.
+#[test]
+fn a_killed_agent_leaves_no_worker_even_of_a_run_that_is_stopped() {
+    let user = User::new("stopped-run");
+    let mut agent = user.start("agent --socket a.sock --ttl 1s");
+    user.wait_for("a.sock");
+    let (mut run, worker) = run_with_worker(&user, "--socket a.sock");
+    kill(run.id(), "-STOP");
+    kill(agent.id(), "-KILL");
+    agent.wait().unwrap();
+    let mut next = user.start("agent --socket a.sock --ttl 1s");
+    wait_until("the next agent answers", || user.run("status --socket a.sock").code == 0);
+    assert!(!is_running(worker), "the next agent was ready while a worker of the last one's client ran");
+    kill(run.id(), "-CONT");
+    assert_eq!(run.wait().unwrap().code(), Some(76));
+    kill(next.id(), "-TERM");
+    next.wait().unwrap();
+}
+
+/// A process that this user may not kill keeps the lock, as long as the agent lives. Only root can become another user here.
+#[test]
+fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {
+    if !is_root() {
+        return eprintln!("SKIPPED: needs root, to start a command as another user");
+    }
+    let user = User::new("setuid");
+    // The agent and run are of another user, and what they start becomes root's, as with sudo: by a set-user-id program.
+    let setpriv = user.home.join("setpriv");
+    fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
+    fs::set_permissions(&setpriv, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    if !suid_works(&user) {
+        return eprintln!("SKIPPED: set-user-id programs are not honoured in {}", user.home.display());
+    }
+    let user = user.of_somebody_else();
+    let mut run = user.start("run x -- sh -c 'echo $$ >pid.new; mv pid.new pid; exec ./setpriv --reuid 0 sleep 4'");
+    let sleeper = user.number_in("pid");
+    wait_until("sleep has started", || {
+        fs::read_to_string(format!("/proc/{sleeper}/comm")).is_ok_and(|name| name.trim() == "sleep")
+    });
+    kill(run.id(), "-KILL");
+    run.wait().unwrap();
+    user.run("run x --try -- true").failed(75, "not free");
+    assert!(is_running(sleeper), "it cannot be killed by this user");
+    assert_eq!(user.run("run x --timeout 30s -- true").code, 0, "it keeps the lock until it ends");
+    assert!(!is_running(sleeper));
+}
+
+/// File systems can be mounted so that set-user-id bits do nothing.
+fn suid_works(user: &User) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let of = |line: &str| line.split(' ').nth(1).is_some_and(|place| user.home.starts_with(place));
+    mounts.lines().filter(|line| of(line)).last().is_none_or(|line| !line.contains("nosuid"))
+}
