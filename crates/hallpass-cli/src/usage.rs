@@ -57,6 +57,34 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Every command that users see, under its whole name.
+    fn commands() -> Vec<clap::Command> {
+        fn collect(command: &clap::Command, all: &mut Vec<clap::Command>) {
+            all.push(command.clone());
+            command.get_subcommands().filter(|sub| !sub.is_hide_set()).for_each(|sub| collect(sub, all));
+        }
+        let mut cli = Cli::command().disable_help_subcommand(true);
+        cli.build();
+        let mut all = Vec::new();
+        collect(&cli, &mut all);
+        all
+    }
+
+    #[test]
+    fn every_help_has_an_example_and_fits_80_columns() {
+        let commands = commands();
+        assert!(commands.len() > 15, "{}", commands.len());
+        for mut command in commands {
+            let name = command.get_bin_name().unwrap_or("hallpass").to_owned();
+            for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
+                let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+                assert!(wide.is_empty(), "{name}: {wide:#?}");
+                let example = help.split_once("Example").map_or("", |(_, after)| after);
+                assert!(example.contains(&name), "{name} has no example:\n{help}");
+            }
+        }
+    }
+
     #[test]
     fn the_pointer_goes_as_deep_as_the_arguments() {
         let of = |line: &str| command_of(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
