@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             Command::Completions(args) => install::completions(&args),
             Command::Man(args) => install::man(&args),
         },
-        Err(error) => usage::answer(&error),
+        Err(error) => usage::answer(&error, &args),
     };
     exit::code(result, &args)
 }

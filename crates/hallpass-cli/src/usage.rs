@@ -2,34 +2,69 @@
 
 use std::ffi::OsString;
 
-use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory};
 
 use crate::cli::Cli;
 use crate::exit::{Fault, Outcome};
 use crate::terminal;
 
 /// Handles what the parser returns instead of a command: `--help`, `--version` or an error.
-pub(crate) fn answer(error: &clap::Error) -> Result<Outcome, Fault> {
+pub(crate) fn answer(error: &clap::Error, args: &[OsString]) -> Result<Outcome, Fault> {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             terminal::print(&error.render().to_string())?;
             Ok(Outcome::Fine)
         }
-        _ => Err(Fault::Usage(one_line(&error.render().to_string()))),
+        _ => Err(Fault::Usage(explain(error, args).unwrap_or_else(|| one_line(&error.render().to_string())))),
     }
 }
 
 /// The command that the arguments name as far as they name one, such as `hallpass lab run`.
 pub(crate) fn command_of(args: &[OsString]) -> String {
-    let mut command = &Cli::command();
+    find_command(args).1
+}
+
+/// The same, with its definition.
+fn find_command(args: &[OsString]) -> (Command, String) {
+    let mut command = Cli::command();
     let mut path = command.get_name().to_owned();
     for word in args.iter().skip(1).map_while(|arg| arg.to_str()) {
-        let Some(sub) = command.find_subcommand(word) else { break };
+        let Some(sub) = command.find_subcommand(word).cloned() else { break };
         path = format!("{path} {word}");
         command = sub;
     }
-    path
+    (command, path)
+}
+
+/// What is wrong where the parser sees only an argument too many or too few.
+fn explain(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    let (command, path) = find_command(args);
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) => Some(unknown.as_str()),
+        _ => None,
+    };
+    if let Some(negative) = unknown.and_then(|unknown| negative_value(unknown, &command, args)) {
+        return Some(negative);
+    }
+    let is_word = unknown.is_some_and(|unknown| !unknown.starts_with('-'));
+    let without_dashes = path == "hallpass run" && !args.iter().any(|arg| arg == "--");
+    (without_dashes && (is_word || error.kind() == ErrorKind::MissingRequiredArgument))
+        .then(|| "put '--' before the command: hallpass run LOCK -- COMMAND".to_owned())
+}
+
+/// A negative number after an option that takes a value. The parser takes it for a flag, and reports the flag's first letter.
+fn negative_value(unknown: &str, command: &Command, args: &[OsString]) -> Option<String> {
+    let is_number = |text: &str| text.trim_start_matches(['-', '.']).starts_with(|c: char| c.is_ascii_digit());
+    let takes_value = |option: &str| {
+        let of_name = |arg: &&Arg| arg.get_long().is_some_and(|long| option.strip_prefix("--") == Some(long));
+        command.get_arguments().find(of_name).is_some_and(|arg| arg.get_action().takes_values())
+    };
+    args.windows(2).find_map(|pair| {
+        let (option, value) = (pair[0].to_str()?, pair[1].to_str()?);
+        let found = value.starts_with(unknown) && is_number(value) && takes_value(option);
+        found.then(|| format!("'{option}' takes no negative value: '{value}'"))
+    })
 }
 
 /// The parser's message and its tips; its usage text and its pointer to `--help` are left out, as ours follows.
@@ -45,6 +80,8 @@ fn one_line(message: &str) -> String {
     for hidden in Cli::command().get_subcommands().filter(|command| command.is_hide_set()) {
         line = line.replace(&format!(", {}", hidden.get_name()), "");
     }
+    // As the standard library puts it.
+    line = line.replace("invalid digit found in string", "not a whole number");
     line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }
 
@@ -58,8 +95,8 @@ mod tests {
     }
 
     /// Every command that users see, under its whole name.
-    fn commands() -> Vec<clap::Command> {
-        fn collect(command: &clap::Command, all: &mut Vec<clap::Command>) {
+    fn commands() -> Vec<Command> {
+        fn collect(command: &Command, all: &mut Vec<Command>) {
             all.push(command.clone());
             command.get_subcommands().filter(|sub| !sub.is_hide_set()).for_each(|sub| collect(sub, all));
         }
