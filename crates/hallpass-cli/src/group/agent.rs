@@ -1,19 +1,15 @@
 //! `hallpass agent`: serves the processes of this machine until it is asked to end.
 
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node, StartError};
+use hallpass_agent::config::check_socket;
 use hallpass_agent::{Agent, AgentOptions, ServeError};
 
-use super::args::{AgentArgs, duration};
+use super::args::AgentArgs;
 use super::{config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
-
-/// A shorter session leaves a command no time to end when its agent is gone; a longer one keeps everybody waiting for the next
-/// agent.
-const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 
 pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
     if args.private && !args.detached {
@@ -100,29 +96,19 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
         builder = builder.keys(Keys::in_directory(keys));
     }
     if let Some(streak) = config.local_streak {
-        builder = builder.local_streak(streak);
+        builder = builder.local_streak(streak.get());
     }
     for class in &config.classes {
         let options: Vec<&str> = class.options.iter().map(String::as_str).collect();
         builder = builder.class(&class.prefix, &class.protocol, &options);
     }
     let socket = args.socket.clone().or(config.socket).unwrap_or_else(paths::own_socket);
+    check_socket(&socket).map_err(Fault::Usage)?;
     paths::check_own(&socket)?;
     let mut options = AgentOptions::new(socket);
     options.data = args.data.clone().or(config.data);
-    options.ttl = ttl(args.ttl, config.ttl.as_deref())?;
+    options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
+    // MERGE: options.socket_group = args.socket_group.clone().or(config.socket_group);
+    let _ = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
-}
-
-fn ttl(flag: Option<Duration>, configured: Option<&str>) -> Result<Duration, Fault> {
-    let ttl = match (flag, configured) {
-        (Some(ttl), _) => ttl,
-        (None, Some(text)) => duration(text)
-            .map_err(|_| Fault::Failed(format!("ttl '{text}' in the configuration is not a duration such as 5s")))?,
-        (None, None) => AgentOptions::TTL_DEFAULT,
-    };
-    if !TTL_RANGE.contains(&ttl) {
-        return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
-    }
-    Ok(ttl)
 }
