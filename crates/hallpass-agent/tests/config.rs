@@ -1,5 +1,6 @@
 //! The configuration file: what is wrong in it is found when it is read, and told with its line.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hallpass_agent::config::{Config, check_socket};
@@ -94,4 +95,34 @@ fn a_group_of_users_is_a_name_or_a_number() {
 #[test]
 fn nobody_may_hold_a_lock_no_times_in_a_row() {
     refused("local_streak = 0", 1, &["0"]);
+}
+
+/// The page that explains every key.
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    std::fs::read_to_string(path).expect("the page is there")
+}
+
+#[test]
+fn every_key_is_documented_and_nothing_else() {
+    // Whatever is like no key brings the list of all.
+    let all = Config::parse("zzz = 1").unwrap_err().message;
+    let keys: BTreeSet<&str> = all.rsplit_once("there are ").expect("a list").1.split(", ").collect();
+    assert!(keys.contains("group") && keys.contains("class"), "{keys:?}");
+    let page = page();
+    let documented = page.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
+    assert_eq!(keys, documented);
+    for key in keys {
+        let section = page.split_once(&format!("### `{key}`\n")).unwrap().1.split("\n#").next().unwrap();
+        assert!(section.contains("Default: "), "{key} has no default");
+    }
+}
+
+#[test]
+fn the_example_of_the_page_has_every_key() {
+    let page = page();
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let config = Config::parse(example).unwrap();
+    let unset = format!("{config:?}");
+    assert!(!unset.contains("None") && !config.classes.is_empty(), "a key is missing in the example: {unset}");
 }

@@ -123,6 +123,25 @@ mod tests {
     }
 
     #[test]
+    fn every_flag_and_variable_of_an_agent_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let agent = commands().into_iter().find(|command| command.get_name() == "agent").unwrap();
+        let mut variables = vec!["HALLPASS_LOG", "HALLPASS_LOCK", "HALLPASS_FENCE", "HALLPASS_NODE"];
+        for arg in agent.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != "help") {
+            let variable = arg.get_env().and_then(|name| name.to_str()).expect("every setting has a variable");
+            let flag = arg.get_long().unwrap();
+            let row = page.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{variable}`")));
+            assert!(row.is_some_and(|row| row.contains(&format!("`--{flag}`"))), "{variable} and --{flag}");
+            variables.push(variable);
+        }
+        let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
+        for word in page.split(|c| !is_name(c)).filter(|word| word.starts_with("HALLPASS_")) {
+            assert!(variables.contains(&word), "{word} is no variable");
+        }
+    }
+
+    #[test]
     fn the_pointer_goes_as_deep_as_the_arguments() {
         let of = |line: &str| command_of(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(of("hallpass"), "hallpass");

@@ -37,8 +37,10 @@ pub(crate) enum Command {
     /// Run a node for the processes of this machine
     #[command(after_help = AGENT_HELP)]
     Agent(AgentArgs),
-    /// Create keys and configurations for a group
-    #[command(after_help = "Example: hallpass init --names a,b,c --out group")]
+    /// Create keys and configurations for a group, or renew its certificates
+    #[command(
+        after_help = "Examples:\n  hallpass init --names a,b,c --out group\n  hallpass init --names a,b,c --out group --loopback    # to try it here\n  hallpass init --renew group --names a"
+    )]
     Init(InitArgs),
     /// List the locks that are held, waited for or cached on the agent's node
     #[command(after_help = "Example: hallpass locks --json")]

@@ -7,7 +7,7 @@ use hallpass_agent::config::check_socket;
 use hallpass_agent::{Agent, AgentOptions, ServeError};
 
 use super::args::AgentArgs;
-use super::{config, paths, private_agent, runtime};
+use super::{certificates, config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
 
@@ -87,13 +87,15 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
         builder = builder.group(group);
     }
     if let Some(listen) = args.listen.clone().or(config.listen) {
-        builder = builder.listen(listen);
+        builder = builder.listen(existing_addresses(listen, has_ipv6));
     }
     if let Some(advertise) = args.advertise.clone().or(config.advertise) {
         builder = builder.advertise(advertise);
     }
     if let Some(keys) = args.keys.clone().or(config.keys) {
-        builder = builder.keys(Keys::in_directory(keys));
+        let keys = Keys::in_directory(keys);
+        certificates::check_end(&keys.certificate)?;
+        builder = builder.keys(keys);
     }
     if let Some(streak) = config.local_streak {
         builder = builder.local_streak(streak.get());
@@ -111,4 +113,30 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     // MERGE: options.socket_group = args.socket_group.clone().or(config.socket_group);
     let _ = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
+}
+
+/// On a machine without IPv6, all of its addresses are those of IPv4.
+fn existing_addresses(listen: String, has_ipv6: impl Fn() -> bool) -> String {
+    match listen.strip_prefix("[::]:") {
+        Some(port) if !has_ipv6() => format!("0.0.0.0:{port}"),
+        _ => listen,
+    }
+}
+
+fn has_ipv6() -> bool {
+    std::net::TcpListener::bind("[::]:0").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_ipv6_all_addresses_are_those_of_ipv4() {
+        let without = |listen: &str| existing_addresses(listen.to_owned(), || false);
+        assert_eq!(without("[::]:7400"), "0.0.0.0:7400");
+        assert_eq!(without("[::1]:7400"), "[::1]:7400");
+        assert_eq!(without("10.0.0.1:7400"), "10.0.0.1:7400");
+        assert_eq!(existing_addresses("[::]:7400".to_owned(), || true), "[::]:7400");
+    }
 }

@@ -34,8 +34,14 @@ pub(crate) struct InitArgs {
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
     /// The directory to create; it must not exist yet, or be empty
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "renew")]
+    pub(crate) out: Option<PathBuf>,
+    /// Sign new certificates only, with the authority of this directory; a name that is new gets one too
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "group", "port", "loopback"])]
+    pub(crate) renew: Option<PathBuf>,
+    /// For how many days certificates are valid
+    #[arg(long, default_value_t = 730, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3653))]
+    pub(crate) days: u32,
     /// The group's name
     #[arg(long, default_value = "hallpass", value_name = "G")]
     pub(crate) group: String,

@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod certificates;
 mod child;
 mod client;
 mod config;
