@@ -1,10 +1,26 @@
 //! The agent's configuration file.
 
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use serde::Deserialize;
+use hallpass_core::duration;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// A shorter session leaves a command no time to end when its agent is gone; a longer one keeps everybody waiting for the next
+/// agent.
+const TTL_RANGE: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
+
+/// The longest path of a socket in bytes: the system's structure has room for a few more, and for a zero.
+const SOCKET_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+
+/// How alike two keys must be for one to be taken for a misspelling of the other.
+const SIMILARITY: f64 = 0.7;
 
 /// A configuration as it is written, in TOML. Every key is optional; an unknown key is an error, since it is most likely a typo.
+/// `docs/configuration.md` says what each one is for, and what can go wrong with it.
 ///
 /// ```
 /// let config = hallpass_agent::config::Config::parse("group = 'billing'\nttl = '5s'")?;
@@ -20,24 +36,35 @@ pub struct Config {
     /// This node's name.
     pub name: Option<String>,
     /// Where to listen for other members.
+    #[serde(default, deserialize_with = "read_listen")]
     pub listen: Option<String>,
     /// The address that other members reach this node at, if it is not the one it listens on.
+    #[serde(default, deserialize_with = "read_advertise")]
     pub advertise: Option<String>,
     /// All members' addresses.
+    #[serde(default, deserialize_with = "read_peers")]
     pub peers: Option<Vec<String>>,
     /// Where the agent keeps its socket and its data unless they are named, in place of the directory that follows from its user.
     /// A configuration with this key alone lets `run` start a private agent there.
+    #[serde(default, deserialize_with = "read_path")]
     pub state: Option<PathBuf>,
     /// The node's data directory.
+    #[serde(default, deserialize_with = "read_path")]
     pub data: Option<PathBuf>,
     /// The directory with the node's keys.
+    #[serde(default, deserialize_with = "read_path")]
     pub keys: Option<PathBuf>,
     /// The socket for clients.
+    #[serde(default, deserialize_with = "read_path")]
     pub socket: Option<PathBuf>,
-    /// How long a client's session lasts, such as `5s`.
-    pub ttl: Option<String>,
+    /// The members of this group of users may use the socket too: its name or number.
+    #[serde(default, deserialize_with = "read_socket_group")]
+    pub socket_group: Option<String>,
+    /// How long a client's session lasts, written as `5s`.
+    #[serde(default, deserialize_with = "read_ttl")]
+    pub ttl: Option<Duration>,
     /// How many callers of this node may hold a lock in a row while another node waits for it.
-    pub local_streak: Option<u32>,
+    pub local_streak: Option<NonZeroU32>,
     /// The protocols of locks, by prefixes of their names.
     #[serde(default, rename = "class")]
     pub classes: Vec<LockClass>,
@@ -69,14 +96,15 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Parses the text of a configuration file. Its values are not checked further here.
+    /// Parses the text of a configuration file. What needs more than the text is checked when a node starts.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start);
             let before = text.bytes().take(start);
+            let message = unknown_key(error.message()).unwrap_or_else(|| error.message().to_owned());
             ConfigError {
                 line: before.filter(|byte| *byte == b'\n').count() + 1,
-                message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+                message: message.split_whitespace().collect::<Vec<_>>().join(" "),
             }
         })
     }
@@ -96,14 +124,134 @@ impl Config {
     }
 }
 
+/// Checks an address to listen on, `host:port`. Port 0 is any that is free.
+pub fn listen_address(text: &str) -> Result<String, String> {
+    check_address(text, 0)
+}
+
+/// Checks this node's address for other members, `host:port`.
+pub fn advertised_address(text: &str) -> Result<String, String> {
+    check_address(text, 1)
+}
+
+/// Checks a member's address, `host:port` or `name@host:port`.
+pub fn member_address(text: &str) -> Result<String, String> {
+    let address = match text.split_once('@') {
+        Some(("", _)) => return Err(format!("'{text}' has no name before '@'")),
+        Some((_, address)) => address,
+        None => text,
+    };
+    check_address(address, 1).map(|_| text.to_owned())
+}
+
+fn check_address(text: &str, port_min: u16) -> Result<String, String> {
+    let Some((host, port)) = text.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) else {
+        return Err(format!("'{text}' has no port; write an address as host:port"));
+    };
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(format!("'{text}' is ambiguous; write an IPv6 address as [{host}]:{port}"));
+    }
+    if host.is_empty() || host.contains(|c: char| c.is_whitespace() || "/@".contains(c)) {
+        return Err(format!("'{text}' has no valid host; write an address as host:port"));
+    }
+    match port.parse::<u16>() {
+        Ok(number) if number >= port_min => Ok(text.to_owned()),
+        _ => Err(format!("the port of '{text}' is not a number from {port_min} to 65535")),
+    }
+}
+
+/// Reads how long a session lasts, such as `5s`.
+pub fn session_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration::parse(text).map(Duration::from_nanos);
+    let ttl = ttl.ok_or_else(|| format!("'{text}' is not a duration such as 500ms, 10s or 2m"))?;
+    let allowed = TTL_RANGE.contains(&ttl);
+    allowed.then_some(ttl).ok_or_else(|| format!("a session of {text} is too short or too long; take 500ms to 60m"))
+}
+
+/// Checks the name or number of a group of users. Whether it exists is seen when the agent starts.
+pub fn socket_group(text: &str) -> Result<String, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    // The largest number means 'no change' to the system.
+    let is_valid =
+        if is_number { text.parse().is_ok_and(|number: u32| number < u32::MAX) } else { text.trim() == text };
+    let is_valid = is_valid && !text.contains(|c: char| c.is_control() || ":/,".contains(c));
+    is_valid.then(|| text.to_owned()).ok_or_else(|| format!("'{text}' is no name or number of a group of users"))
+}
+
+/// Checks that the system can listen at a socket of this path, which must be the whole one.
+pub fn check_socket(path: &Path) -> Result<(), String> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if bytes.contains(&0) {
+        return Err("the socket's path contains a zero byte".to_owned());
+    }
+    if bytes.len() > SOCKET_BYTES_MAX {
+        let (path, length) = (path.display(), bytes.len());
+        return Err(format!(
+            "the socket's path has {length} bytes, and the system takes {SOCKET_BYTES_MAX}: name a shorter one than {path}"
+        ));
+    }
+    Ok(())
+}
+
+fn whole_path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("the path is empty".to_owned()),
+        _ if text.starts_with('~') => Err(format!("'~' means nothing here: write the whole path instead of '{text}'")),
+        _ => Ok(text.into()),
+    }
+}
+
+/// A string of the file, checked where its line is known.
+fn checked<'de, D: Deserializer<'de>, T>(from: D, check: fn(&str) -> Result<T, String>) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    check(&text).map(Some).map_err(Error::custom)
+}
+
+fn read_listen<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, listen_address)
+}
+
+fn read_advertise<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, advertised_address)
+}
+
+fn read_path<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    checked(from, whole_path)
+}
+
+fn read_socket_group<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    checked(from, socket_group)
+}
+
+fn read_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    checked(from, session_ttl)
+}
+
+fn read_peers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let members = Vec::<String>::deserialize(from)?;
+    members.iter().try_for_each(|member| member_address(member).map(drop)).map_err(Error::custom)?;
+    Ok(Some(members))
+}
+
+/// The parser's message about an unknown key, with the key that was probably meant; none if it is about something else.
+fn unknown_key(message: &str) -> Option<String> {
+    let (key, known) = message.strip_prefix("unknown field `")?.rsplit_once("`, expected one of ")?;
+    let known: Vec<&str> = known.split(", ").map(|name| name.trim_matches('`')).collect();
+    let similar = known.iter().map(|name| (strsim::jaro(key, name), *name)).filter(|(alike, _)| *alike > SIMILARITY);
+    Some(match similar.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((_, meant)) => format!("there is no key '{key}'; did you mean '{meant}'?"),
+        None => format!("there is no key '{key}'; there are {}", known.join(", ")),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_key_is_read() {
-        let text = "group = 'g'\nname = 'n'\nlisten = 'l'\nadvertise = 'a'\npeers = ['p', 'q']\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
-                    socket = 's'\nttl = '5s'\nlocal_streak = 2\n\
+        let text = "group = 'g'\nname = 'n'\nlisten = 'l:0'\nadvertise = 'a:1'\npeers = ['p:1', 'n@q:2']\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
+                    socket = 's'\nsocket_group = 'u'\nttl = '5s'\nlocal_streak = 2\n\
                     [[class]]\nprefix = 'x/'\nprotocol = 'raymond'\noptions = ['tree=line']\n\
                     [[class]]\nprefix = ''\nprotocol = 'token'\n";
         let class = |prefix: &str, protocol: &str, options: &[&str]| LockClass {
@@ -115,15 +263,16 @@ mod tests {
         let expected = Config {
             group: some("g"),
             name: some("n"),
-            listen: some("l"),
-            advertise: some("a"),
-            peers: Some(vec!["p".to_owned(), "q".to_owned()]),
+            listen: some("l:0"),
+            advertise: some("a:1"),
+            peers: Some(vec!["p:1".to_owned(), "n@q:2".to_owned()]),
             state: Some("dir/st".into()),
             data: Some("dir/d".into()),
             keys: Some("/k".into()),
             socket: Some("dir/s".into()),
-            ttl: some("5s"),
-            local_streak: Some(2),
+            socket_group: some("u"),
+            ttl: Some(Duration::from_secs(5)),
+            local_streak: NonZeroU32::new(2),
             classes: vec![class("x/", "raymond", &["tree=line"]), class("", "token", &[])],
         };
         assert_eq!(Config::parse(text).unwrap().relative_to(Path::new("dir")), expected);

@@ -14,7 +14,7 @@ use crate::exit::{Fault, Outcome};
 use crate::terminal::{note, print};
 
 pub(crate) const HELP: &str = "\
-Options: --peers etcd,redis,zookeeper,postgres or none, --rounds N, --seconds S, --quick, --json and
+Options: --peers etcd,redis,zookeeper,postgres or none, --rounds N, --seconds S, --quick, --json and \
 --svg FILE.svg. They are explained here once the executable 'hallpass-bench' lies beside this one.
 
 Exit code: that of hallpass-bench, or 69 if there is none.

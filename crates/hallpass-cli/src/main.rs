@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod exit;
 mod group;
+mod install;
 mod lab;
 mod os;
 mod terminal;
@@ -33,8 +34,10 @@ fn main() -> ExitCode {
             Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
             Command::Bench(args) => bench::run(&args),
+            Command::Completions(args) => install::completions(&args),
+            Command::Man(args) => install::man(&args),
         },
-        Err(error) => usage::answer(&error),
+        Err(error) => usage::answer(&error, &args),
     };
     exit::code(result, &args)
 }

@@ -13,7 +13,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("hallpass-check", &["hallpass-core", "hallpass-sim"]),
     ("hallpass-lab", &["hallpass-core", "hallpass-node", "hallpass-sim", "hallpass-check", "hallpass-chart"]),
     ("hallpass", &["hallpass-core", "hallpass-node"]),
-    ("hallpass-agent", &["hallpass"]),
+    ("hallpass-agent", &["hallpass", "hallpass-core"]),
     (
         "hallpass-cli",
         &[

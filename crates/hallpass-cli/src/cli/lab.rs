@@ -35,15 +35,21 @@ pub(crate) enum LabCommand {
 macro_rules! grammar {
     () => {
         "\
-T is the mean latency; delays are measured in it. Durations: 250us, 1ms, 10s, 2m.
-  load     saturated: every node requests, and again as soon as it has released
-           light: one request at a time by a random node; hotspot:0.9: mostly by the lowest
+T is the mean latency; delays are measured in it.
+Durations: 250us, 1ms, 10s, 2m.
+  load     saturated: every node requests, and again once it has released
+           light: one request at a time by a random node
+           hotspot:0.9: one at a time, mostly by the lowest node
            0.5: requests per T over the whole group, Poisson
-  latency  1ms, uniform 1ms..3ms, exp:2ms, or links:1-2=5ms,1-3=20ms,else=1ms
-  faults   loss:0.01,dup:0.01 and counts crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
-           or at a time crash:2@30ms,pause:1@3ms..60ms,partition:1+2@10ms..50ms,join:9@5ms
-  option   reply=implicit, request=broadcast, numbers=modulo:5, increment=random:4, names=5,17,3,
-           membership=classic and others; one that does not fit is refused with the list"
+  latency  1ms, uniform 1ms..3ms, exp:2ms,
+           or links:1-2=5ms,1-3=20ms,else=1ms
+  faults   loss:0.01,dup:0.01 and counts
+           crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
+           or at a time crash:2@30ms,pause:1@3ms..60ms,
+           partition:1+2@10ms..50ms,join:9@5ms
+  option   reply=implicit, request=broadcast, numbers=modulo:5,
+           increment=random:4, names=5,17,3, membership=classic and others;
+           one that does not fit is refused with the list"
     };
 }
 
@@ -55,7 +61,7 @@ Exit code: 0, or 1 on a violation.
 
 Examples:
   hallpass lab run --protocol ricart-agrawala --nodes 5
-  hallpass lab run --protocol ricart-agrawala --nodes 10 --load light --latency 1ms..3ms --json
+  hallpass lab run --protocol ricart-agrawala --nodes 10 --load light --json
   hallpass lab run --protocol ricart-agrawala --option numbers=modulo:4"
 );
 
@@ -68,7 +74,7 @@ Examples:
   hallpass lab claims --full --json";
 
 const CHECK_EXAMPLES: &str = "\
-Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete.
+Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete. \
 'endless' is for protocols whose states are finite: numbers=modulo:M with fence=off.
 
 Examples:
@@ -79,7 +85,7 @@ Examples:
       --option numbers=modulo:2 --option fence=off --draw why.svg";
 
 const SWEEP_EXAMPLES: &str = "\
-With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten
+With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten \
 entries per node, else 1000 to 4000 in all.
 
 Exit code: 0, or 1 on a violation.
@@ -90,15 +96,16 @@ Examples:
   hallpass lab sweep --pictures docs/generated/sweep";
 
 const SWARM_EXAMPLES: &str = "\
-A seed determines everything: nodes, locks, protocols, callers who wait, try, share and give up,
-and the faults:
-  delay        bytes take long; one connection keeps its order, several overtake each other
+A seed determines everything: nodes, locks, protocols, callers who wait, try, share and \
+give up, and the faults:
+  delay        bytes take long; one connection keeps its order,
+               several overtake each other
   break        a connection loses the last bytes in flight, and is made again
   loss         a frame is missing in the middle of a connection
   duplication  a frame arrives twice
   partition    some nodes cannot reach the others
   pause        a node does nothing for a while
-Then the faults end and every caller must be served. Crash, restart, clock drift and disk loss need
+Then the faults end and every caller must be served. Crash, restart, clock drift and disk loss need \
 membership that changes: they are not simulated yet and not counted.
 
 Exit code: 0, or 1 on a violation (the command that repeats it is printed).
@@ -117,7 +124,7 @@ Examples:
   hallpass lab trace --list
   hallpass lab trace --scenario ricart-agrawala-figure-1
   hallpass lab trace --scenario cmu-example --format html --out cmu.html
-  hallpass lab trace --protocol ricart-agrawala --entries 5 --format svg --out run.svg"
+  hallpass lab trace --protocol raymond --entries 5 --format svg --out run.svg"
 );
 
 /// The default number of requests in a trace: a picture of more is hard to read.
@@ -388,14 +395,5 @@ fn check_defaults() -> CheckSpec {
 fn protocols() -> String {
     let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     names.dedup();
-    let mut help = "The protocol:".to_owned();
-    let mut width = help.len();
-    for (index, name) in names.iter().enumerate() {
-        let comma = if index + 1 < names.len() { "," } else { "" };
-        // The parser does not break lines, and the list will grow.
-        let space = if width + name.len() > 60 { "\n" } else { " " };
-        width = if space == " " { width + name.len() + 2 } else { name.len() };
-        help += &format!("{space}{name}{comma}");
-    }
-    help
+    format!("The protocol: {}", names.join(", "))
 }

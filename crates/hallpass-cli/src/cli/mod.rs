@@ -5,6 +5,7 @@ mod lab;
 use clap::{Parser, Subcommand};
 
 use crate::group::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
+use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, SwarmArgs, SweepArgs, TraceArgs, WorldArgs};
 
@@ -14,6 +15,8 @@ pub(crate) use lab::{CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, SwarmAr
     name = "hallpass",
     version,
     arg_required_else_help = false,
+    // Also where help goes to a file or a pipe.
+    max_term_width = 80,
     after_help = "Examples:\n  hallpass demo\n  hallpass run nightly-backup -- ./backup.sh\n  hallpass lab run --protocol ricart-agrawala --nodes 5"
 )]
 pub(crate) struct Cli {
@@ -34,8 +37,10 @@ pub(crate) enum Command {
     /// Run a node for the processes of this machine
     #[command(after_help = AGENT_HELP)]
     Agent(AgentArgs),
-    /// Create keys and configurations for a group
-    #[command(after_help = "Example: hallpass init --names a,b,c --out group")]
+    /// Create keys and configurations for a group, or renew its certificates
+    #[command(
+        after_help = "Examples:\n  hallpass init --names a,b,c --out group\n  hallpass init --names a,b,c --out group --loopback    # to try it here\n  hallpass init --renew group --names a"
+    )]
     Init(InitArgs),
     /// List the locks that are held, waited for or cached on the agent's node
     #[command(after_help = "Example: hallpass locks --json")]
@@ -62,20 +67,28 @@ pub(crate) enum Command {
     /// Measure hallpass against raw sockets and other lock services
     #[command(after_help = crate::bench::HELP, disable_help_flag = true)]
     Bench(crate::bench::BenchArgs),
+    /// Print completions for a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+    /// Print the man page, or write one for each command
+    #[command(after_help = "Examples:\n  hallpass man | man -l -\n  hallpass man --out ~/.local/share/man/man1")]
+    Man(ManArgs),
 }
 
 const RUN_HELP: &str = "\
-The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE in its environment.
-As with flock(1), a process that the command leaves running keeps the lock until it ends; if the
-agent ends first, nothing stops that process.
+The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE in its environment. \
+As with flock(1), a process that the command leaves running keeps the lock until it ends; \
+if the agent ends first, nothing stops that process.
 
-The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration,
-else one that listens at a default socket. Without any of these a private agent is started, so that
-several 'run's of this user exclude each other.
+The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
+else one that listens at a default socket. Without any of these a private agent is started, \
+so that several 'run's of this user exclude each other.
 
 Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
-  64 wrong usage   69 no agent answers   75 the lock was not free (--try, --timeout)
-  76 the lock was lost and the command stopped
+  64  wrong usage
+  69  no agent answers
+  75  the lock was not free (--try, --timeout)
+  76  the lock was lost and the command stopped
 
 Examples:
   hallpass run nightly-backup -- ./backup.sh
@@ -83,13 +96,20 @@ Examples:
   hallpass run report --shared --timeout 30s -- ./report.sh --all";
 
 const AGENT_HELP: &str = "\
-Flags take precedence over environment variables, those over the configuration file, that over the
+Flags take precedence over environment variables, those over the configuration file, that over the \
 defaults. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
 
-The members are a fixed list: locks are granted once all of them have connected, and a member that
-was restarted is refused until all have been. What must outlive the agent, so that fences rise, is
+The members are a fixed list: locks are granted once all of them have connected, and a member that \
+was restarted is refused until all have been. What must outlive the agent, so that fences rise, is \
 kept in --data, or beside the socket. --ttl is how long clients may outlive an agent that was killed.
 
 Examples:
   hallpass agent --config group/a/hallpass.toml
-  hallpass agent --name a --listen 127.0.0.1:7400 --peers 127.0.0.1:7400,127.0.0.1:7401";
+  hallpass agent --name a --listen 127.0.0.1:7400 \\
+      --peers 127.0.0.1:7400,127.0.0.1:7401";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  source <(hallpass completions bash)    # in ~/.bashrc
+  hallpass completions zsh > ~/.zfunc/_hallpass
+  hallpass completions fish > ~/.config/fish/completions/hallpass.fish";

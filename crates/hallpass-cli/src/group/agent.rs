@@ -1,19 +1,15 @@
 //! `hallpass agent`: serves the processes of this machine until it is asked to end.
 
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node, StartError};
+use hallpass_agent::config::check_socket;
 use hallpass_agent::{Agent, AgentOptions, ServeError};
 
-use super::args::{AgentArgs, duration};
-use super::{config, paths, private_agent, runtime};
+use super::args::AgentArgs;
+use super::{certificates, config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
-
-/// A shorter session leaves a command no time to end when its agent is gone; a longer one keeps everybody waiting for the next
-/// agent.
-const TTL_RANGE: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 
 pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
     if let Some(directory) = args.private.as_deref().filter(|_| !args.detached) {
@@ -98,16 +94,18 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
         builder = builder.group(group);
     }
     if let Some(listen) = args.listen.clone().or(config.listen) {
-        builder = builder.listen(listen);
+        builder = builder.listen(existing_addresses(listen, has_ipv6));
     }
     if let Some(advertise) = args.advertise.clone().or(config.advertise) {
         builder = builder.advertise(advertise);
     }
     if let Some(keys) = args.keys.clone().or(config.keys) {
-        builder = builder.keys(Keys::in_directory(keys));
+        let keys = Keys::in_directory(keys);
+        certificates::check_end(&keys.certificate)?;
+        builder = builder.keys(keys);
     }
     if let Some(streak) = config.local_streak {
-        builder = builder.local_streak(streak);
+        builder = builder.local_streak(streak.get());
     }
     for class in &config.classes {
         let options: Vec<&str> = class.options.iter().map(String::as_str).collect();
@@ -117,21 +115,36 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     // One with data of its own cannot be replaced by a private agent either: the fences of that one would not follow.
     let is_irreplaceable = is_member || data.is_some();
     let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
+    check_socket(&place.socket).map_err(Fault::Usage)?;
     let mut options = AgentOptions::new(place.socket, place.data);
     options.member_file = place.member_file.filter(|_| is_irreplaceable);
-    options.ttl = ttl(args.ttl, config.ttl.as_deref())?;
+    options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
+    options.socket_group = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
 }
 
-fn ttl(flag: Option<Duration>, configured: Option<&str>) -> Result<Duration, Fault> {
-    let ttl = match (flag, configured) {
-        (Some(ttl), _) => ttl,
-        (None, Some(text)) => duration(text)
-            .map_err(|_| Fault::Failed(format!("ttl '{text}' in the configuration is not a duration such as 5s")))?,
-        (None, None) => AgentOptions::TTL_DEFAULT,
-    };
-    if !TTL_RANGE.contains(&ttl) {
-        return Err(Fault::Usage(format!("a session of {ttl:?} is too short or too long; take 500ms to 60m")));
+/// On a machine without IPv6, all of its addresses are those of IPv4.
+fn existing_addresses(listen: String, has_ipv6: impl Fn() -> bool) -> String {
+    match listen.strip_prefix("[::]:") {
+        Some(port) if !has_ipv6() => format!("0.0.0.0:{port}"),
+        _ => listen,
     }
-    Ok(ttl)
+}
+
+fn has_ipv6() -> bool {
+    std::net::TcpListener::bind("[::]:0").is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_ipv6_all_addresses_are_those_of_ipv4() {
+        let without = |listen: &str| existing_addresses(listen.to_owned(), || false);
+        assert_eq!(without("[::]:7400"), "0.0.0.0:7400");
+        assert_eq!(without("[::1]:7400"), "[::1]:7400");
+        assert_eq!(without("10.0.0.1:7400"), "10.0.0.1:7400");
+        assert_eq!(existing_addresses("[::]:7400".to_owned(), || true), "[::]:7400");
+    }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use hallpass_agent::config::{advertised_address, listen_address, member_address, session_ttl, socket_group};
 
 /// Reads `250ms`, `10s`, `2m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -33,8 +34,14 @@ pub(crate) struct InitArgs {
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
     /// The directory to create; it must not exist yet, or be empty
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "renew")]
+    pub(crate) out: Option<PathBuf>,
+    /// Sign new certificates only, with the authority of this directory; a name that is new gets one too
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "group", "port", "loopback"])]
+    pub(crate) renew: Option<PathBuf>,
+    /// For how many days certificates are valid
+    #[arg(long, default_value_t = 730, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3653))]
+    pub(crate) days: u32,
     /// The group's name
     #[arg(long, default_value = "hallpass", value_name = "G")]
     pub(crate) group: String,
@@ -58,13 +65,13 @@ pub(crate) struct AgentArgs {
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
     /// Where to listen for other members [default: a free port on loopback]
-    #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR")]
+    #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
     /// This node's address for other members, if not --listen
-    #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR")]
+    #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR", value_parser = advertised_address)]
     pub(crate) advertise: Option<String>,
     /// All members' addresses, the same list for each: host:port or name@host:port
-    #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..")]
+    #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..", value_parser = member_address)]
     pub(crate) peers: Option<Vec<String>>,
     /// A directory for this node alone, where it keeps its incarnation number
     #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
@@ -75,8 +82,11 @@ pub(crate) struct AgentArgs {
     /// The socket for clients
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// A group of users who may use the socket too: its name or number
+    #[arg(long, env = "HALLPASS_SOCKET_GROUP", value_name = "GROUP", value_parser = socket_group)]
+    pub(crate) socket_group: Option<String>,
     /// How long a client's session lasts [default: 5s]
-    #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = duration)]
+    #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = session_ttl)]
     pub(crate) ttl: Option<Duration>,
     /// The agent that 'run' starts for its user, in this directory: ends after a minute without clients
     #[arg(long, hide = true)]

@@ -3,45 +3,79 @@
 use std::io::Write;
 use std::path::Path;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
-};
-
 use super::args::InitArgs;
+use super::certificates::{Authority, Signed};
 use crate::exit::{Fault, Outcome};
 use crate::{os, terminal};
 
-/// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
 pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
-    check(args)?;
-    let authority = create_authority(&args.group).map_err(no_keys)?;
-    create_directory(&args.out)?;
-    write_private(&args.out.join("authority.key"), &authority.key().serialize_pem())?;
-    for (index, name) in args.names.iter().enumerate() {
-        let directory = args.out.join(name);
-        create_directory(&directory)?;
-        write_keys(&directory, name, &authority)?;
-        write_private(&directory.join("hallpass.toml"), &config(args, index))?;
-    }
-    let out = args.out.display();
-    let first = &args.names[0];
-    terminal::print(&format!(
-        "created keys and configurations for {} members of group {} in {out}\n\
-         \n  copy {out}/NAME to each host, then run there: hallpass agent --config NAME/hallpass.toml\
-         \n  clients on that host: hallpass run LOCK --socket {first}/agent.sock -- COMMAND\
-         \n  {out}/authority.key signs certificates of new members: keep it safe, no host needs it\n",
-        args.names.len(),
-        args.group,
-    ))?;
+    check_names(args)?;
+    let text = match (&args.renew, &args.out) {
+        (Some(directory), _) => renew(args, directory)?,
+        (None, Some(out)) => create(args, out)?,
+        (None, None) => return Err(Fault::Usage("name a directory with --out".to_owned())),
+    };
+    terminal::print(&text)?;
     Ok(Outcome::Fine)
 }
 
-fn check(args: &InitArgs) -> Result<(), Fault> {
+fn create(args: &InitArgs, out: &Path) -> Result<String, Fault> {
+    check_group(args, out)?;
+    let authority = Authority::create(&args.group)?;
+    create_directory(out)?;
+    write_private(&out.join("authority.key"), &authority.key())?;
+    write_private(&out.join("authority.pem"), &authority.pem)?;
+    let mut ends = String::new();
+    for (index, name) in args.names.iter().enumerate() {
+        let directory = out.join(name);
+        create_directory(&directory)?;
+        let signed = authority.sign(name, args.days)?;
+        write_keys(&directory, &signed)?;
+        write_private(&directory.join("authority.pem"), &authority.pem)?;
+        write_private(&directory.join("hallpass.toml"), &config(args, index))?;
+        ends = signed.ends.date().to_string();
+    }
+    let (out, first) = (out.display(), &args.names[0]);
+    let start = if args.loopback {
+        format!("run for each NAME: hallpass agent --config {out}/NAME/hallpass.toml")
+    } else {
+        format!("copy {out}/NAME to each host, then run there: hallpass agent --config NAME/hallpass.toml")
+    };
+    let socket = if args.loopback { format!("{out}/{first}") } else { first.clone() };
+    Ok(format!(
+        "created keys and configurations for {} members of group {} in {out}\n\
+         \n  {start}\
+         \n  clients on that host: hallpass run LOCK --socket {socket}/agent.sock -- COMMAND\
+         \n  the certificates end on {ends}; before that: hallpass init --renew {out} --names {}\
+         \n  {out}/authority.key signs certificates: keep it safe, no host needs it\n",
+        args.names.len(),
+        args.group,
+        args.names.join(",")
+    ))
+}
+
+/// Signs new certificates, also for names that are new. Configurations stay as they are.
+fn renew(args: &InitArgs, directory: &Path) -> Result<String, Fault> {
+    let authority = Authority::open(directory)?;
+    let mut lines = String::new();
+    for name in &args.names {
+        let directory = directory.join(name);
+        create_directory(&directory)?;
+        let signed = authority.sign(name, args.days)?;
+        write_keys(&directory, &signed)?;
+        // One that is there may have been changed on purpose: it has two certificates while the authority is replaced.
+        if !directory.join("authority.pem").exists() {
+            write_private(&directory.join("authority.pem"), &authority.pem)?;
+        }
+        lines += &format!("  {}: until {}\n", directory.display(), signed.ends.date());
+    }
+    Ok(format!(
+        "signed new certificates\n{lines}\ncopy node.key and node.pem to each host, for a new member authority.pem too, \
+         and restart its agent\n"
+    ))
+}
+
+fn check_names(args: &InitArgs) -> Result<(), Fault> {
     let is_label = |name: &str| {
         (1..=63).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
@@ -56,6 +90,10 @@ fn check(args: &InitArgs) -> Result<(), Fault> {
     if let Some((_, name)) = args.names.iter().enumerate().find(|(index, name)| args.names[..*index].contains(name)) {
         return Err(Fault::Usage(format!("member '{name}' is named twice")));
     }
+    Ok(())
+}
+
+fn check_group(args: &InitArgs, out: &Path) -> Result<(), Fault> {
     if !(1..=64).contains(&args.group.len())
         || !args.group.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
@@ -68,35 +106,16 @@ fn check(args: &InitArgs) -> Result<(), Fault> {
     if args.port == 0 || last > usize::from(u16::MAX) {
         return Err(Fault::Usage(format!("there are no ports from {} on for {} members", args.port, args.names.len())));
     }
-    let used = std::fs::read_dir(&args.out).is_ok_and(|mut entries| entries.next().is_some());
+    let used = std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
     if used {
-        return Err(Fault::Usage(format!("{} exists and is not empty; name another --out", args.out.display())));
+        return Err(Fault::Usage(format!("{} exists and is not empty; name another --out", out.display())));
     }
     Ok(())
 }
 
-fn create_authority(group: &str) -> Result<Authority, rcgen::Error> {
-    let mut params = CertificateParams::new(Vec::<String>::new())?;
-    params.distinguished_name.push(DnType::CommonName, format!("hallpass group {group}"));
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    CertifiedIssuer::self_signed(params, KeyPair::generate()?)
-}
-
-fn write_keys(directory: &Path, name: &str, authority: &Authority) -> Result<(), Fault> {
-    let key = KeyPair::generate().map_err(no_keys)?;
-    let mut params = CertificateParams::new(vec![name.to_owned(), MEMBER.to_owned()]).map_err(no_keys)?;
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, authority).map_err(no_keys)?;
-    write_private(&directory.join("node.key"), &key.serialize_pem())?;
-    write_private(&directory.join("node.pem"), &certificate.pem())?;
-    write_private(&directory.join("authority.pem"), &authority.pem())
-}
-
-fn no_keys(error: rcgen::Error) -> Fault {
-    Fault::Failed(format!("cannot create keys: {error}"))
+fn write_keys(directory: &Path, signed: &Signed) -> Result<(), Fault> {
+    write_private(&directory.join("node.key"), &signed.key)?;
+    write_private(&directory.join("node.pem"), &signed.certificate)
 }
 
 /// The configuration file of one member.
@@ -110,7 +129,8 @@ fn config(args: &InitArgs, index: usize) -> String {
     };
     let peer = |(index, name): (usize, &String)| format!("\"{name}@{}\"", address(index));
     let peers: Vec<String> = args.names.iter().enumerate().map(peer).collect();
-    let listen = if args.loopback { address(index) } else { format!("0.0.0.0:{}", args.port) };
+    // All addresses of the host, of IPv6 and IPv4.
+    let listen = if args.loopback { address(index) } else { format!("[::]:{}", args.port) };
     format!(
         "# Created by 'hallpass init'. Paths are relative to this file.\n\
          group = \"{}\"\nname = \"{}\"\nlisten = \"{listen}\"\nadvertise = \"{}\"\n\
@@ -126,10 +146,13 @@ fn create_directory(path: &Path) -> Result<(), Fault> {
     os::create_private_directory(path).map_err(|error| cannot_write(path, error))
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can read. It replaces one that is there, at once.
 fn write_private(path: &Path, text: &str) -> Result<(), Fault> {
-    let written = os::create_private_file(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| cannot_write(path, error))
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let _ = std::fs::remove_file(&new);
+    let written = os::create_private_file(new.as_ref()).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.and_then(|()| std::fs::rename(&new, path)).map_err(|error| cannot_write(path, error))
 }
 
 fn cannot_write(path: &Path, error: std::io::Error) -> Fault {

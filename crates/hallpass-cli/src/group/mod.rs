@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod certificates;
 mod client;
 mod config;
 mod demo;

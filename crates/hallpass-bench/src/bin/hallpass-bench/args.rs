@@ -6,8 +6,8 @@ use clap::Parser;
 use hallpass_bench::{Peer, Spec};
 
 const AFTER_HELP: &str = "\
-Callers are spread over three processes on this machine; rounds are interleaved, figures are medians.
-Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end;
+Callers are spread over three processes on this machine; rounds are interleaved, figures are medians. \
+Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end; \
 those that are not installed are named and left out. Their clients are built in bench-peers first.
 
 Exit code: 0, or 1 if two callers held a lock of hallpass's at once.
@@ -19,7 +19,7 @@ Examples:
 
 /// Measure hallpass beside what it is built on and beside other lock services
 #[derive(Debug, Parser)]
-#[command(name = "hallpass-bench", bin_name = "hallpass bench", version, after_help = AFTER_HELP)]
+#[command(name = "hallpass-bench", bin_name = "hallpass bench", version, max_term_width = 80, after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Whom to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none
     /// [default: redis,postgres]
@@ -73,4 +73,18 @@ impl FromStr for Peers {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=600.0).contains(seconds));
     seconds.ok_or_else(|| "it takes 0.01 to 600".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_help_fits_80_columns() {
+        let help = Args::command().render_long_help().to_string();
+        let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+    }
 }

@@ -1,0 +1,225 @@
+//! `hallpass init`: what it creates works, ends, and can be renewed and replaced.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use serde_json::Value;
+
+/// A directory for one test, and the agents that it has started.
+struct Host {
+    home: PathBuf,
+    agents: Vec<Child>,
+}
+
+impl Host {
+    fn new(name: &str) -> Self {
+        let home = std::env::temp_dir().join(format!("hallpass-init-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&home);
+        fs::create_dir_all(&home).unwrap();
+        Self { home, agents: Vec::new() }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
+        command.args(line.split_whitespace()).current_dir(&self.home).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HALLPASS_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, line: &str) -> String {
+        let output = self.command(line).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Asserts that a command fails with this code and one line that contains this text.
+    #[track_caller]
+    fn failed(&self, line: &str, code: i32, text: &str) {
+        let Output { status, stderr, .. } = self.command(line).output().unwrap();
+        let err = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(code), "{line}: {err}");
+        assert!(err.lines().count() == 1 && err.contains(text), "{line}: {err}");
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.home.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+
+    /// Starts the agents of these members, and waits until they listen at their sockets. Their logs are in `NAME.log`.
+    fn start(&mut self, group: &str, names: &[&str]) {
+        for name in names {
+            let log = fs::File::create(self.home.join(format!("{name}.log"))).unwrap();
+            let mut command = self.command(&format!("agent --config {group}/{name}/hallpass.toml"));
+            self.agents.push(command.stderr(log).spawn().unwrap());
+        }
+        for name in names {
+            let socket = self.home.join(format!("{group}/{name}/agent.sock"));
+            wait_until("the agent listens", || socket.exists());
+        }
+    }
+
+    fn is_complete(&self, group: &str, name: &str) -> bool {
+        let line = format!("status --json --socket {group}/{name}/agent.sock");
+        let status = self.command(&line).output().unwrap();
+        serde_json::from_slice::<Value>(&status.stdout).is_ok_and(|status| status["complete"] == true)
+    }
+
+    /// Ends the agents in order.
+    fn stop(&mut self) {
+        for mut agent in self.agents.drain(..) {
+            let _ = Command::new("kill").arg(agent.id().to_string()).status();
+            let _ = agent.wait();
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+/// Waits for something that must happen. The limit is generous: it measures nothing.
+#[track_caller]
+fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !happened() {
+        assert!(Instant::now() < end, "it never happened that {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The first of two consecutive ports that are free now.
+fn free_ports(salt: u16) -> u16 {
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("::", port)).is_ok();
+    let start = 40_000 + std::process::id() as u16 % 90 * 100 + salt * 10;
+    (start..).step_by(2).find(|port| is_free(*port) && is_free(port + 1)).unwrap()
+}
+
+#[test]
+fn a_member_listens_on_ipv6_and_ipv4() {
+    let mut host = Host::new("dual");
+    let port = free_ports(0);
+    host.run(&format!("init --names a,b --out group --port {port}"));
+    assert!(host.read("group/a/hallpass.toml").contains(&format!("listen = \"[::]:{port}\"")));
+    host.start("group", &["a"]);
+    TcpStream::connect(("127.0.0.1", port)).expect("IPv4");
+    if TcpListener::bind("[::1]:0").is_ok() {
+        TcpStream::connect(("::1", port)).expect("IPv6");
+    }
+}
+
+#[test]
+fn certificates_end_and_an_agent_says_so_in_time() {
+    let mut host = Host::new("end");
+    let ports = free_ports(1);
+    let said = host.run(&format!("init --names a,b --out group --loopback --port {ports} --days 10"));
+    assert!(said.contains("the certificates end on 20") && said.contains("hallpass init --renew group"), "{said}");
+    host.start("group", &["a"]);
+    let log = host.read("a.log");
+    assert!(log.contains("WARN") && log.contains("node.pem ends on 20"), "{log}");
+    host.stop();
+    // Another one, whose time is over.
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["b".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(2001, 2, 3);
+    fs::write(host.home.join("group/b/node.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let command = host.command("agent --config group/b/hallpass.toml").output().unwrap();
+    let err = String::from_utf8(command.stderr).unwrap();
+    assert_eq!(command.status.code(), Some(1), "{err}");
+    assert!(err.contains("node.pem: it ended on 2001-02-03; sign a new one with 'hallpass init --renew'"), "{err}");
+    // One with the usual end brings no warning.
+    host.run("init --renew group --names a");
+    host.start("group", &["a"]);
+    assert!(!host.read("a.log").contains("ends on"), "{}", host.read("a.log"));
+    host.failed("init --names a --out other --days 0", 64, "--days");
+    host.failed("init --names a --out other --days 4000", 64, "--days");
+}
+
+#[test]
+fn renewed_certificates_are_of_the_same_group() {
+    let mut host = Host::new("renew");
+    let ports = free_ports(2);
+    host.run(&format!("init --names a,b --out group --loopback --port {ports}"));
+    let files = ["a/node.key", "a/node.pem", "a/hallpass.toml", "a/authority.pem", "b/node.pem", "authority.key"];
+    let read = |host: &Host| files.map(|file| host.read(&format!("group/{file}")));
+    let before = read(&host);
+    let said = host.run("init --renew group --names a,c");
+    assert!(said.contains("group/a: until 20") && said.contains("group/c: until 20"), "{said}");
+    let after = read(&host);
+    for (index, file) in files.iter().enumerate() {
+        let renewed = file.starts_with("a/node");
+        assert_eq!(before[index] != after[index], renewed, "{file}");
+    }
+    // A new name gets keys, and no configuration.
+    assert_eq!(host.read("group/c/authority.pem"), host.read("group/authority.pem"));
+    assert!(host.home.join("group/c/node.key").exists() && !host.home.join("group/c/hallpass.toml").exists());
+    assert!(is_private(&host.home.join("group/a/node.key")));
+    // The new certificate and an old one accept each other.
+    host.start("group", &["a", "b"]);
+    wait_until("the group is complete", || host.is_complete("group", "a") && host.is_complete("group", "b"));
+}
+
+#[test]
+fn only_the_directory_of_an_authority_can_renew() {
+    let host = Host::new("refused");
+    host.failed("init --renew nowhere --names a", 1, "nowhere/authority.pem");
+    host.failed("init --renew group --names a,a", 64, "named twice");
+    host.failed("init --renew group --out other --names a", 64, "--out");
+    host.failed("init --renew group --loopback --names a", 64, "--loopback");
+    host.failed("init --names a", 64, "--out");
+    host.run("init --names a --out group");
+    host.run("init --names a --out other");
+    fs::copy(host.home.join("other/authority.key"), host.home.join("group/authority.key")).unwrap();
+    host.failed("init --renew group --names a", 1, "it is not the key of the certificate");
+    fs::write(host.home.join("group/authority.key"), "nothing").unwrap();
+    host.failed("init --renew group --names a", 1, "there is no private key in it");
+    fs::write(host.home.join("group/authority.pem"), "nothing").unwrap();
+    host.failed("init --renew group --names a", 1, "there is no certificate in it");
+}
+
+/// As docs/keys.md describes it: both authorities are trusted while members change from one to the other, then only the new one.
+#[test]
+fn an_authority_is_replaced_in_steps() {
+    let mut host = Host::new("replace");
+    let ports = free_ports(3);
+    for out in ["group", "next"] {
+        host.run(&format!("init --names a,b --out {out} --loopback --port {ports}"));
+    }
+    let both = host.read("group/authority.pem") + &host.read("next/authority.pem");
+    for name in ["a", "b"] {
+        fs::write(host.home.join(format!("group/{name}/authority.pem")), &both).unwrap();
+    }
+    let take_new_key = |host: &Host, name: &str| {
+        for file in ["node.key", "node.pem"] {
+            let place = |group: &str| host.home.join(format!("{group}/{name}/{file}"));
+            fs::copy(place("next"), place("group")).unwrap();
+        }
+    };
+    take_new_key(&host, "a");
+    host.start("group", &["a", "b"]);
+    wait_until("old and new accept each other", || host.is_complete("group", "a") && host.is_complete("group", "b"));
+    host.stop();
+    // Without the old authority its certificates are worth nothing: that is how one is revoked.
+    fs::copy(host.home.join("next/authority.pem"), host.home.join("group/a/authority.pem")).unwrap();
+    host.start("group", &["a", "b"]);
+    let members = || host.run("members --json --socket group/a/agent.sock");
+    wait_until("the old certificate is refused", || {
+        host.read("a.log").contains("certificate") || members().contains("certificate")
+    });
+    assert!(!host.is_complete("group", "a"));
+}
+
+fn is_private(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).unwrap().permissions().mode() & 0o077 == 0
+}
