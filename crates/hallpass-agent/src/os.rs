@@ -165,6 +165,7 @@ impl Claim {
         use std::os::unix::ffi::OsStrExt;
         use std::os::unix::net::{SocketAddr, UnixListener};
         const PATH_BYTES: usize = 80;
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let directory = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
         let path = directory.join(path.file_name().unwrap_or_default());
         let path = path.as_os_str().as_bytes();

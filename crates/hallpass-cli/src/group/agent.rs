@@ -41,7 +41,13 @@ fn start_log() -> Result<(), Fault> {
 
 async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault> {
     let socket = options.socket.clone();
-    let agent = Agent::start(builder, options).await.map_err(fault)?;
+    let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
+    let mut shutdown = Box::pin(os::shutdown_requested().map_err(failed)?);
+    let agent = tokio::select! {
+        started = Agent::start(builder, options) => started.map_err(fault)?,
+        // It may wait for old sessions, and has granted nothing yet.
+        () = &mut shutdown => return Ok(Outcome::Fine),
+    };
     let node = agent.node();
     let status = node.status();
     tracing::info!(
@@ -56,8 +62,7 @@ async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault
     if !status.encrypted && status.members.len() > 1 {
         tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
     }
-    let failed = |error: std::io::Error| Fault::Failed(format!("cannot watch for signals: {error}"));
-    let (shutdown, stop) = (os::shutdown_requested().map_err(failed)?, agent.stopper());
+    let stop = agent.stopper();
     tokio::spawn(async move {
         shutdown.await;
         stop();

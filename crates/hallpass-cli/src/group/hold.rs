@@ -19,6 +19,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long processes may take to end after SIGKILL. Some cannot be killed: those of other users.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
+const AGENT_GONE: &str = "its agent is gone";
+
 /// What can happen while the command runs.
 enum Event {
     /// The command has ended; none if the keeper was killed.
@@ -96,7 +98,7 @@ fn watch(mut client: Client, signals: ForwardedSignals, keeper: &Keeper) -> Rece
     });
     thread::spawn(move || signals.for_each(|signal| of_signals.send(Event::Signal(signal)).is_ok()));
     let report = keeper.report();
-    thread::spawn(move || sender.send(Event::Ended(report())));
+    thread::spawn(move || drop(sender.send(Event::Ended(report()))));
     events
 }
 
@@ -114,6 +116,8 @@ fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> E
             Ok(Event::Ended(report)) => {
                 return match (lost, report) {
                     (Some(why), _) => End::Stopped(why),
+                    // This process was paused, and the keeper noticed it first.
+                    (None, Some(Report { status: None, .. })) => End::Stopped(AGENT_GONE.to_owned()),
                     (None, Some(report)) => End::Exited(report),
                     (None, None) => End::KeeperGone,
                 };
@@ -124,7 +128,7 @@ fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> E
                 keeper.terminate();
             }
             Ok(Event::Disconnected) if lost.is_none() => {
-                (lost, deadline) = (Some("its agent is gone".to_owned()), Some(Instant::now() + grace));
+                (lost, deadline) = (Some(AGENT_GONE.to_owned()), Some(Instant::now() + grace));
                 keeper.terminate();
             }
             Ok(Event::Disconnected | Event::Response(_)) => {}

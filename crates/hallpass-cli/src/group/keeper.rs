@@ -70,7 +70,7 @@ impl FromStr for Order {
 /// What the keeper tells `run`, once: how the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    /// None if it cannot be known.
+    /// None if the keeper has killed it, because `run` said so or the agent is gone.
     pub(super) status: Option<ExitStatus>,
     /// Processes that the command started are still running.
     pub(super) left_running: bool,

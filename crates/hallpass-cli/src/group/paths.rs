@@ -62,10 +62,15 @@ impl Place {
         Ok(directory)
     }
 
-    /// The group that the place belongs to, if it does.
-    fn group(&self) -> Option<String> {
+    /// To whom the place belongs, in a few words, if it belongs to a group. One that may not be looked at may belong to one.
+    fn owner(&self) -> Option<String> {
         let file = self.member_file.as_deref().filter(|file| os::may_exist(file))?;
-        Some(std::fs::read_to_string(file).unwrap_or_default().trim().to_owned())
+        Some(match std::fs::read_to_string(file) {
+            Ok(group) => format!("the agent here is a member of group '{}'", group.trim().escape_debug()),
+            Err(error) => {
+                format!("the agent here may be a member of a group (cannot read {}: {error})", file.display())
+            }
+        })
     }
 
     /// Ends that the place belongs to a group, though its agent does not run; false if it belongs to none.
@@ -98,12 +103,16 @@ pub(super) fn place_of_agent(
         None => Place::of_user()?,
     };
     let socket = socket.unwrap_or_else(|| default.socket.clone());
-    if socket == default.socket {
+    let is_default = socket == default.socket;
+    if is_default || data.is_none() {
         default.create()?;
-        return Ok(Place { data: data.unwrap_or(default.data), ..default });
     }
-    let data = data.unwrap_or_else(|| default.directory().join("agents").join(file_name_for(&socket)));
-    Ok(Place { socket, data, member_file: None })
+    let default_data = || match is_default {
+        true => default.data.clone(),
+        false => default.directory().join("agents").join(file_name_for(&socket)),
+    };
+    let data = data.unwrap_or_else(default_data);
+    Ok(Place { data, member_file: default.member_file.filter(|_| is_default), socket })
 }
 
 /// A name for what belongs to the socket at this path, different for every path.
@@ -147,12 +156,14 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
     }
     if let Some(path) = system_config() {
         // Who may not read it may be allowed to use the socket where it is by default.
-        let configured = config::read(&path).ok().and_then(|config| config.socket);
-        return not_beside_private(connect(&configured.unwrap_or_else(|| os::SYSTEM_SOCKET.into()))?);
+        let config = config::read(&path).unwrap_or_default();
+        let in_state = config.state.map(|state| Place::in_directory(&state).socket);
+        let socket = config.socket.or(in_state).unwrap_or_else(|| os::SYSTEM_SOCKET.into());
+        return not_beside_private(connect(&socket)?);
     }
     let user = Place::of_user();
     if let Ok(place) = &user
-        && (place.group().is_some() || Client::connect(&place.socket).is_ok_and(|client| !client.private))
+        && (place.owner().is_some() || Client::connect(&place.socket).is_ok_and(|client| !client.private))
     {
         return find_own(place.clone());
     }
@@ -162,7 +173,7 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
         Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
         other => return not_beside_private(other.map(Found::Agent).map_err(unavailable)?),
     }
-    if machine.group().is_some() {
+    if machine.owner().is_some() {
         return find_own(machine);
     }
     find_own(user?)
@@ -170,14 +181,13 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
 
 /// This agent, unless the place belongs to a group and its agent does not run.
 fn find_own(place: Place) -> Result<Found, Fault> {
-    let Some(group) = place.group() else { return Ok(Found::Own(place)) };
+    let Some(owner) = place.owner() else { return Ok(Found::Own(place)) };
     Ok(match Client::connect(&place.socket) {
         Ok(client) => Found::Agent(client),
         Err(ClientError::Absent { .. } | ClientError::Closed) => {
             let why = Fault::Unavailable(format!(
-                "the agent here is a member of group '{}' and does not run; start it again with 'hallpass agent', or give \
-                 its membership up with 'hallpass leave'",
-                group.escape_debug()
+                "{owner} and does not run; start it again with 'hallpass agent', or give its membership up with \
+                 'hallpass leave'"
             ));
             Found::Absent(place, why)
         }

@@ -44,7 +44,7 @@ fn a_holder_that_ends_in_time_releases_the_lock_to_the_other_members() {
     let (mut a, mut b) = (start("a", base), start("b", base + 1));
     user.wait_for("a.sock");
     user.wait_for("b.sock");
-    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let mut waiter = user.start("run x --socket b.sock -- sh -c 'touch entered'");
     sleep(Duration::from_millis(300));

@@ -52,7 +52,7 @@ fn a_run_inside_a_run_of_the_same_lock_is_refused() {
 #[test]
 fn locks_names_holders_and_waiters() {
     let user = User::new("names");
-    let mut holder = user.start("run jobs/1 -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run jobs/1 -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let mut waiter = user.start("run jobs/1 -- true");
     let long = "n".repeat(200);
@@ -100,7 +100,7 @@ fn locks_tells_cached_from_held_elsewhere() {
     };
     assert_eq!(user.run("run x --socket group/a/agent.sock -- true").code, 0);
     assert_eq!((&lock("a")["where"], &lock("a")["held"]), (&"cached".into(), &Value::Null));
-    let mut holder = user.start("run x --socket group/a/agent.sock -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x --socket group/a/agent.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let mut waiter = user.start("run x --socket group/b/agent.sock --verbose -- true");
     wait_until("b knows whom it waits for", || lock("b")["held_by"][0]["node"] == "a");

@@ -26,10 +26,12 @@ fn run_with_worker(user: &User, options: &str) -> (Child, u32) {
     (run, worker)
 }
 
-/// The children of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
+/// The keeper of a `run`, which is one of its children.
+fn keeper_of(run: u32) -> u32 {
+    let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
+    let is_keeper =
+        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("__keeper"));
+    children.split_whitespace().find(is_keeper).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -46,9 +48,7 @@ fn a_killed_run_leaves_no_detached_worker_when_the_lock_passes_on() {
 fn a_killed_keeper_takes_the_command_and_its_workers_along() {
     let user = User::new("keeper");
     let (mut run, worker) = run_with_worker(&user, "");
-    let keeper = children(run.id());
-    assert_eq!(keeper.len(), 1, "run has one child: its keeper");
-    kill(keeper[0], "-KILL");
+    kill(keeper_of(run.id()), "-KILL");
     assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
     assert!(!is_running(worker), "a worker outlived its run");
     assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
@@ -105,5 +105,5 @@ fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {
 fn suid_works(user: &User) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let of = |line: &str| line.split(' ').nth(1).is_some_and(|place| user.home.starts_with(place));
-    mounts.lines().filter(|line| of(line)).last().is_none_or(|line| !line.contains("nosuid"))
+    mounts.lines().rfind(|line| of(line)).is_none_or(|line| !line.contains("nosuid"))
 }

@@ -32,7 +32,7 @@ fn one_user_has_one_agent_whatever_the_environment_says() {
     // Two agents would both begin with the same fence, or with one that is not the next.
     assert!(fences.windows(2).all(|pair| pair[1] == pair[0] + 1), "{fences:?}");
     assert!(!user.home.join("other").exists(), "nothing is created where HOME points to");
-    let mut holder = user.start("run x -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let mut command = user.command(&words("run x --try -- true"));
     Ran::of(command.env_clear().env("HOME", &other).output().unwrap()).failed(75, "not free");
@@ -63,7 +63,8 @@ fn member(user: &User) -> (std::process::Child, std::process::Child) {
     };
     let agents = (start("a", base, ""), start("b", base + 1, "--socket b.sock"));
     wait_until("both agents answer", || {
-        user.run("run y -- true").code == 0 && user.run("run y --socket b.sock -- true").code == 0
+        user.run("run y --timeout 2s -- true").code == 0
+            && user.run("run y --timeout 2s --socket b.sock -- true").code == 0
     });
     agents
 }
@@ -73,7 +74,7 @@ fn no_private_agent_takes_the_place_of_a_member_that_was_ended_or_killed() {
     for signal in ["-TERM", "-KILL"] {
         let user = User::new("fallback");
         let (mut a, mut b) = member(&user);
-        let mut holder = user.start("run x --socket b.sock -- sh -c 'touch held; sleep 60'");
+        let mut holder = user.start("run x --socket b.sock -- sh -c 'touch held; exec sleep 60'");
         user.wait_for("held");
         kill(a.id(), signal);
         a.wait().unwrap();
@@ -178,7 +179,8 @@ fn the_socket_is_for_its_user_or_for_a_group_of_users() {
     if !is_root() {
         return eprintln!("SKIPPED: needs root, to give a socket to another group");
     }
-    fs::write(user.home.join("group.toml"), "socket = 'group/a.sock'\nsocket_group = '12345'\n").unwrap();
+    fs::write(user.home.join("group.toml"), "state = 'state'\nsocket = 'group/a.sock'\nsocket_group = '12345'\n")
+        .unwrap();
     let mut agent = user.start("agent --config group.toml");
     user.wait_for("group/a.sock");
     assert_eq!((mode("group/a.sock"), mode("group")), (0o660, 0o750));

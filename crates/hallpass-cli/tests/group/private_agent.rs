@@ -31,7 +31,7 @@ fn a_run_that_lost_its_lock_does_not_kill_a_private_agent() {
 #[test]
 fn waiters_outlive_their_private_agent_and_keep_their_timeout() {
     let user = User::new("outlive");
-    let mut holder = user.start("run x -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let waiter = user.start("run x -- true");
     sleep(Duration::from_millis(200));
@@ -41,7 +41,7 @@ fn waiters_outlive_their_private_agent_and_keep_their_timeout() {
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     // One that was killed while a client held a lock: the next agent waits for a session.
     fs::remove_file(user.home.join("held")).unwrap();
-    let mut holder = user.start("run x -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     kill(private_agent_of(&user), "-KILL");
     user.run("run x --timeout 300ms -- true").failed(75, "not ready yet");

@@ -85,7 +85,7 @@ fn an_agent_that_does_not_answer_is_not_waited_for_beyond_the_timeout() {
     let user = User::new("stopped");
     let mut agent = user.start("agent --socket a.sock");
     user.wait_for("a.sock");
-    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; sleep 60'");
+    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let waiter = user.start("run x --socket a.sock --timeout 500ms -- true");
     sleep(Duration::from_millis(100));
