@@ -114,7 +114,7 @@ fn every_key_is_documented_and_nothing_else() {
     assert_eq!(keys, documented);
     for key in keys {
         let section = page.split_once(&format!("### `{key}`\n")).unwrap().1.split("\n#").next().unwrap();
-        assert!(section.contains("Default: "), "{key} has no default");
+        assert!(section.contains("Default:"), "{key} has no default");
     }
 }
 

@@ -98,11 +98,11 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// The first of two consecutive ports that are free now.
+/// The first of three consecutive ports that are free now.
 fn free_ports(salt: u16) -> u16 {
     let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("::", port)).is_ok();
     let start = 40_000 + std::process::id() as u16 % 90 * 100 + salt * 10;
-    (start..).step_by(2).find(|port| is_free(*port) && is_free(port + 1)).unwrap()
+    (start..).step_by(3).find(|port| (0..3).all(|offset| is_free(port + offset))).unwrap()
 }
 
 #[test]
@@ -217,6 +217,38 @@ fn an_authority_is_replaced_in_steps() {
         host.read("a.log").contains("certificate") || members().contains("certificate")
     });
     assert!(!host.is_complete("group", "a"));
+}
+
+#[test]
+fn the_commands_of_the_page_work_as_they_stand() {
+    let host = Host::new("page");
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md")).unwrap();
+    let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of commands");
+    // Ports that are free here, and more time on a machine that is busy.
+    let block = block.replace("--loopback", &format!("--loopback --port {}", free_ports(4)));
+    let patient =
+        "until [ -S group/a/agent.sock -a -S group/b/agent.sock -a -S group/c/agent.sock ]; do sleep 0.1; done";
+    let block = block.replace("sleep 1\n", &format!("{patient}\n"));
+    let directory = Path::new(env!("CARGO_BIN_EXE_hallpass")).parent().unwrap();
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "sh", "-euc", &block]).env("PATH", path).env_remove("HALLPASS_CONFIG").current_dir(&host.home);
+    // Files: agents that the block leaves behind, because it failed, would keep a pipe open.
+    for stream in ["out", "err"] {
+        let file = fs::File::create(host.home.join(stream)).unwrap();
+        if stream == "out" {
+            shell.stdout(file)
+        } else {
+            shell.stderr(file)
+        };
+    }
+    let status = shell.status().unwrap();
+    for name in ["a", "b", "c"].iter().filter(|_| !status.success()) {
+        let _ = host.command(&format!("leave --socket group/{name}/agent.sock")).output();
+    }
+    let (out, err) = (host.read("out"), host.read("err"));
+    assert!(status.success(), "{out}\n{err}");
+    assert!(out.contains("\ndeployed\n") && out.contains("127.0.0.1:"), "{out}\n{err}");
 }
 
 fn is_private(path: &Path) -> bool {

@@ -102,3 +102,14 @@ fn a_socket_beside_a_deep_configuration_is_refused_if_its_path_is_too_long() {
     assert_eq!(output.status.code(), Some(64), "{err}");
     assert!(err.contains("name a shorter one than"), "{err}");
 }
+
+#[test]
+fn every_command_refuses_an_unknown_flag_in_one_line_and_points_to_its_help() {
+    let commands = "agent completions demo init leave locks man members run status lab";
+    let of_lab = ["check", "claims", "run", "swarm", "sweep", "trace"].map(|name| format!("lab {name}"));
+    for command in commands.split_whitespace().map(str::to_owned).chain(of_lab) {
+        refused(&format!("{command} --bogus"), "unexpected argument '--bogus'");
+        refused(&format!("{command} --bogus"), &format!("(see 'hallpass {command} --help')"));
+    }
+    refused("--bogus", "(see 'hallpass --help')");
+}

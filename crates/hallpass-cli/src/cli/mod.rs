@@ -81,8 +81,8 @@ As with flock(1), a process that the command leaves running keeps the lock until
 if the agent ends first, nothing stops that process.
 
 The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
-else one that listens at a default socket. Without any of these a private agent is started, \
-so that several 'run's of this user exclude each other.
+else this user's, else the machine's. Where none belongs, a private agent is started, so that \
+several 'run's of this user exclude each other; never where an agent of a group belongs.
 
 Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
   64  wrong usage
@@ -101,7 +101,7 @@ defaults. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
 
 The members are a fixed list: locks are granted once all of them have connected, and a member that \
 was restarted is refused until all have been. What must outlive the agent, so that fences rise, is \
-kept in --data, or beside the socket. --ttl is how long clients may outlive an agent that was killed.
+kept in --data, by default in a place that follows from the user. --ttl is how long clients may outlive an agent that was killed.
 
 Examples:
   hallpass agent --config group/a/hallpass.toml
