@@ -2,9 +2,10 @@ mod bounds;
 mod contract;
 mod driven;
 mod status;
+mod turns;
 
 use hallpass_core::codec::DecodeError;
-use hallpass_core::{Fence, Mode, NodeId};
+use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 use crate::wire::Hello;
 use crate::*;
@@ -597,21 +598,33 @@ fn the_fast_path_is_open_only_where_the_permissions_are_here_and_the_lock_is_fre
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
 }
 
+/// Also where a request is held back by a timer, and the cache has neither room nor time.
 #[test]
-fn a_cache_of_nothing_and_for_no_time_ends() {
-    let held_back = |config: &mut NodeConfig| {
+fn a_cache_of_nothing_and_for_no_time_forgets_at_once() {
+    let mut nodes: [_; 2] = connected(|config| {
         (config.cache_max, config.cache_idle) = (0, 0);
-        let options = ["increment=priority", "priorities=5,1", "hold-back=3T"].map(str::to_owned).to_vec();
-        config.classes = vec![Class { prefix: "x".into(), protocol: "ricart-agrawala".into(), options }];
-    };
-    let mut nodes: [_; 2] = connected(held_back);
-    for caller in 0..3 {
-        wait(&mut nodes[0], WRITE, caller);
-        exchange(&mut nodes);
-        if let Some((_, Outcome::Granted(grant))) = nodes[0].answer() {
-            nodes[0].handle_release(grant.ticket, 0);
+        config.classes = vec![class("x", "ricart-agrawala", &["increment=priority", "priorities=5,1", "hold-back=3T"])];
+    });
+    for round in 0..3u64 {
+        let now = 10_000_000 * round;
+        // Node 2 asks, too, comes first, and holds the other one's request back for three milliseconds.
+        let asked = [0, 1].map(|at| nodes[at].handle_acquire("x", WRITE, Patience::Wait, now, || at as u32));
+        assert!(asked.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))));
+        for (from, to) in [(0, 1), (1, 0), (0, 1)] {
+            let (bytes, sender) = (nodes[from].take_sent(NodeId(to as u32 + 1)), nodes[from].id());
+            nodes[to].handle_bytes(sender, &bytes, now).unwrap();
         }
-        nodes.iter_mut().for_each(|node| node.handle_timeout(1));
+        let (_, second, _) = granted(&mut nodes[1]);
+        assert!(nodes[1].handle_release(second, now));
+        exchange(&mut nodes);
+        nodes[1].handle_timeout(now + 2_999_999);
+        exchange(&mut nodes);
+        assert_eq!((nodes[0].answer(), nodes[1].len()), (None, 1), "round {round}");
+        nodes[1].handle_timeout(now + 3_000_000);
+        exchange(&mut nodes);
+        let (_, first, _) = granted(&mut nodes[0]);
+        assert!(nodes[0].handle_release(first, now));
+        assert!(nodes.iter().all(|node| node.is_empty() && node.poll_timeout().is_none()), "round {round}");
     }
 }
 
@@ -634,7 +647,7 @@ fn at_the_last_fence_waiters_are_turned_away() {
     let refused = |caller| Some((caller, Outcome::Refused(Refusal::Fences)));
     assert_eq!([nodes[0].answer(), nodes[0].answer(), nodes[1].answer()], [2, 3, 4].map(refused));
     for node in &mut nodes {
-        assert_eq!(node.waiting().count(), 0);
+        assert_eq!((node.waiting().count(), node.locks.callers), (0, 0));
         assert_eq!(node.handle_acquire("x", WRITE, Patience::Wait, 0, || 9), Err(Refusal::Fences));
     }
 }
