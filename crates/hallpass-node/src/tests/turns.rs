@@ -2,6 +2,97 @@
 
 use super::*;
 
+#[test]
+fn local_callers_follow_each_other_as_often_as_the_streak_allows() {
+    for (local_streak, expected) in [(1, [20, 1, 21, 2, 3, 4]), (2, [1, 20, 21, 2, 3, 4]), (3, [1, 2, 20, 21, 3, 4])] {
+        let mut nodes: [_; 2] = connected(|config| config.local_streak = local_streak);
+        let first = inside(&mut nodes, WRITE);
+        for caller in 1..=4 {
+            waits(&mut nodes[0], WRITE, caller);
+        }
+        for caller in 20..=21 {
+            waits(&mut nodes[1], WRITE, caller);
+        }
+        exchange(&mut nodes);
+        assert_eq!(order(&mut nodes, (0, first)), expected, "local_streak = {local_streak}");
+    }
+}
+
+#[test]
+fn local_callers_need_no_messages_while_nobody_else_waits() {
+    let mut nodes: [_; 3] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    for caller in 1..=4 {
+        waits(&mut nodes[0], WRITE, caller);
+    }
+    let before = nodes[0].messages();
+    assert_eq!(order(&mut nodes, (0, first)), [1, 2, 3, 4], "first come, first served");
+    assert_eq!(nodes[0].messages(), before);
+}
+
+#[test]
+fn readers_join_readers_until_a_writer_waits_here() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    let (second, fence) = enters(&mut nodes[0], READ, 1);
+    assert_eq!(fence, 1, "readers share a fence");
+    waits(&mut nodes[0], WRITE, 2);
+    waits(&mut nodes[0], READ, 3);
+    assert!(nodes[0].handle_release(first, 0) && nodes[0].answer().is_none());
+    assert_eq!(order(&mut nodes, (0, second)), [2, 3]);
+}
+
+#[test]
+fn readers_join_readers_until_a_writer_waits_elsewhere() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    waits(&mut nodes[1], READ, 10);
+    exchange(&mut nodes);
+    let (_, other_reader, _) = granted(&mut nodes[1]);
+    waits(&mut nodes[1], WRITE, 11);
+    exchange(&mut nodes);
+    let (second, _) = enters(&mut nodes[0], READ, 1);
+    assert!(nodes[1].handle_release(other_reader, 0));
+    exchange(&mut nodes);
+    // Now node 1 has been asked by the writer, and a new reader comes after it.
+    waits(&mut nodes[0], READ, 2);
+    assert!(nodes[0].handle_release(first, 0));
+    assert_eq!(order(&mut nodes, (0, second)), [11, 2]);
+}
+
+#[test]
+fn readers_wait_together_and_enter_together() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, WRITE);
+    for caller in 1..=3 {
+        waits(&mut nodes[0], READ, caller);
+    }
+    waits(&mut nodes[0], WRITE, 4);
+    waits(&mut nodes[0], READ, 5);
+    assert!(nodes[0].handle_release(first, 0));
+    let together: Vec<(u32, Ticket, u64)> = (0..3).map(|_| granted(&mut nodes[0])).collect();
+    assert_eq!(
+        together.iter().map(|(caller, _, fence)| (*caller, *fence)).collect::<Vec<_>>(),
+        [(1, 2), (2, 2), (3, 2)]
+    );
+    assert_eq!(nodes[0].answer(), None);
+    assert!(together[..2].iter().all(|(_, ticket, _)| nodes[0].handle_release(*ticket, 0)));
+    assert_eq!(order(&mut nodes, (0, together[2].1)), [4, 5]);
+}
+
+#[test]
+fn a_writer_who_gives_up_lets_the_readers_behind_it_join() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let first = inside(&mut nodes, READ);
+    let writer = waits(&mut nodes[0], WRITE, 1);
+    for caller in 2..=3 {
+        waits(&mut nodes[0], READ, caller);
+    }
+    assert!(nodes[0].handle_cancel(writer, 0));
+    assert_eq!((granted(&mut nodes[0]).0, granted(&mut nodes[0]).0), (2, 3));
+    assert!(nodes[0].handle_release(first, 0));
+}
+
 /// Node 3 tries with node 1's permission from before, and has to give it away meanwhile. When it asks for it again, node 1
 /// is inside, and must know that it only tries.
 #[test]
@@ -41,7 +132,9 @@ fn readers_behind_a_writer_who_gave_up_do_not_pass_a_writer_elsewhere() {
 fn a_streak_begins_anew_after_others_had_their_turn() {
     let mut nodes: [_; 2] = connected(|config| config.local_streak = 2);
     let first = inside(&mut nodes, WRITE);
-    [1, 2, 3].map(|caller| waits(&mut nodes[0], WRITE, caller));
+    for caller in 1..=3 {
+        waits(&mut nodes[0], WRITE, caller);
+    }
     waits(&mut nodes[1], WRITE, 10);
     exchange(&mut nodes);
     assert!(nodes[0].handle_release(first, 0));
@@ -76,7 +169,9 @@ fn a_streak_begins_anew_after_nobody_was_left() {
     assert!(nodes[0].handle_release(second, 0));
 
     let (third, _) = enters(&mut nodes[0], WRITE, 2);
-    [3, 4].map(|caller| waits(&mut nodes[0], WRITE, caller));
+    for caller in 3..=4 {
+        waits(&mut nodes[0], WRITE, caller);
+    }
     waits(&mut nodes[1], WRITE, 12);
     exchange(&mut nodes);
     assert_eq!(order(&mut nodes, (0, third)), [3, 12, 4]);
