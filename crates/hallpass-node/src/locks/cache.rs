@@ -61,7 +61,7 @@ impl<C> Locks<C> {
             return;
         };
         if entry.machine.is_idle() {
-            self.floor.raise(floor);
+            self.floors.raise(&entry.name, floor);
             self.fences_used = self.fences_used.max(floor.fence);
             self.table.forget(slot);
         } else {

@@ -3,6 +3,7 @@
 mod cache;
 mod callers;
 mod classes;
+mod floors;
 mod machine;
 mod table;
 
@@ -11,7 +12,6 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use hallpass_core::codec::DecodeError;
-use hallpass_core::protocol::Floor;
 use hallpass_core::{Fence, Input, Ticks};
 
 use crate::config::NodeConfig;
@@ -21,6 +21,7 @@ use crate::status::LockStatus;
 use crate::wire::Attempt;
 
 pub(crate) use classes::Classes;
+use floors::Floors;
 use machine::{Outbox, RawInput, SharedEffects};
 pub use table::Slot;
 use table::{Entry, Phase, Table, Waiter, is_sparse};
@@ -43,8 +44,7 @@ pub(crate) struct Locks<C> {
     /// Locks whose protocol has set a timer.
     timers: BTreeSet<(Ticks, Slot)>,
     effects: SharedEffects,
-    /// What locks that were forgotten have left behind.
-    pub(crate) floor: Floor,
+    pub(crate) floors: Box<Floors>,
     /// The largest count of a fence that was given here or comes from a lock that was forgotten.
     fences_used: u64,
     next_caller: CallerId,
@@ -83,7 +83,7 @@ impl<C> Locks<C> {
             attempts: BTreeSet::new(),
             timers: BTreeSet::new(),
             effects: SharedEffects::new(),
-            floor: Floor::default(),
+            floors: Floors::new(),
             fences_used: 0,
             next_caller: CallerId(NonZeroU64::MIN),
             callers: 0,
@@ -248,7 +248,7 @@ impl<C> Locks<C> {
     fn add(&mut self, name: &str) -> Slot {
         let class = self.classes().find(name);
         let mut machine = self.classes().get(class).machine.copy();
-        machine.capabilities_mut().raise_floor(self.floor);
+        machine.capabilities_mut().raise_floor(self.floors.get(name));
         self.table.add(name, class, machine)
     }
 

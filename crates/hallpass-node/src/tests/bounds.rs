@@ -255,6 +255,34 @@ fn bytes_that_are_no_message_of_the_locks_protocol_close_the_connection() {
     assert!(matches!(nodes[0].handle_bytes(NodeId(2), &frame, 0), Err(LinkError::Decode(_))));
 }
 
+/// Also for those that are forgotten and come back, here and elsewhere.
+#[test]
+fn a_lock_whose_fences_are_used_up_is_the_only_one() {
+    let mut nodes: [_; 2] = connected(|_| {});
+    let spent = Floor { number: 1, fence: Fence::COUNT_MAX };
+    nodes[0].node_mut().locks.floors.raise("spent", spent);
+    for round in 1..=3 {
+        for at in [0, 1] {
+            for lock in ["a", "b", "c"] {
+                ask(&mut nodes[at], lock).unwrap();
+                exchange(&mut nodes);
+                let (_, ticket, fence) = granted(&mut nodes[at]);
+                assert_eq!(fence, 2 * round - 1 + at as u64, "{lock}");
+                assert!(nodes[at].handle_release(ticket, 0));
+            }
+            match ask(&mut nodes[at], "spent") {
+                Err(refusal) => assert_eq!(refusal, Refusal::Fences),
+                Ok(_) => {
+                    exchange(&mut nodes);
+                    assert_eq!(nodes[at].answer(), Some((1, Outcome::Refused(Refusal::Fences))));
+                }
+            }
+            nodes.iter_mut().for_each(|node| node.handle_timeout(u64::MAX));
+            assert!(nodes.iter().all(|node| node.is_empty()), "all are forgotten");
+        }
+    }
+}
+
 /// A number that is just allowed would make the next one here too large: callers are told, instead of waiting for ever.
 #[test]
 fn a_lock_whose_numbers_are_used_up_is_refused() {

@@ -7,6 +7,7 @@ mod status;
 mod turns;
 
 use hallpass_core::codec::DecodeError;
+use hallpass_core::protocol::Floor;
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 use crate::wire::Hello;
@@ -386,7 +387,7 @@ fn a_cache_of_nothing_and_for_no_time_forgets_at_once() {
 #[test]
 fn at_the_last_fence_waiters_are_turned_away() {
     let mut nodes: [_; 2] = connected(|_| {});
-    nodes[0].node_mut().locks.floor.fence = Fence::COUNT_MAX - 1;
+    nodes[0].node_mut().locks.floors.raise("x", Floor { number: 0, fence: Fence::COUNT_MAX - 1 });
     waits(&mut nodes[0], WRITE, 1);
     exchange(&mut nodes);
     let (_, last, fence) = granted(&mut nodes[0]);
