@@ -65,6 +65,7 @@ impl<C> Locks<C> {
         let Some(position) = entry.holders.iter().position(|holder| *holder == ticket.id) else { return false };
         entry.holders.swap_remove(position);
         self.callers -= 1;
+        self.early_slots.remove(&ticket.id);
         if entry.holders.is_empty() {
             self.leave(slot, now, links);
         }
@@ -78,7 +79,7 @@ impl<C> Locks<C> {
             self.callers -= 1;
             return true;
         }
-        let Some(slot) = ticket.slot.or_else(|| self.slot_of(ticket.id)) else { return false };
+        let Some(slot) = ticket.slot.or(self.early_slots.get(&ticket.id).copied()) else { return false };
         let Some(entry) = self.table.get_mut(slot) else { return false };
         // Callers are numbered as they come, and wait in that order.
         let Ok(position) = entry.queue.binary_search_by_key(&ticket.id, |waiter| waiter.id) else {
@@ -86,6 +87,7 @@ impl<C> Locks<C> {
         };
         let tried = entry.queue.remove(position).is_some_and(|waiter| waiter.tries());
         self.callers -= 1;
+        self.early_slots.remove(&ticket.id);
         if position == 0 {
             self.replace_head(slot, tried, now, links);
         }
@@ -110,14 +112,6 @@ impl<C> Locks<C> {
         let CallerId(number) = self.next_caller;
         self.next_caller = CallerId(number.checked_add(1).expect("a node gets fewer than 2^64 requests"));
         self.callers += 1;
-    }
-
-    /// The lock of a caller who came before there was a view.
-    fn slot_of(&self, id: CallerId) -> Option<Slot> {
-        let mut locks = self.table.iter();
-        let found =
-            locks.find(|(_, entry)| entry.holders.contains(&id) || entry.queue.iter().any(|waiter| waiter.id == id));
-        found.map(|(slot, _)| slot)
     }
 
     /// Grants the lock if that is possible at once, otherwise queues the caller.
@@ -276,6 +270,9 @@ impl<C> Locks<C> {
         entry.phase = Phase::Idle;
         let waiting = std::mem::take(&mut entry.queue);
         self.callers -= waiting.len();
+        for waiter in &waiting {
+            self.early_slots.remove(&waiter.id);
+        }
         let refused = waiting.into_iter().map(|waiter| (waiter.caller, Outcome::Refused(Refusal::Fences)));
         self.answers.extend(refused);
         self.handle(slot, Input::Cancel, now, links);

@@ -34,6 +34,8 @@ pub(crate) struct Locks<C> {
     table: Table<C>,
     /// Callers who came before there was a view, in order.
     early: BTreeMap<CallerId, Early<C>>,
+    /// Where they wait or hold since: their tickets do not say.
+    early_slots: BTreeMap<CallerId, Slot>,
     /// Locks that nobody here holds or wants and that keep permissions, the longest unused first; each once.
     idle: VecDeque<(Ticks, Slot)>,
     /// Locks whose next caller has not been asked for, since too much waits for some peer. Hints: a lock that is served or
@@ -78,6 +80,7 @@ impl<C> Locks<C> {
             classes: None,
             table: Table::new(config.seed),
             early: BTreeMap::new(),
+            early_slots: BTreeMap::new(),
             idle: VecDeque::new(),
             held_up: VecDeque::new(),
             attempts: BTreeSet::new(),
@@ -97,6 +100,7 @@ impl<C> Locks<C> {
         for Early { lock, waiter } in std::mem::take(&mut self.early).into_values() {
             match self.find_or_add(&lock) {
                 Ok(slot) => {
+                    self.early_slots.insert(waiter.id, slot);
                     self.table[slot].enqueue(waiter);
                     self.serve(slot, now, links);
                 }
