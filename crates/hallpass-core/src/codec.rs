@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::NodeId;
+use crate::{Fence, NodeId};
 
 /// The reason why bytes are not a valid message. They were dropped, and nothing else has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum DecodeError {
         /// This node's version.
         own: u8,
     },
-    /// A number does not fit its type, or was written with more bytes than it needs.
+    /// A number does not fit its type, is larger than any group counts, or was written with more bytes than it needs.
     Number,
     /// The lock name is empty or not UTF-8.
     Name,
@@ -42,7 +42,7 @@ impl fmt::Display for DecodeError {
             Self::Trailing => f.write_str("the message has bytes after its end"),
             Self::Unknown => f.write_str("the message is of an unknown kind"),
             Self::Version { peer, own } => write!(f, "the peer speaks version {peer}, this node {own}"),
-            Self::Number => f.write_str("the message holds a malformed number"),
+            Self::Number => f.write_str("the message holds a number that is malformed or too large"),
             Self::Malformed => f.write_str("the message says that it is longer than its frame"),
             Self::Name => f.write_str("the lock name is empty or not UTF-8"),
         }
@@ -50,6 +50,10 @@ impl fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
+
+/// No group counts as far as 2^62. A peer that claims it is broken, and believing it would break the receiver as well: its
+/// own numbers would follow.
+pub const COUNT_MAX: u64 = (1 << 62) - 1;
 
 /// A cursor over received bytes, which reads them value by value.
 #[derive(Clone, Debug)]
@@ -86,6 +90,20 @@ impl<'a> Reader<'a> {
             }
         }
         Err(DecodeError::Number)
+    }
+
+    /// Reads a request number, a clock or a count of hops: at most [`COUNT_MAX`].
+    pub fn count(&mut self) -> Result<u64, DecodeError> {
+        self.number_up_to(COUNT_MAX)
+    }
+
+    /// Reads the count of a fence.
+    pub fn fence(&mut self) -> Result<u64, DecodeError> {
+        self.number_up_to(Fence::COUNT_MAX)
+    }
+
+    fn number_up_to(&mut self, max: u64) -> Result<u64, DecodeError> {
+        self.number().and_then(|number| if number <= max { Ok(number) } else { Err(DecodeError::Number) })
     }
 
     /// Reads a varint that fits 32 bits.

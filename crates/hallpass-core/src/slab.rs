@@ -64,6 +64,26 @@ impl<T> Slab<T> {
         self.entries.get_mut(key as usize)?.as_mut()
     }
 
+    /// How many values there is room for.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Gives back memory behind the last value. The keys of the values stay, and those before the last one are used first
+    /// from now on, so that the next time more can be given back.
+    pub fn shrink(&mut self) {
+        let used = self.entries.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        if used < self.entries.len() {
+            self.entries.truncate(used);
+            self.free.retain(|key| (*key as usize) < used);
+        }
+        self.free.sort_unstable_by(|a, b| b.cmp(a));
+        if used <= self.entries.capacity() / 4 {
+            self.entries.shrink_to(2 * used);
+            self.free.shrink_to(2 * used);
+        }
+    }
+
     /// All values with their keys, in rising order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.entries.iter().zip(0..).filter_map(|(entry, key)| Some((key, entry.as_ref()?)))
@@ -87,5 +107,20 @@ mod tests {
             slab.iter().map(|(key, value)| (key, *value)).collect::<Vec<_>>(),
             [(0, 'a'), (1, 'd'), (2, 'c'), (3, 'e')]
         );
+    }
+
+    #[test]
+    fn memory_behind_the_last_value_is_given_back_and_keys_stay() {
+        let mut slab = Slab::default();
+        (0..1000).for_each(|value| assert_eq!(slab.insert(value), value));
+        (0..1000).filter(|key| ![3, 7].contains(key)).for_each(|key| assert_eq!(slab.remove(key), Some(key)));
+        slab.shrink();
+        assert!(slab.capacity() < 100, "{}", slab.capacity());
+        assert_eq!(
+            (slab.len(), slab.keys(), slab.get(3), slab.get(7), slab.get(999)),
+            (2, 8, Some(&3), Some(&7), None)
+        );
+        let keys: Vec<u32> = (0..8).map(|value| slab.insert(value)).collect();
+        assert_eq!(keys, [0, 1, 2, 4, 5, 6, 8, 9]);
     }
 }

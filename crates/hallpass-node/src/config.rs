@@ -2,7 +2,7 @@ use hallpass_core::protocol::OptionError;
 use hallpass_core::{NodeId, Ticks};
 
 use crate::Incarnation;
-use crate::wire::LABEL_MAX;
+use crate::wire::{FRAME_MAX, LABEL_MAX};
 
 /// What a node is made from. Every member of a group must have the same members and classes.
 #[derive(Clone, Debug)]
@@ -29,8 +29,9 @@ pub struct NodeConfig {
     pub cache_idle: Ticks,
     /// At most this many locks keep permissions that nobody uses.
     pub cache_max: usize,
-    /// Local callers are refused another lock while this many are held, waited for or cached. Requests of other members
-    /// are answered beyond that.
+    /// Local callers are refused another lock of a class while this many of that class are held, waited for or cached.
+    /// Requests of other members are answered beyond that. A protocol that passes a token keeps its locks for ever, used or
+    /// not: where the token is must not be forgotten. So such a class can fill up, and does not keep others from working.
     pub locks_max: usize,
     /// At most this many callers wait or hold at once.
     pub callers_max: usize,
@@ -85,6 +86,20 @@ impl NodeConfig {
             return Err(OptionError(format!("names of groups and nodes have 1 to {LABEL_MAX} bytes")));
         }
         Ok(self)
+    }
+
+    /// So many bytes of one peer are kept until the group is complete. A sender holds back its requests at `backlog_max`, but
+    /// not what belongs to requests that it has made before, and not what it passes on: the receiver keeps twice as much, so
+    /// that no member is cut off for being busy.
+    pub(crate) fn inbound_max(&self) -> usize {
+        self.backlog_max.saturating_mul(2).saturating_add(FRAME_MAX)
+    }
+
+    /// So many bytes of answers are kept for a peer that does not read them, while it goes on asking. A member never comes
+    /// near: it asks only while at most `backlog_max` bytes of its own are not acknowledged, what acknowledges them has come
+    /// behind the answers, and an answer is less than four times as long as what it answers.
+    pub(crate) fn unread_max(&self) -> usize {
+        self.backlog_max.saturating_mul(4).saturating_add(FRAME_MAX)
     }
 
     /// A digest of what all members must agree on.

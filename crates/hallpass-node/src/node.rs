@@ -115,6 +115,7 @@ impl<C> Node<C> {
         self.links.offer_all();
         let next = self.membership.advance(&self.links);
         self.advance(next, now);
+        self.locks.serve_held_up(now, &mut self.links);
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl<C> Node<C> {
             return Ok(());
         }
         let mut inbound = std::mem::take(&mut self.links[link].inbound);
-        if !self.is_complete() && inbound.len() + bytes.len() > self.config.backlog_max {
+        if !self.is_complete() && inbound.len() + bytes.len() > self.config.inbound_max() {
             return Err(LinkError::Flooded);
         }
         // Almost always a read brings whole frames: they are handled where they are.
@@ -145,6 +146,7 @@ impl<C> Node<C> {
             self.handle_frames(link, &inbound, now).inspect(|taken| drop(inbound.drain(..*taken)))
         };
         self.links[link].inbound = inbound;
+        self.locks.serve_held_up(now, &mut self.links);
         result.map(drop)
     }
 
@@ -173,6 +175,7 @@ impl<C> Node<C> {
     pub fn handle_timeout(&mut self, now: Ticks) {
         self.begin();
         self.locks.handle_timeout(now, &mut self.links);
+        self.links.shrink();
     }
 
     // ---- outputs ----
@@ -331,23 +334,29 @@ impl<C> Node<C> {
                 Err(error) => return Err(error.into()),
             };
             taken += length;
-            if self.links[link].receive(sender, &frame)? {
-                self.handle_body(link, frame.body, now);
+            if self.links[link].receive(sender, &frame, self.config.unread_max())? {
+                let sent = self.links[link].sent();
+                let handled = self.handle_body(link, frame.body, now);
+                self.links[link].count_answers(sent);
+                handled.inspect_err(|_| self.links[link].take_back())?;
             }
         }
+        let sent = self.links[link].sent();
         self.links.acknowledge_if_due(link);
+        self.links[link].count_answers(sent);
         Ok(taken)
     }
 
-    fn handle_body(&mut self, link: usize, body: Body<'_>, now: Ticks) {
+    fn handle_body(&mut self, link: usize, body: Body<'_>, now: Ticks) -> Result<(), LinkError> {
         match body {
             Body::Acknowledgement => {}
             Body::Message { lock, attempt, bytes } => {
                 let arrived = Arrived { from: self.links[link].peer, lock, attempt, bytes };
-                self.locks.on_message(link, arrived, now, &mut self.links);
+                self.locks.on_message(link, arrived, now, &mut self.links)?;
             }
             Body::Busy { lock, attempt } => self.locks.on_busy(lock, attempt, now, &mut self.links),
         }
+        Ok(())
     }
 }
 

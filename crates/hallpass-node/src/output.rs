@@ -83,13 +83,14 @@ pub enum Refusal {
     Name,
     /// The lock's protocol has no shared mode with its options, for this reason. Acquire it exclusively.
     NoShared(&'static str),
-    /// Too many locks are in use on this node. Try again when some are released.
+    /// Too many locks of this class are in use on this node. Try again when some are released; a class that passes a token
+    /// needs more room, or fewer names.
     Locks,
     /// Too many callers hold locks or wait for them on this node. Try again later.
     Callers,
     /// Too many bytes wait for this member, which does not take them. Try again later.
     Backlog(NodeId),
-    /// The lock has used up all fences of this view. Restart all members of the group.
+    /// The lock has used up all fences or request numbers of this view. Restart all members of the group.
     Fences,
 }
 
@@ -98,7 +99,9 @@ impl fmt::Display for Refusal {
         match self {
             Self::Name => write!(f, "a lock's name has 1 to {NAME_MAX} bytes"),
             Self::NoShared(why) => f.write_str(why),
-            Self::Locks => f.write_str("too many locks are in use on this node; try again when some are released"),
+            Self::Locks => {
+                f.write_str("too many locks of this class are in use on this node; try again when some are released")
+            }
             Self::Callers => f.write_str("too many callers wait on this node; try again later"),
             Self::Fences => f.write_str("the lock has used up all its fences; restart all members of the group"),
             Self::Backlog(node) => {

@@ -2,7 +2,7 @@ use crate::{Fence, Mode, NodeId};
 
 /// What must outlive an instance that is dropped because it is idle.
 ///
-/// A node keeps one floor for all its locks, so that request numbers and fences never repeat.
+/// A node keeps it for the next lock of the same name, so that request numbers and fences never repeat.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Floor {
     /// The highest request number.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use proptest::prelude::*;
+
 use super::{Bounds, Effect, Effects, Input, Medium, Message, Mode, Options, Protocol, Span};
-use crate::codec::{DecodeError, Reader};
+use crate::codec::{self, DecodeError, Reader};
 use crate::{Fence, InitialHolders, NodeId, Setup, View};
 
 /// What an action without effects returns.
@@ -281,6 +283,20 @@ pub(crate) fn assert_refuses_past_the_last_fence<P: Protocol>(words: &str) {
     net.deliver_all();
     assert_eq!(net.inside(), [0; 0], "{words}");
     assert_eq!(net.fences, [Fence::COUNT_MAX], "{words}");
+}
+
+/// Request numbers, clocks and hops as they may be in a message.
+pub(crate) fn count() -> impl Strategy<Value = u64> + Clone {
+    up_to(codec::COUNT_MAX)
+}
+
+/// Counts of fences as they may be in a message.
+pub(crate) fn fence() -> impl Strategy<Value = u64> + Clone {
+    up_to(Fence::COUNT_MAX)
+}
+
+fn up_to(max: u64) -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![0u64..300, (0u32..64).prop_map(move |bit| (1 << bit).min(max)), 0..=max, Just(max)]
 }
 
 /// A message decodes as it was encoded, and no part of it is a message.

@@ -22,8 +22,10 @@ pub(crate) struct Link {
     start: usize,
     /// What is before has been given to the connection.
     written: usize,
-    /// The lengths of the frames from `start` on.
-    lengths: VecDeque<u32>,
+    /// The frames from `start` on.
+    frames: VecDeque<Kept>,
+    /// How many of their bytes are answers to what the peer has sent.
+    unread: usize,
     /// The number of the next new frame.
     next: u64,
     /// The last frame that was received, and the last that was acknowledged.
@@ -31,6 +33,13 @@ pub(crate) struct Link {
     acknowledged: u64,
     /// What has arrived before it can be handled: a part of a frame, or everything until the group is complete.
     pub(crate) inbound: Vec<u8>,
+}
+
+/// A frame that has not been acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    length: u32,
+    is_answer: bool,
 }
 
 /// One start of a node.
@@ -67,6 +76,8 @@ pub enum LinkError {
     Acknowledgement,
     /// More has arrived than is kept until the group is complete.
     Flooded,
+    /// The peer asks and asks, and does not read the answers.
+    Unread,
 }
 
 impl std::fmt::Display for LinkError {
@@ -77,6 +88,7 @@ impl std::fmt::Display for LinkError {
             Self::Misaddressed => f.write_str("a message is for another view, another incarnation or another node"),
             Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
             Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
+            Self::Unread => f.write_str("it sends without reading the answers, and no more of those are kept for it"),
         }
     }
 }
@@ -98,7 +110,8 @@ impl Link {
             out: Vec::new(),
             start: 0,
             written: 0,
-            lengths: VecDeque::new(),
+            frames: VecDeque::new(),
+            unread: 0,
             next: 1,
             received: 0,
             acknowledged: 0,
@@ -110,6 +123,12 @@ impl Link {
     #[inline]
     pub(crate) fn backlog(&self) -> usize {
         self.out.len() - self.start
+    }
+
+    /// More bytes wait for the peer than may. It may have received fewer frames than [`ACKNOWLEDGE_EVERY`] without saying so,
+    /// however long they are: those do not count.
+    pub(crate) fn is_congested(&self, backlog_max: usize) -> bool {
+        self.backlog() > backlog_max && self.frames.len() as u64 >= ACKNOWLEDGE_EVERY
     }
 
     pub(crate) fn received(&self) -> u64 {
@@ -135,9 +154,18 @@ impl Link {
         };
         let written = write(&mut self.out, &header, body, message);
         let Ok(length) = written else { return debug_assert!(false, "a message longer than a frame") };
-        self.lengths.push_back(length as u32);
+        self.frames.push_back(Kept { length: length as u32, is_answer: false });
         self.next += 1;
         self.acknowledged = self.received;
+    }
+
+    /// All frames after this one are answers to what the peer has sent.
+    pub(crate) fn count_answers(&mut self, sent: u64) {
+        let new = (self.sent() - sent) as usize;
+        for frame in self.frames.iter_mut().rev().take(new) {
+            frame.is_answer = true;
+            self.unread += frame.length as usize;
+        }
     }
 
     /// What to give to the connection now.
@@ -170,8 +198,9 @@ impl Link {
         self.inbound.clear();
     }
 
-    /// Checks a frame against the link; false if it was received before.
-    pub(crate) fn receive(&mut self, sender: Sender, frame: &Frame<'_>) -> Result<bool, LinkError> {
+    /// Checks a frame against the link; false if it was received before. A new one is refused while the peer leaves more than
+    /// `unread_max` bytes of answers unread.
+    pub(crate) fn receive(&mut self, sender: Sender, frame: &Frame<'_>, unread_max: usize) -> Result<bool, LinkError> {
         let header = &frame.header;
         let known = header.from == self.peer
             && self.process.is_some_and(|process| process.incarnation == header.incarnation)
@@ -185,8 +214,32 @@ impl Link {
         }
         self.acknowledge(header.acknowledges)?;
         let new = header.sequence == self.received + 1;
+        if new && self.unread > unread_max {
+            return Err(LinkError::Unread);
+        }
         self.received += u64::from(new);
         Ok(new)
+    }
+
+    /// The last frame could not be handled, and nothing was sent since: it counts as not received.
+    pub(crate) fn take_back(&mut self) {
+        self.received -= 1;
+    }
+
+    /// Gives back the memory of buffers that are empty and were large.
+    pub(crate) fn shrink(&mut self) {
+        if self.out.is_empty() && self.out.capacity() > COMPACT_BYTES {
+            (self.out, self.frames) = (Vec::new(), VecDeque::new());
+        }
+        if self.inbound.is_empty() && self.inbound.capacity() > COMPACT_BYTES {
+            self.inbound = Vec::new();
+        }
+    }
+
+    /// What its buffers have room for.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.out.capacity() + self.frames.capacity() + self.inbound.capacity()
     }
 
     /// So much was received since the last frame was sent that an acknowledgement must go by itself.
@@ -199,16 +252,18 @@ impl Link {
         if sequence >= self.next {
             return Err(LinkError::Acknowledgement);
         }
-        let first = self.next - self.lengths.len() as u64;
+        let first = self.next - self.frames.len() as u64;
         for _ in first..=sequence {
-            let end = self.start + self.lengths.front().map_or(0, |length| *length as usize);
+            let Some(Kept { length, is_answer }) = self.frames.front().copied() else { break };
+            let end = self.start + length as usize;
             // A frame of which a part has been written must be finished, or the other end could not decode what follows. It can be
             // acknowledged already: it may have arrived by the connection before, after the greeting of this one was written.
             if (self.start + 1..end).contains(&self.written) {
                 break;
             }
-            self.lengths.pop_front();
+            self.frames.pop_front();
             self.start = end;
+            self.unread -= if is_answer { length as usize } else { 0 };
         }
         self.written = self.written.max(self.start);
         if self.start == self.out.len() {

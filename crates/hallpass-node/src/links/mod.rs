@@ -56,6 +56,11 @@ impl Links {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }
 
+    /// A peer for which more than this many bytes wait, if there is one.
+    pub(crate) fn congested(&self, backlog_max: usize) -> Option<NodeId> {
+        self.links.iter().find(|link| link.is_congested(backlog_max)).map(|link| link.peer)
+    }
+
     pub(crate) fn messages(&self) -> u64 {
         self.messages
     }
@@ -80,6 +85,11 @@ impl Links {
         let Some(sender) = self.sender else { return debug_assert!(false, "a frame before there is a view") };
         self.links[index].push(sender, body, message);
         self.next = 0;
+    }
+
+    /// Gives back memory of links that have fallen silent.
+    pub(crate) fn shrink(&mut self) {
+        self.links.iter_mut().for_each(Link::shrink);
     }
 
     // ---- transmitting ----

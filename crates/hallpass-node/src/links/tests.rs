@@ -52,7 +52,7 @@ fn give(link: &mut Link, me: Sender, mut bytes: &[u8]) -> Result<Vec<u64>, LinkE
     while !bytes.is_empty() {
         let (frame, length) = Frame::decode(bytes)?;
         bytes = &bytes[length..];
-        if link.receive(me, &frame)?
+        if link.receive(me, &frame, usize::MAX)?
             && let Body::Busy { attempt, .. } = frame.body
         {
             new.push(attempt.0.get());
@@ -213,6 +213,23 @@ fn acknowledged_bytes_are_moved_out_of_the_way_and_the_rest_stays() {
 }
 
 #[test]
+fn a_link_that_has_fallen_silent_keeps_no_large_buffers() {
+    let mut ends = ends();
+    (1..=10_000).for_each(|attempt| busy(&mut ends[0], ONE, attempt));
+    ends[1].inbound.resize(100_000, 0);
+    let sent = take(&mut ends[0], usize::MAX);
+    ends.iter_mut().for_each(Link::shrink);
+    assert!(ends[0].room() > 100_000, "nothing of it has been acknowledged");
+    give(&mut ends[1], TWO, &sent).unwrap();
+    reconnect(&mut ends);
+    ends.iter_mut().for_each(Link::shrink);
+    assert!(ends.iter().all(|end| end.room() < 1000));
+    busy(&mut ends[0], ONE, 1);
+    let sent = take(&mut ends[0], usize::MAX);
+    assert_eq!(give(&mut ends[1], TWO, &sent), Ok(vec![1]));
+}
+
+#[test]
 fn every_error_says_why_in_one_line() {
     let all = [
         LinkError::Decode(DecodeError::Trailing),
@@ -220,6 +237,7 @@ fn every_error_says_why_in_one_line() {
         LinkError::Misaddressed,
         LinkError::Acknowledgement,
         LinkError::Flooded,
+        LinkError::Unread,
     ];
     let texts: std::collections::BTreeSet<String> = all.iter().map(LinkError::to_string).collect();
     assert_eq!(texts.len(), all.len());

@@ -53,9 +53,15 @@ impl<C> Locks<C> {
     fn forget_or_list(&mut self, slot: Slot, now: Ticks) {
         // Already forgotten locks and listed ones stay as they are: a listed one is looked at when its turn comes.
         let Some(entry) = self.table.get_mut(slot).filter(|entry| !entry.listed && entry.is_free()) else { return };
-        let Some(floor) = entry.machine.capabilities().floor() else { return };
+        let Some(floor) = entry.machine.capabilities().floor() else {
+            // Of other protocols only what is as it was made can be made again.
+            if !entry.touched {
+                self.table.forget(slot);
+            }
+            return;
+        };
         if entry.machine.is_idle() {
-            self.floor.raise(floor);
+            self.floors.raise(&entry.name, floor);
             self.fences_used = self.fences_used.max(floor.fence);
             self.table.forget(slot);
         } else {

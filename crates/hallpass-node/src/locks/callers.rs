@@ -30,7 +30,7 @@ impl<C> Locks<C> {
                 return Ok(Answer::Busy);
             }
             let waiter = Waiter { id, mode, patience, caller: caller() };
-            self.early.push_back(Early { lock: lock.into(), waiter });
+            self.early.insert(id, Early { lock: lock.into(), waiter });
             self.count_caller();
             return Ok(Answer::Waiting(Ticket { slot: None, id }));
         }
@@ -65,6 +65,7 @@ impl<C> Locks<C> {
         let Some(position) = entry.holders.iter().position(|holder| *holder == ticket.id) else { return false };
         entry.holders.swap_remove(position);
         self.callers -= 1;
+        self.early_slots.remove(&ticket.id);
         if entry.holders.is_empty() {
             self.leave(slot, now, links);
         }
@@ -74,18 +75,19 @@ impl<C> Locks<C> {
     /// A waiting caller gives up, wherever it is in the queue. If it holds the lock by now, it releases it. False if it
     /// neither waits nor holds.
     pub(crate) fn cancel(&mut self, ticket: Ticket, now: Ticks, links: &mut Links) -> bool {
-        if let Some(position) = self.early.iter().position(|early| early.waiter.id == ticket.id) {
-            self.early.remove(position);
+        if self.early.remove(&ticket.id).is_some() {
             self.callers -= 1;
             return true;
         }
-        let Some(slot) = ticket.slot.or_else(|| self.slot_of(ticket.id)) else { return false };
+        let Some(slot) = ticket.slot.or(self.early_slots.get(&ticket.id).copied()) else { return false };
         let Some(entry) = self.table.get_mut(slot) else { return false };
-        let Some(position) = entry.queue.iter().position(|waiter| waiter.id == ticket.id) else {
+        // Callers are numbered as they come, and wait in that order.
+        let Ok(position) = entry.queue.binary_search_by_key(&ticket.id, |waiter| waiter.id) else {
             return self.release(Ticket { slot: Some(slot), ..ticket }, now, links);
         };
         let tried = entry.queue.remove(position).is_some_and(|waiter| waiter.tries());
         self.callers -= 1;
+        self.early_slots.remove(&ticket.id);
         if position == 0 {
             self.replace_head(slot, tried, now, links);
         }
@@ -110,14 +112,6 @@ impl<C> Locks<C> {
         let CallerId(number) = self.next_caller;
         self.next_caller = CallerId(number.checked_add(1).expect("a node gets fewer than 2^64 requests"));
         self.callers += 1;
-    }
-
-    /// The lock of a caller who came before there was a view.
-    fn slot_of(&self, id: CallerId) -> Option<Slot> {
-        let mut locks = self.table.iter();
-        let found =
-            locks.find(|(_, entry)| entry.holders.contains(&id) || entry.queue.iter().any(|waiter| waiter.id == id));
-        found.map(|(slot, _)| slot)
     }
 
     /// Grants the lock if that is possible at once, otherwise queues the caller.
@@ -160,8 +154,8 @@ impl<C> Locks<C> {
         if tries && links.iter().any(|link| !link.connected) {
             return Ok(Answer::Busy);
         }
-        if let Some(link) = links.iter().find(|link| link.backlog() > self.limits.backlog_max) {
-            return Err(Refusal::Backlog(link.peer));
+        if let Some(peer) = links.congested(self.limits.backlog_max) {
+            return Err(Refusal::Backlog(peer));
         }
         // At its very end a fence is refused; it never wraps.
         if entry.is_spent() {
@@ -179,6 +173,9 @@ impl<C> Locks<C> {
             self.handle(slot, Input::Cancel, now, links);
             return Ok(Answer::Busy);
         }
+        if tries {
+            self.attempts.insert(slot);
+        }
         entry.enqueue(Waiter { id, mode, patience, caller: caller() });
         Ok(Answer::Waiting(ticket))
     }
@@ -192,7 +189,8 @@ impl<C> Locks<C> {
         links: &mut Links,
     ) -> Option<Fence> {
         let draw = (self.next_caller.0.get() as u32).wrapping_mul(0x9e37_79b9);
-        self.handle_as(slot, Input::Acquire { mode, draw }, attempt, now, links)
+        // Only messages can be malformed.
+        self.try_handle_as(slot, Input::Acquire { mode, draw }, attempt, now, links).unwrap_or(None)
     }
 
     /// The last local holder has left: another local caller follows if the streak allows it, otherwise the protocol decides.
@@ -226,7 +224,8 @@ impl<C> Locks<C> {
         self.evict_idle(slot, now);
     }
 
-    /// Asks the protocol for the head of the queue, if there is one.
+    /// Asks the protocol for the head of the queue, if there is one. While too much waits for some peer, only what needs no
+    /// messages is asked for. The others wait, as they would for the permission of that peer.
     pub(super) fn serve(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
         let entry = &mut self.table[slot];
         let Some(head) = entry.queue.front() else { return };
@@ -234,12 +233,30 @@ impl<C> Locks<C> {
             return;
         }
         let (mode, attempt) = (head.mode, head.attempt());
-        entry.phase = Phase::Asking(mode);
-        if let Some(fence) = self.request(slot, mode, attempt, now, links) {
+        let fence = match entry.machine.enter_fast(mode) {
+            Some(fence) => Some(fence),
+            None if links.congested(self.limits.backlog_max).is_some() => return self.held_up.push_back(slot),
+            None => {
+                entry.phase = Phase::Asking(mode);
+                self.request(slot, mode, attempt, now, links)
+            }
+        };
+        if let Some(fence) = fence {
             self.enter(slot, mode, fence);
             self.admit(slot);
         } else {
             self.refuse_if_spent(slot, now, links);
+        }
+    }
+
+    /// Peers have taken messages: the locks that were held up by those are asked for.
+    pub(crate) fn serve_held_up(&mut self, now: Ticks, links: &mut Links) {
+        while !self.held_up.is_empty() && links.congested(self.limits.backlog_max).is_none() {
+            let Some(slot) = self.held_up.pop_front() else { return };
+            // If its callers have given up, the lock may be forgotten.
+            if self.table.get_mut(slot).is_some() {
+                self.serve(slot, now, links);
+            }
         }
     }
 
@@ -253,14 +270,18 @@ impl<C> Locks<C> {
         entry.phase = Phase::Idle;
         let waiting = std::mem::take(&mut entry.queue);
         self.callers -= waiting.len();
+        for waiter in &waiting {
+            self.early_slots.remove(&waiter.id);
+        }
         let refused = waiting.into_iter().map(|waiter| (waiter.caller, Outcome::Refused(Refusal::Fences)));
         self.answers.extend(refused);
-        self.handle_as(slot, Input::Cancel, None, now, links);
+        self.handle(slot, Input::Cancel, now, links);
     }
 
     /// The head of the queue has gone. The next caller takes its request over if it has the same mode, unless the request
     /// was an attempt: nodes that answered BUSY have forgotten it.
     fn replace_head(&mut self, slot: Slot, tried: bool, now: Ticks, links: &mut Links) {
+        self.attempts.remove(&slot);
         let entry = &mut self.table[slot];
         let Phase::Asking(mode) = entry.phase else {
             // Readers who queued behind a writer that has gone may join the readers inside.
@@ -275,6 +296,7 @@ impl<C> Locks<C> {
     }
 
     pub(super) fn enter(&mut self, slot: Slot, mode: Mode, fence: Fence) {
+        self.attempts.remove(&slot);
         let entry = &mut self.table[slot];
         entry.phase = Phase::Inside(mode);
         entry.fence = fence;

@@ -16,7 +16,7 @@ pub(crate) struct Classes {
 pub(crate) struct Template {
     prefix: String,
     pub(crate) protocol: &'static str,
-    machine: Machine,
+    pub(crate) machine: Machine,
     /// Why shared entries are refused, if they are.
     pub(crate) no_shared: Option<&'static str>,
 }
@@ -24,6 +24,12 @@ pub(crate) struct Template {
 /// A class, by its position among the templates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClassIndex(u16);
+
+impl ClassIndex {
+    pub(crate) fn get(self) -> usize {
+        self.0.into()
+    }
+}
 
 impl Classes {
     pub(crate) fn new(config: &NodeConfig, epoch: u64) -> Result<Self, OptionError> {
@@ -41,14 +47,13 @@ impl Classes {
     }
 
     pub(crate) fn get(&self, class: ClassIndex) -> &Template {
-        &self.templates[usize::from(class.0)]
+        &self.templates[class.get()]
     }
 
-    /// The class of a lock, and a machine to serve it.
-    pub(crate) fn instantiate(&self, name: &str) -> (ClassIndex, Machine) {
+    /// The class of a lock.
+    pub(crate) fn find(&self, name: &str) -> ClassIndex {
         let found = self.templates.iter().position(|template| name.starts_with(&template.prefix));
-        let index = found.expect("the last template fits all names");
-        (ClassIndex(index as u16), self.templates[index].machine.copy())
+        ClassIndex(found.expect("the last template fits all names") as u16)
     }
 }
 

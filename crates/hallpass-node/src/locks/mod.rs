@@ -3,14 +3,15 @@
 mod cache;
 mod callers;
 mod classes;
+mod floors;
 mod machine;
 mod table;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use hallpass_core::protocol::Floor;
+use hallpass_core::codec::DecodeError;
 use hallpass_core::{Fence, Input, Ticks};
 
 use crate::config::NodeConfig;
@@ -20,9 +21,10 @@ use crate::status::LockStatus;
 use crate::wire::Attempt;
 
 pub(crate) use classes::Classes;
+use floors::Floors;
 use machine::{Outbox, RawInput, SharedEffects};
 pub use table::Slot;
-use table::{Entry, Phase, Table, Waiter};
+use table::{Entry, Phase, Table, Waiter, is_sparse};
 
 /// All locks of a node. `C` is what the driver knows a waiting caller by.
 pub(crate) struct Locks<C> {
@@ -31,14 +33,20 @@ pub(crate) struct Locks<C> {
     classes: Option<Classes>,
     table: Table<C>,
     /// Callers who came before there was a view, in order.
-    early: VecDeque<Early<C>>,
+    early: BTreeMap<CallerId, Early<C>>,
+    /// Where they wait or hold since: their tickets do not say.
+    early_slots: BTreeMap<CallerId, Slot>,
     /// Locks that nobody here holds or wants and that keep permissions, the longest unused first; each once.
     idle: VecDeque<(Ticks, Slot)>,
+    /// Locks whose next caller has not been asked for, since too much waits for some peer. Hints: a lock that is served or
+    /// forgotten meanwhile stays on the list until its turn.
+    held_up: VecDeque<Slot>,
+    /// Locks whose protocol has been asked for a caller who only tries. Those of attempts that are over do no harm.
+    pub(crate) attempts: BTreeSet<Slot>,
     /// Locks whose protocol has set a timer.
     timers: BTreeSet<(Ticks, Slot)>,
     effects: SharedEffects,
-    /// What locks that were forgotten have left behind.
-    pub(crate) floor: Floor,
+    pub(crate) floors: Box<Floors>,
     /// The largest count of a fence that was given here or comes from a lock that was forgotten.
     fences_used: u64,
     next_caller: CallerId,
@@ -71,11 +79,14 @@ impl<C> Locks<C> {
             limits: Limits { local_streak, cache_idle, cache_max, locks_max, callers_max, backlog_max },
             classes: None,
             table: Table::new(config.seed),
-            early: VecDeque::new(),
+            early: BTreeMap::new(),
+            early_slots: BTreeMap::new(),
             idle: VecDeque::new(),
+            held_up: VecDeque::new(),
+            attempts: BTreeSet::new(),
             timers: BTreeSet::new(),
             effects: SharedEffects::new(),
-            floor: Floor::default(),
+            floors: Floors::new(),
             fences_used: 0,
             next_caller: CallerId(NonZeroU64::MIN),
             callers: 0,
@@ -86,9 +97,10 @@ impl<C> Locks<C> {
     /// There is a view: callers who came before it are served, in order.
     pub(crate) fn open(&mut self, classes: Classes, now: Ticks, links: &mut Links) {
         self.classes = Some(classes);
-        for Early { lock, waiter } in std::mem::take(&mut self.early) {
+        for Early { lock, waiter } in std::mem::take(&mut self.early).into_values() {
             match self.find_or_add(&lock) {
                 Ok(slot) => {
+                    self.early_slots.insert(waiter.id, slot);
                     self.table[slot].enqueue(waiter);
                     self.serve(slot, now, links);
                 }
@@ -100,14 +112,20 @@ impl<C> Locks<C> {
         }
     }
 
-    /// A message of a lock's protocol has arrived.
-    pub(crate) fn on_message(&mut self, link: usize, arrived: Arrived<'_>, now: Ticks, links: &mut Links) {
+    /// A message of a lock's protocol has arrived. Nothing has changed if it is none.
+    pub(crate) fn on_message(
+        &mut self,
+        link: usize,
+        arrived: Arrived<'_>,
+        now: Ticks,
+        links: &mut Links,
+    ) -> Result<(), DecodeError> {
         let Arrived { from, lock, attempt, bytes } = arrived;
         // Also beyond `locks_max`, which is for callers here: a request that is not answered would wait for ever, and the
         // sender's own limit bounds what it can cause.
         let slot = self.table.find(lock).unwrap_or_else(|| self.add(lock));
         let sent = links[link].sent();
-        self.handle(slot, Input::Deliver { from, message: bytes }, now, links);
+        let handled = self.try_handle(slot, Input::Deliver { from, message: bytes }, now, links);
         // If something was sent, the request was answered. What is deferred then is one that its sender has given up before.
         let answered = links[link].sent() != sent;
         if let Some(attempt) = attempt
@@ -117,6 +135,7 @@ impl<C> Locks<C> {
             links.send_busy(link, lock, attempt);
         }
         self.evict_idle(slot, now);
+        handled
     }
 
     /// Another node would have deferred the request of a caller who only tries.
@@ -129,8 +148,9 @@ impl<C> Locks<C> {
 
     /// A member cannot be reached: callers who only try do not wait for it.
     pub(crate) fn on_disconnect(&mut self, links: &mut Links) {
-        let attempts = self.table.iter().filter_map(|(slot, entry)| Some((slot, entry.attempt()?, entry.used)));
-        for (slot, attempt, used) in attempts.collect::<Vec<_>>() {
+        for slot in std::mem::take(&mut self.attempts) {
+            let entry = self.table.get_mut(slot).map(|entry| (entry.attempt(), entry.used));
+            let Some((Some(attempt), used)) = entry else { continue };
             self.answer_busy(slot, attempt, used, links);
             self.evict_idle(slot, used);
         }
@@ -145,6 +165,22 @@ impl<C> Locks<C> {
             self.timers.extend(self.table[slot].machine.timeout().map(|at| (at, slot)));
         }
         self.expire_idle(now);
+        self.shrink();
+    }
+
+    /// Gives back memory of what has become few again.
+    fn shrink(&mut self) {
+        self.table.shrink();
+        let Self { idle, answers, held_up, .. } = self;
+        if is_sparse(idle.len(), idle.capacity()) {
+            idle.shrink_to(2 * idle.len());
+        }
+        if is_sparse(answers.len(), answers.capacity()) {
+            answers.shrink_to(2 * answers.len());
+        }
+        if is_sparse(held_up.len(), held_up.capacity()) {
+            held_up.shrink_to(2 * held_up.len());
+        }
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Ticks> {
@@ -168,7 +204,7 @@ impl<C> Locks<C> {
     }
 
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &C> {
-        let early = self.early.iter().map(|early| &early.waiter.caller);
+        let early = self.early.values().map(|early| &early.waiter.caller);
         early.chain(self.table.iter().flat_map(|(_, entry)| entry.queue.iter().map(|waiter| &waiter.caller)))
     }
 
@@ -204,27 +240,43 @@ impl<C> Locks<C> {
 
     // ---- one lock ----
 
-    /// For callers here: within the limit.
+    /// For callers here: within the limit of the lock's class.
     fn find_or_add(&mut self, name: &str) -> Result<Slot, Refusal> {
         match self.table.find(name) {
             Some(slot) => Ok(slot),
-            None if self.len() >= self.limits.locks_max => Err(Refusal::Locks),
+            None if self.table.len_of(self.classes().find(name)) >= self.limits.locks_max => Err(Refusal::Locks),
             None => Ok(self.add(name)),
         }
     }
 
     fn add(&mut self, name: &str) -> Slot {
-        let classes = self.classes.as_ref().expect("locks exist once there is a view");
-        let (class, mut machine) = classes.instantiate(name);
-        machine.capabilities_mut().raise_floor(self.floor);
+        let class = self.classes().find(name);
+        let mut machine = self.classes().get(class).machine.copy();
+        machine.capabilities_mut().raise_floor(self.floors.get(name));
         self.table.add(name, class, machine)
     }
 
-    /// One input for a lock's protocol. If it enters, so does the head of the queue.
+    fn classes(&self) -> &Classes {
+        self.classes.as_ref().expect("locks exist once there is a view")
+    }
+
+    /// One input for a lock's protocol that comes from this node.
     fn handle(&mut self, slot: Slot, input: RawInput<'_>, now: Ticks, links: &mut Links) {
+        let handled = self.try_handle(slot, input, now, links);
+        debug_assert!(handled.is_ok(), "only messages are decoded");
+    }
+
+    /// One input for a lock's protocol. If it enters, so does the head of the queue.
+    fn try_handle(
+        &mut self,
+        slot: Slot,
+        input: RawInput<'_>,
+        now: Ticks,
+        links: &mut Links,
+    ) -> Result<(), DecodeError> {
         // Whatever is sent while somebody tries belongs to the attempt: also a permission that is asked for again.
         let attempt = self.table[slot].attempt();
-        if let Some(fence) = self.handle_as(slot, input, attempt, now, links)
+        if let Some(fence) = self.try_handle_as(slot, input, attempt, now, links)?
             && let Phase::Asking(mode) = self.table[slot].phase
         {
             self.enter(slot, mode, fence);
@@ -232,28 +284,29 @@ impl<C> Locks<C> {
         } else {
             self.refuse_if_spent(slot, now, links);
         }
+        Ok(())
     }
 
     /// The same for a given attempt; returns the fence if the protocol enters.
-    fn handle_as(
+    fn try_handle_as(
         &mut self,
         slot: Slot,
         input: RawInput<'_>,
         attempt: Option<Attempt>,
         now: Ticks,
         links: &mut Links,
-    ) -> Option<Fence> {
+    ) -> Result<Option<Fence>, DecodeError> {
         let Self { table, effects, timers, .. } = self;
-        let Entry { machine, name, .. } = &mut table[slot];
+        let Entry { machine, name, touched, .. } = &mut table[slot];
         let mut outbox = Outbox { links, lock: name, attempt, now };
         let before = machine.timeout();
-        // What a peer sends wrong is dropped; frames were checked as far as they could be.
-        let entered = machine.handle(input, effects, &mut outbox).unwrap_or(None);
+        let entered = machine.handle(input, effects, &mut outbox)?;
+        *touched = true;
         let after = machine.timeout();
         if before != after {
             before.map(|at| timers.remove(&(at, slot)));
             timers.extend(after.map(|at| (at, slot)));
         }
-        entered
+        Ok(entered)
     }
 }

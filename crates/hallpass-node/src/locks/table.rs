@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::ops::{Index, IndexMut, Range};
 
+use hallpass_core::codec::COUNT_MAX;
 use hallpass_core::{Fence, Mode, NodeId, Slab, Ticks};
 
 use super::classes::ClassIndex;
@@ -37,6 +38,8 @@ pub(crate) struct Entry<C> {
     pub(crate) phase: Phase,
     /// This lock is on the list of idle ones.
     pub(crate) listed: bool,
+    /// Its protocol has had an input.
+    pub(crate) touched: bool,
     /// Local entries in a row while another node waited.
     pub(crate) streak: u32,
     /// When it was last used.
@@ -102,6 +105,7 @@ impl<C> Entry<C> {
         match self.phase {
             Phase::Inside(_) => Place::Here,
             Phase::Asking(_) => Place::Elsewhere,
+            Phase::Idle if !self.queue.is_empty() => Place::Elsewhere,
             Phase::Idle if self.machine.capabilities().is_cached() => Place::Cached,
             Phase::Idle => Place::Unknown,
         }
@@ -129,9 +133,11 @@ impl<C> Entry<C> {
         self.machine.capabilities().has_waiters()
     }
 
-    /// The last fence of this view has been used.
+    /// The last fence of this view has been used. Or the request numbers have come so far, by a peer's mistake, that others
+    /// would soon refuse them.
     pub(crate) fn is_spent(&self) -> bool {
-        self.machine.capabilities().floor().is_some_and(|floor| floor.fence >= Fence::COUNT_MAX)
+        let floor = self.machine.capabilities().floor();
+        floor.is_some_and(|floor| floor.fence >= Fence::COUNT_MAX || floor.number > COUNT_MAX / 2)
     }
 
     pub(crate) fn drop_permissions(&mut self) {
@@ -147,16 +153,26 @@ impl<C> Entry<C> {
 pub(crate) struct Table<C> {
     entries: Slab<Entry<C>>,
     names: Names,
+    /// How many there are of each class.
+    by_class: Vec<usize>,
+    /// Some were forgotten since memory was last given back.
+    forgotten: bool,
 }
 
 impl<C> Table<C> {
     /// With a seed that nobody outside knows, names that collide cannot be chosen.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: Slab::default(), names: Names { seed, slots: Default::default() } }
+        let names = Names { seed, slots: Default::default() };
+        Self { entries: Slab::default(), names, by_class: Vec::new(), forgotten: false }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many locks of this class there are.
+    pub(crate) fn len_of(&self, class: ClassIndex) -> usize {
+        self.by_class.get(class.get()).copied().unwrap_or(0)
     }
 
     #[inline]
@@ -193,6 +209,10 @@ impl<C> Table<C> {
 
     /// Adds a lock of this name, which must not be there yet.
     pub(crate) fn add(&mut self, name: &str, class: ClassIndex, machine: Machine) -> Slot {
+        if self.by_class.len() <= class.get() {
+            self.by_class.resize(class.get() + 1, 0);
+        }
+        self.by_class[class.get()] += 1;
         let slot = Slot(self.entries.vacant_key());
         let next_with_hash = self.names.set(self.names.hash(name), Some(slot));
         let key = self.entries.insert(Entry {
@@ -201,6 +221,7 @@ impl<C> Table<C> {
             class,
             phase: Phase::Idle,
             listed: false,
+            touched: false,
             streak: 0,
             used: 0,
             machine,
@@ -212,8 +233,21 @@ impl<C> Table<C> {
         slot
     }
 
+    /// Gives back memory of locks that were forgotten.
+    pub(crate) fn shrink(&mut self) {
+        if std::mem::take(&mut self.forgotten) && is_sparse(self.len(), self.entries.capacity()) {
+            self.entries.shrink();
+        }
+        let names = &mut self.names.slots;
+        if is_sparse(names.len(), names.capacity()) {
+            names.shrink_to(2 * names.len());
+        }
+    }
+
     pub(crate) fn forget(&mut self, slot: Slot) {
         let Some(entry) = self.entries.remove(slot.0) else { return };
+        self.by_class[entry.class.get()] -= 1;
+        self.forgotten = true;
         let (hash, next) = (self.names.hash(&entry.name), entry.next_with_hash);
         let mut before = self.names.first(hash);
         if before == Some(slot) {
@@ -229,6 +263,11 @@ impl<C> Table<C> {
             before = entry_before.next_with_hash;
         }
     }
+}
+
+/// A table that was four times as full, or more, and has become large enough to mind.
+pub(crate) fn is_sparse(len: usize, capacity: usize) -> bool {
+    capacity > 1024 && len < capacity / 4
 }
 
 impl<C> Index<Slot> for Table<C> {

@@ -6,7 +6,7 @@ use super::*;
 use hallpass_core::NodeId;
 use hallpass_core::codec::*;
 use hallpass_core::protocol::ricart_agrawala::{Body, ClassicMessage, RaMessage, RingMessage, SequencedMessage};
-use hallpass_core::{Message, Mode};
+use hallpass_core::{Fence, Message, Mode};
 
 /// The lock of the size tests, as a user would name one.
 const LOCK: &str = "invoices/42";
@@ -20,6 +20,15 @@ fn number() -> impl Strategy<Value = u64> {
         any::<u64>(),
         Just(u64::MAX)
     ]
+}
+
+/// Request numbers and fences that a message may have, the limits included.
+fn count() -> impl Strategy<Value = u64> {
+    number().prop_map(|number| number.min(COUNT_MAX))
+}
+
+fn fence() -> impl Strategy<Value = u64> {
+    number().prop_map(|number| number.min(Fence::COUNT_MAX))
 }
 
 fn short() -> impl Strategy<Value = u32> {
@@ -40,14 +49,10 @@ fn list<T: std::fmt::Debug>(item: impl Strategy<Value = T>) -> impl Strategy<Val
 
 fn ra() -> impl Strategy<Value = RaMessage> {
     prop_oneof![
-        (number(), mode()).prop_map(|(number, mode)| RaMessage::Request { number, mode }),
-        (number(), number(), number()).prop_map(|(answers, highest, fence)| RaMessage::Reply {
-            answers,
-            highest,
-            fence
-        }),
-        (number(), number()).prop_map(|(answers, highest)| RaMessage::Deferred { answers, highest }),
-        (list((node(), number())), number(), number()).prop_map(|(list, highest, fence)| RaMessage::ReplyAll {
+        (count(), mode()).prop_map(|(number, mode)| RaMessage::Request { number, mode }),
+        (count(), count(), fence()).prop_map(|(answers, highest, fence)| RaMessage::Reply { answers, highest, fence }),
+        (count(), count()).prop_map(|(answers, highest)| RaMessage::Deferred { answers, highest }),
+        (list((node(), count())), count(), fence()).prop_map(|(list, highest, fence)| RaMessage::ReplyAll {
             list,
             highest,
             fence
@@ -59,7 +64,7 @@ fn ra() -> impl Strategy<Value = RaMessage> {
 /// went in is the stronger test anyway.
 fn ring_bytes() -> impl Strategy<Value = Vec<u8>> {
     let travelling =
-        (number(), node(), number(), mode(), list(node())).prop_map(|(number, origin, fence, mode, deferred_by)| {
+        (count(), node(), fence(), mode(), list(node())).prop_map(|(number, origin, fence, mode, deferred_by)| {
             let mut bytes = vec![1];
             put_numbers(&mut bytes, [number, origin.0.into(), fence]);
             bytes.push(u8::from(mode == Mode::Shared));
@@ -67,7 +72,7 @@ fn ring_bytes() -> impl Strategy<Value = Vec<u8>> {
             deferred_by.iter().for_each(|node| put_number(&mut bytes, node.0.into()));
             bytes
         });
-    let reply = (number(), number()).prop_map(|(answers, fence)| {
+    let reply = (count(), fence()).prop_map(|(answers, fence)| {
         let mut bytes = vec![2];
         put_numbers(&mut bytes, [answers, fence]);
         bytes
@@ -335,13 +340,21 @@ proptest! {
             is_canonical::<SequencedMessage>(&bytes);
             is_canonical::<ClassicMessage>(&bytes);
         }
+        // The first byte is the kind of message.
+        match bytes.first() {
+            None => prop_assert_eq!(decode::<RaMessage>(&bytes), Err(DecodeError::Truncated)),
+            Some(1..=4) => prop_assert_eq!(decode::<RaMessage>(&[&[0], &bytes[..]].concat()), Err(DecodeError::Unknown)),
+            Some(_) => prop_assert_eq!(decode::<RaMessage>(&bytes), Err(DecodeError::Unknown)),
+        }
     }
 
     #[test]
     fn bytes_that_were_nearly_a_message_are_one_or_refused(message in classic(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut frame = frame_of(message);
+        let mut frame = frame_of(message.clone());
         let at = at.index(frame.len());
-        frame[at] = byte;
+        let changed = std::mem::replace(&mut frame[at], byte) != byte;
+        let unchanged = read(&frame) == Ok((said(LOCK, message), frame.len()));
+        prop_assert_ne!(changed, unchanged, "no byte can be changed without changing what it says");
         is_canonical::<ClassicMessage>(&frame);
         is_canonical::<ClassicMessage>(&frame[20..]);
     }
@@ -375,14 +388,17 @@ proptest! {
     fn greetings_go_round(hello in hello(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = Vec::new();
         hello.encode(&mut bytes);
-        prop_assert_eq!(Hello::decode(&bytes), Ok((hello, bytes.len())));
+        prop_assert_eq!(Hello::decode(&bytes), Ok((hello.clone(), bytes.len())));
         for cut in 0..bytes.len() {
             prop_assert_eq!(Hello::decode(&bytes[..cut]), Err(DecodeError::Truncated));
         }
         bytes.push(7);
         prop_assert_eq!(Hello::decode(&bytes).unwrap().1, bytes.len() - 1, "after it come frames");
+        bytes.pop();
         let at = at.index(bytes.len());
-        bytes[at] = byte;
+        let changed = std::mem::replace(&mut bytes[at], byte) != byte;
+        let unchanged = Hello::decode(&bytes) == Ok((hello, bytes.len()));
+        prop_assert_ne!(changed, unchanged, "no byte can be changed without changing what it says");
         hello_is_canonical(&bytes);
     }
 

@@ -51,8 +51,8 @@ impl Message for CrMessage {
             2 | 4 => Mode::Shared,
             _ => return Err(DecodeError::Unknown),
         };
-        let asked = Asked { number: bytes.number()?, mode };
-        Ok(if kind <= 2 { Self::Request(asked) } else { Self::Reply { answers: asked, fence: bytes.number()? } })
+        let asked = Asked { number: bytes.count()?, mode };
+        Ok(if kind <= 2 { Self::Request(asked) } else { Self::Reply { answers: asked, fence: bytes.fence()? } })
     }
 
     fn grant(&self) -> Option<Self> {

@@ -53,9 +53,9 @@ impl Message for CentralMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()? },
-            2 => Self::Grant { number: bytes.number()?, fence: bytes.number()? },
-            3 => Self::Release { number: bytes.number()? },
+            1 => Self::Request { number: bytes.count()? },
+            2 => Self::Grant { number: bytes.count()?, fence: bytes.fence()? },
+            3 => Self::Release { number: bytes.count()? },
             _ => return Err(DecodeError::Unknown),
         })
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::View;
 use crate::protocol::testing::{
     NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
-    assert_round_trip, initial, parse,
+    assert_round_trip, count, fence, initial, parse,
 };
 
 const SERVER: u32 = NodeId::SERVER.0;
@@ -192,7 +192,7 @@ fn options_are_checked() {
 
 proptest! {
     #[test]
-    fn messages_decode_as_they_were_encoded(number: u64, fence: u64, bytes in prop::collection::vec(any::<u8>(), 0..30)) {
+    fn messages_decode_as_they_were_encoded(number in count(), fence in fence(), bytes in prop::collection::vec(any::<u8>(), 0..30)) {
         assert_round_trip(&CentralMessage::Request { number });
         assert_round_trip(&CentralMessage::Grant { number, fence });
         assert_round_trip(&CentralMessage::Release { number });

@@ -67,9 +67,9 @@ impl Message for LamportFifoMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Request { time: bytes.number()? },
-            2 => Self::Reply { answers: bytes.number()?, clock: bytes.number()? },
-            3 => Self::Release { time: bytes.number()?, clock: bytes.number()?, fence: bytes.number()? },
+            1 => Self::Request { time: bytes.count()? },
+            2 => Self::Reply { answers: bytes.count()?, clock: bytes.count()? },
+            3 => Self::Release { time: bytes.count()?, clock: bytes.count()?, fence: bytes.fence()? },
             _ => return Err(DecodeError::Unknown),
         })
     }

@@ -89,10 +89,11 @@ impl Message for MaekawaMessage {
         if !(1..=6).contains(&kind) {
             return Err(DecodeError::Unknown);
         }
-        let (number, second) = (bytes.number()?, bytes.number()?);
+        let number = bytes.count()?;
+        let second = if matches!(kind, 1 | 6) { bytes.fence()? } else { bytes.count()? };
         Ok(match kind {
             1 => Self::Request { number, fence: second },
-            2 => Self::Locked { number, grant: second, highest: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Locked { number, grant: second, highest: bytes.count()?, fence: bytes.fence()? },
             3 => Self::Failed { number, grant: second },
             4 => Self::Inquire { number, grant: second },
             5 => Self::Relinquish { number, grant: second },

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::testing::{
     NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
-    assert_round_trip, initial,
+    assert_round_trip, count, fence, initial,
 };
 use crate::{Fence, View};
 
@@ -212,7 +212,9 @@ fn only_an_untouched_instance_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_decode_as_they_were_encoded(kind in 0..6, number: u64, grant: u64, highest: u64, fence: u64) {
+    fn messages_decode_as_they_were_encoded(
+        kind in 0..6, number in count(), grant in count(), highest in count(), fence in fence()
+    ) {
         let message = match kind {
             0 => MaekawaMessage::Request { number, fence },
             1 => MaekawaMessage::Locked { number, grant, highest, fence },

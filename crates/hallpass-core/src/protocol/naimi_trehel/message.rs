@@ -47,7 +47,7 @@ impl Message for NaimiTrehelMessage {
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
             1 => Self::Request { origin: bytes.node()? },
-            2 => Self::Token { epoch: bytes.number()?, hop: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Token { epoch: bytes.number()?, hop: bytes.count()?, fence: bytes.fence()? },
             _ => return Err(DecodeError::Unknown),
         })
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::View;
 use crate::protocol::testing::{
     NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
-    assert_round_trip, initial,
+    assert_round_trip, count, fence, initial,
 };
 
 type Group = Net<NaimiTrehel>;
@@ -147,7 +147,7 @@ fn only_an_untouched_instance_may_be_dropped() {
 
 proptest! {
     #[test]
-    fn messages_decode_as_they_were_encoded(ask: bool, origin: u32, epoch: u64, hop: u64, fence: u64) {
+    fn messages_decode_as_they_were_encoded(ask: bool, origin: u32, epoch: u64, hop in count(), fence in fence()) {
         let message = match ask {
             true => NaimiTrehelMessage::Request { origin: NodeId(origin) },
             false => NaimiTrehelMessage::Token { epoch, hop, fence },

@@ -98,13 +98,13 @@ impl Message for RaymondMessage {
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
             1 => Self::Request { incarnation: bytes.short()? },
-            kind @ 2..=3 => Self::Privilege { incarnation: bytes.short()?, count: bytes.number()?, asks: kind == 3 },
+            kind @ 2..=3 => Self::Privilege { incarnation: bytes.short()?, count: bytes.fence()?, asks: kind == 3 },
             4 => Self::Initialize,
             5 => Self::Restart { incarnation: bytes.short()? },
             6 => {
                 let standing = *Standing::ALL.get(usize::from(bytes.byte()?)).ok_or(DecodeError::Unknown)?;
                 let (incarnation, sender, served) = (bytes.short()?, bytes.short()?, bytes.short()?);
-                Self::Advise { incarnation, sender, standing, served, count: bytes.number()? }
+                Self::Advise { incarnation, sender, standing, served, count: bytes.fence()? }
             }
             _ => return Err(DecodeError::Unknown),
         })

@@ -79,13 +79,13 @@ impl Message for RaMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()?, mode: read_mode(bytes)? },
-            2 => Self::Reply { answers: bytes.number()?, highest: bytes.number()?, fence: bytes.number()? },
-            3 => Self::Deferred { answers: bytes.number()?, highest: bytes.number()? },
+            1 => Self::Request { number: bytes.count()?, mode: read_mode(bytes)? },
+            2 => Self::Reply { answers: bytes.count()?, highest: bytes.count()?, fence: bytes.fence()? },
+            3 => Self::Deferred { answers: bytes.count()?, highest: bytes.count()? },
             4 => Self::ReplyAll {
-                list: bytes.list(|bytes| Ok((bytes.node()?, bytes.number()?)))?,
-                highest: bytes.number()?,
-                fence: bytes.number()?,
+                list: bytes.list(|bytes| Ok((bytes.node()?, bytes.count()?)))?,
+                highest: bytes.count()?,
+                fence: bytes.fence()?,
             },
             _ => return Err(DecodeError::Unknown),
         })

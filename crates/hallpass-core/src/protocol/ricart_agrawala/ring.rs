@@ -287,12 +287,12 @@ impl Message for RingMessage {
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
             1 => {
-                let (number, origin, fence) = (bytes.number()?, bytes.node()?, bytes.number()?);
+                let (number, origin, fence) = (bytes.count()?, bytes.node()?, bytes.fence()?);
                 let mode = read_mode(bytes)?;
                 let deferred_by = bytes.list(Reader::node)?;
                 Self::Request(Travelling { number, origin, mode, fence, deferred_by })
             }
-            2 => Self::Reply { answers: bytes.number()?, fence: bytes.number()? },
+            2 => Self::Reply { answers: bytes.count()?, fence: bytes.fence()? },
             _ => return Err(DecodeError::Unknown),
         })
     }

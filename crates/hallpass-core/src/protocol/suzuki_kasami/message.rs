@@ -53,10 +53,10 @@ impl Message for SuzukiKasamiMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Request { number: bytes.number()? },
+            1 => Self::Request { number: bytes.count()? },
             2 => {
-                let (epoch, hop, fence) = (bytes.number()?, bytes.number()?, bytes.number()?);
-                let (served, queue) = (bytes.list(Reader::number)?, bytes.list(Reader::node)?.into_vec());
+                let (epoch, hop, fence) = (bytes.number()?, bytes.count()?, bytes.fence()?);
+                let (served, queue) = (bytes.list(Reader::count)?, bytes.list(Reader::node)?.into_vec());
                 Self::Token { epoch, hop, served, queue, fence }
             }
             _ => return Err(DecodeError::Unknown),

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::testing::{
     NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
-    assert_round_trip, initial,
+    assert_round_trip, count, fence, initial,
 };
 use crate::{InitialHolders, View};
 
@@ -185,13 +185,13 @@ fn only_an_untouched_instance_may_be_dropped() {
 proptest! {
     #[test]
     fn messages_decode_as_they_were_encoded(
-        ask: bool, served in prop::collection::vec(any::<u64>(), 0..9), queue in prop::collection::vec(any::<u32>(), 0..9),
-        epoch: u64, hop: u64
+        ask: bool, served in prop::collection::vec(count(), 0..9), queue in prop::collection::vec(any::<u32>(), 0..9),
+        epoch: u64, hop in count(), fence in fence()
     ) {
         let queue = queue.into_iter().map(NodeId).collect();
         let message = match ask {
             true => SuzukiKasamiMessage::Request { number: hop },
-            false => SuzukiKasamiMessage::Token { epoch, hop, served: served.into(), queue, fence: epoch },
+            false => SuzukiKasamiMessage::Token { epoch, hop, served: served.into(), queue, fence },
         };
         assert_round_trip(&message);
     }

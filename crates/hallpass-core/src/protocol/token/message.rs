@@ -60,13 +60,13 @@ impl Message for TokenMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            kind @ (1 | 2) => Self::Request { number: bytes.number()?, made: kind == 1 },
-            3 => Self::Reply { answers: bytes.number()? },
+            kind @ (1 | 2) => Self::Request { number: bytes.count()?, made: kind == 1 },
+            3 => Self::Reply { answers: bytes.count()? },
             4 => Self::Token {
                 epoch: bytes.number()?,
-                hop: bytes.number()?,
-                fence: bytes.number()?,
-                data: bytes.list(Reader::number)?,
+                hop: bytes.count()?,
+                fence: bytes.fence()?,
+                data: bytes.list(Reader::count)?,
             },
             _ => return Err(DecodeError::Unknown),
         })

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::testing::{
     NOTHING, Net, assert_canonical, assert_enters_alone, assert_kinds, assert_refuses_past_the_last_fence,
-    assert_round_trip, initial,
+    assert_round_trip, count, fence, initial,
 };
 use crate::{InitialHolders, View};
 
@@ -231,12 +231,12 @@ fn only_an_untouched_instance_may_be_dropped() {
 proptest! {
     #[test]
     fn messages_decode_as_they_were_encoded(
-        numbers in prop::collection::vec(any::<u64>(), 0..9), kind in 0..3, number: u64, hop: u64, made: bool
+        numbers in prop::collection::vec(count(), 0..9), kind in 0..3, number in count(), hop in count(), fence in fence(), made: bool
     ) {
         let message = match kind {
             0 => TokenMessage::Request { number, made },
             1 => TokenMessage::Reply { answers: number },
-            _ => TokenMessage::Token { epoch: number, hop, fence: hop / 2, data: numbers.into() },
+            _ => TokenMessage::Token { epoch: number, hop, fence, data: numbers.into() },
         };
         assert_round_trip(&message);
     }

@@ -49,8 +49,8 @@ impl Message for TokenRingMessage {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            1 => Self::Ok { hop: bytes.number()?, left: bytes.number()?, fence: bytes.number()? },
-            2 => Self::Request { origin: bytes.node()?, hop: bytes.number()? },
+            1 => Self::Ok { hop: bytes.count()?, left: bytes.count()?, fence: bytes.fence()? },
+            2 => Self::Request { origin: bytes.node()?, hop: bytes.count()? },
             _ => return Err(DecodeError::Unknown),
         })
     }

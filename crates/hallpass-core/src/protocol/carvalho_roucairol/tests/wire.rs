@@ -3,14 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::testing::{assert_canonical, assert_kinds, assert_round_trip};
-
-fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![0u64..300, (0u32..64).prop_map(|bit| 1 << bit), any::<u64>(), Just(u64::MAX)]
-}
+use crate::protocol::testing::{assert_canonical, assert_kinds, assert_round_trip, count, fence};
 
 fn message() -> impl Strategy<Value = CrMessage> {
-    (any::<bool>(), any::<bool>(), number(), number()).prop_map(|(request, shared, number, fence)| {
+    (any::<bool>(), any::<bool>(), count(), fence()).prop_map(|(request, shared, number, fence)| {
         let asked = Asked { number, mode: if shared { Shared } else { Exclusive } };
         if request { CrMessage::Request(asked) } else { CrMessage::Reply { answers: asked, fence } }
     })
