@@ -9,11 +9,12 @@ use hallpass_node::wire::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::driver::{Driver, Peer, ReceiveError};
 use crate::os;
+use crate::strangers::Place;
 use crate::tls::{Tls, is_named};
 
 /// No greeting may take longer than this.
@@ -176,15 +177,17 @@ pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) 
     fresh.run(driver, index, &hello).await
 }
 
-/// Answers an incoming connection and serves it as long as it stands. `permit` bounds how many unknown peers there are; it
-/// is dropped when this one is known.
+/// Answers an incoming connection and serves it as long as it stands. It has a place among the strangers until its peer is
+/// known. An error means that it never stood; where it is about a known peer it has been reported.
 pub(crate) async fn answer(
     driver: &Arc<Driver>,
     stream: TcpStream,
     tls: Option<&Tls>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<(), GreetError> {
     let listen = async {
+        stream.readable().await?;
+        place.has_spoken();
         let tls = tls.map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
         let hello = fresh.receive_hello().await?;
@@ -192,22 +195,24 @@ pub(crate) async fn answer(
         let checked = driver.check(&hello).map_err(|error| GreetError::Reject(error.to_string()));
         let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Reject("it is no member".to_owned())));
         let checked = checked.and_then(|index| fresh.verify(&hello, &driver.peers[index]).map(|()| index));
-        let index = match checked {
-            Ok(index) => index,
-            Err(error) => {
-                if let Some(index) = known {
-                    driver.note_trouble(index, Some(error.to_string()));
-                }
-                fresh.reject(&error).await;
-                return Err(error);
+        match checked {
+            Ok(index) => {
+                fresh.send_hello(driver, index).await?;
+                Ok(Some((fresh, hello, index)))
             }
-        };
-        fresh.send_hello(driver, index).await?;
-        Ok((fresh, hello, index))
+            Err(error) => {
+                fresh.reject(&error).await;
+                let Some(index) = known else { return Err(error) };
+                driver.report_trouble(index, error.to_string());
+                Ok(None)
+            }
+        }
     };
-    let (fresh, hello, index) = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
-    drop(permit);
-    fresh.run(driver, index, &hello).await
+    let greeted = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
+    match greeted {
+        Some((fresh, hello, index)) if place.leave() => fresh.run(driver, index, &hello).await,
+        _ => Ok(()),
+    }
 }
 
 impl Fresh {
@@ -333,16 +338,21 @@ impl Fresh {
         };
         let generation = driver.connect(index, hello, connection).map_err(GreetError::Reject)?;
         let peer = &driver.peers[index];
-        tracing::info!(peer = %peer.address, name = %hello.name, "connected");
+        if let Some(left_out) = driver.limits.peers[index].pass("connected") {
+            tracing::info!(peer = %peer.address, name = %hello.name, left_out, "connected");
+        }
         let ended = tokio::select! {
             ended = read_all(driver, index, generation, &mut reading, received) => ended,
             () = write_when_blocked(driver, index, &writing, &signals) => Ok(()),
             () = signals.closed.notified() => Ok(()),
         };
         driver.disconnect(index, generation);
-        match ended {
-            Ok(()) => tracing::info!(peer = %peer.address, "disconnected"),
-            Err(error) => tracing::warn!(peer = %peer.address, %error, "connection closed"),
+        let why = ended.as_ref().map_or_else(ToString::to_string, |()| "disconnected".to_owned());
+        if let Some(left_out) = driver.limits.peers[index].pass(&why) {
+            match ended {
+                Ok(()) => tracing::info!(%peer, left_out, "disconnected"),
+                Err(error) => tracing::warn!(%peer, %error, left_out, "connection closed"),
+            }
         }
         Ok(())
     }

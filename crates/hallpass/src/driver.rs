@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::connection::Connection;
 use crate::os::now;
+use crate::rate_limit::RateLimits;
 use crate::waiter::{Verdict, Waiter, Wakers};
 use crate::{AcquireError, DataDirectory};
 
@@ -27,12 +28,23 @@ pub(crate) struct Peer {
     pub(crate) name: Option<String>,
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name}@{}", self.address),
+            None => f.write_str(&self.address),
+        }
+    }
+}
+
 pub(crate) struct Driver {
     state: Mutex<State>,
     /// In rising order of their ids.
     pub(crate) peers: Vec<Peer>,
     /// Why there is no connection with each of them, as far as that is known.
     troubles: Mutex<Vec<Option<String>>>,
+    /// For every line of the log that others can cause.
+    pub(crate) limits: RateLimits,
     stopped: AtomicBool,
     /// Notified when the node is stopped.
     stopping: Notify,
@@ -79,6 +91,7 @@ impl Driver {
         let state = State { node, data, connections, generation: 0, complete, grants: 0, now: now() };
         Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
+            limits: RateLimits::new(peers.len()),
             peers,
             troubles,
             stopped: AtomicBool::new(false),
@@ -298,13 +311,21 @@ impl Driver {
             if let Some(old) = state.connections[index].replace(connection) {
                 old.close();
             }
-            self.note_trouble(index, None);
+            self.set_trouble(index, None);
             Ok(state.generation)
         });
         connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
     }
 
-    pub(crate) fn note_trouble(&self, index: usize, trouble: Option<String>) {
+    /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.
+    pub(crate) fn report_trouble(&self, index: usize, trouble: String) {
+        if let Some(left_out) = self.limits.peers[index].pass(&trouble) {
+            tracing::warn!(peer = %self.peers[index], error = %trouble, left_out, "cannot connect; trying again");
+        }
+        self.set_trouble(index, Some(trouble));
+    }
+
+    fn set_trouble(&self, index: usize, trouble: Option<String>) {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)[index] = trouble;
     }
 

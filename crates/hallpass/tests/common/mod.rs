@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use hallpass::{Builder, Keys, Node};
 use hallpass_node::wire::Hello;
@@ -86,4 +87,60 @@ impl Authority {
         std::fs::write(directory.join("node.key"), key.serialize_pem()).unwrap();
         Keys::in_directory(directory)
     }
+}
+
+/// Every line that is logged on this thread, until this is dropped.
+pub struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    pub fn begin() -> Self {
+        let lines = Arc::default();
+        let guard = tracing::subscriber::set_default(Collector(Arc::clone(&lines)));
+        Self { lines, _guard: guard }
+    }
+
+    pub fn len(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    pub fn first(&self, count: usize) -> Vec<String> {
+        self.lines.lock().unwrap().iter().take(count).cloned().collect()
+    }
+
+    /// The lines that contain this text.
+    pub fn with(&self, text: &str) -> Vec<String> {
+        self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+struct Collector(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Collector {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("hallpass")
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+        let mut fields = Fields(event.metadata().level().to_string());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
