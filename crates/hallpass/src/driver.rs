@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::connection::Connection;
 use crate::os::now;
 use crate::rate_limit::RateLimits;
+use crate::turn::Turn;
 use crate::waiter::{Verdict, Waiter, Wakers};
 use crate::{AcquireError, DataDirectory};
 
@@ -39,6 +40,8 @@ impl std::fmt::Display for Peer {
 
 pub(crate) struct Driver {
     state: Mutex<State>,
+    /// Of the callers who did not have to wait.
+    pub(crate) turn: Turn,
     /// In rising order of their ids.
     pub(crate) peers: Vec<Peer>,
     /// Why there is no connection with each of them, as far as that is known.
@@ -91,6 +94,7 @@ impl Driver {
         let state = State { node, data, connections, generation: 0, complete, grants: 0, now: now() };
         Arc::new_cyclic(|this| Self {
             state: Mutex::new(state),
+            turn: Turn::default(),
             limits: RateLimits::new(peers.len()),
             peers,
             troubles,

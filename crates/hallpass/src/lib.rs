@@ -127,6 +127,7 @@ mod status;
 mod strangers;
 mod tasks;
 mod tls;
+mod turn;
 mod waiter;
 
 pub use builder::Builder;

@@ -199,6 +199,59 @@ async fn a_caller_who_never_waits_lets_others_in() {
     panic!("the other was never granted the lock");
 }
 
+/// The same with a new handle each time, in all the ways there are to ask: none of them may keep the one thread to itself.
+#[tokio::test]
+async fn no_loop_of_a_caller_starves_another_node() {
+    let nodes = group(2, |_, builder| builder).await;
+    let (near, far) = (&nodes[0], &nodes[1]);
+    async fn ask(node: &Node, how: usize) {
+        match how {
+            0 => drop(node.lock("x").acquire().await.unwrap()),
+            1 => drop(node.lock("x").acquire_shared().await.unwrap()),
+            2 => drop(node.acquire_all(["x", "y"]).await.unwrap()),
+            3 => drop(node.elect("x").await.unwrap()),
+            4 => drop(node.lock("x").acquire_timeout(Duration::from_secs(60)).await.unwrap()),
+            // Somebody else on this node holds it: the answer is there at once.
+            _ => assert!(node.lock("held").try_acquire().await.unwrap().is_none()),
+        }
+    }
+    let held = near.lock("held").acquire().await.unwrap();
+    for how in 0..6 {
+        ask(near, how).await;
+        let other = tokio::spawn({
+            let lock = far.lock("x");
+            async move { lock.acquire().await.unwrap().fence() }
+        });
+        let mut rounds = 0;
+        while !other.is_finished() {
+            ask(near, how).await;
+            rounds += 1;
+            assert!(rounds < 20_000, "way {how}: the other was not granted the lock");
+        }
+    }
+    drop(held);
+}
+
+/// A caller who works long under the lock, without waiting for anything, is rarely counted: the time counts, too.
+#[tokio::test]
+async fn a_caller_who_works_long_lets_others_in() {
+    let nodes = group(2, |_, builder| builder).await;
+    drop(nodes[0].lock("x").acquire().await.unwrap());
+    let other = tokio::spawn({
+        let lock = nodes[1].lock("x");
+        async move { lock.acquire().await.unwrap().fence() }
+    });
+    for _ in 0..50 {
+        let guard = nodes[0].lock("x").acquire().await.unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        drop(guard);
+        if other.is_finished() {
+            return;
+        }
+    }
+    panic!("the other was never granted the lock");
+}
+
 /// A permission counts as unused from the release on, however long the lock was held; after a while it is dropped.
 #[tokio::test]
 async fn permissions_are_kept_for_a_while_after_the_release() {
