@@ -1,13 +1,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hallpass_core::NodeId;
-use hallpass_node::{Class, Incarnation, NodeConfig};
+use hallpass_node::{Class, NodeConfig};
 use tokio::net::TcpListener;
 
-use crate::data::{exhausted, incarnation_from_clock};
+use crate::data::next_incarnation;
 use crate::driver::{Driver, Peer};
 use crate::node::Running;
 use crate::os::now;
@@ -19,7 +19,7 @@ use crate::{DataDirectory, Node, StartError};
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 ///
 /// let node = hallpass::Node::builder()
 ///     .group("billing")
@@ -109,7 +109,10 @@ impl Builder {
     /// A directory of this node's own, where it counts how often it was started. It is created if needed.
     ///
     /// Without one the front part of fences comes from the clock in steps of four seconds: they may repeat if all members of
-    /// a group are restarted sooner than that, or their clocks are set back. Default: none.
+    /// a group are restarted sooner than that, or their clocks are set back, or stand before 2026 or after 2038. Default: none.
+    ///
+    /// With one they rise over every restart, whatever the clock says. If the directory is lost, they rise by the clock; so keep
+    /// it where it outlives a reboot.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
@@ -163,8 +166,8 @@ impl Builder {
         config.incarnation = match &data {
             Some(data) => data.incarnation(),
             None => {
-                let number = incarnation_from_clock();
-                Incarnation::new(number).ok_or_else(|| StartError::Setting(exhausted(number)))?
+                let counted = next_incarnation(None, SystemTime::now());
+                counted.map_err(|error| StartError::Setting(error.to_string()))?
             }
         };
         let (name, group) = (config.name.clone(), config.group.clone());

@@ -12,7 +12,8 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::driver::{Driver, Peer, ReceiveError};
+use crate::data::is_plausible;
+use crate::driver::{Driver, ReceiveError};
 use crate::os;
 use crate::strangers::Place;
 use crate::tls::{Tls, is_named};
@@ -170,7 +171,7 @@ pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) 
         if hello.from != peer.id {
             return Err(GreetError::Reject(format!("it is member {}, not {}", hello.from, peer.id)));
         }
-        fresh.verify(&hello, peer)?;
+        fresh.verify(&hello, driver, index)?;
         Ok((fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
@@ -194,7 +195,7 @@ pub(crate) async fn answer(
         let known = driver.peers.iter().position(|peer| peer.id == hello.from);
         let checked = driver.check(&hello).map_err(|error| GreetError::Reject(error.to_string()));
         let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Reject("it is no member".to_owned())));
-        let checked = checked.and_then(|index| fresh.verify(&hello, &driver.peers[index]).map(|()| index));
+        let checked = checked.and_then(|index| fresh.verify(&hello, driver, index).map(|()| index));
         match checked {
             Ok(index) => {
                 fresh.send_hello(driver, index).await?;
@@ -306,8 +307,9 @@ impl Fresh {
         }
     }
 
-    /// A certificate is for one node: nobody can pass for another.
-    fn verify(&self, hello: &Hello, peer: &Peer) -> Result<(), GreetError> {
+    /// A certificate is for one node: nobody can pass for another. And nobody can drag the group's epoch to its end.
+    fn verify(&self, hello: &Hello, driver: &Driver, index: usize) -> Result<(), GreetError> {
+        let peer = &driver.peers[index];
         if let Some(tls) = &self.tls
             && !is_named(tls, &hello.name)
         {
@@ -318,6 +320,14 @@ impl Fresh {
         {
             let found = hello.name.escape_debug();
             return Err(GreetError::Reject(format!("it calls itself '{found}', not '{name}'")));
+        }
+        if driver.hello(index).is_some_and(|own| !is_plausible(own.incarnation, hello.incarnation)) {
+            return Err(GreetError::Reject(format!(
+                "the incarnation of '{}', {}, is far above what clocks and starts can give: stop it, remove the file \
+                 'incarnation' from its data directory, set its clock, and start it again",
+                hello.name.escape_debug(),
+                hello.incarnation
+            )));
         }
         Ok(())
     }

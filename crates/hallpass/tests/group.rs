@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Scratch, addresses, group};
+use common::{Authority, Scratch, addresses, group, node_with_peer, trouble};
 use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
@@ -100,14 +100,8 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let keys = authority.keys(&scratch.0, "n0");
     let member = Node::builder().name("n0").listen(&pair[0]).peers(&pair).keys(keys).start().await.unwrap();
     impostor.await.unwrap();
-    let trouble = || member.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
-    for _ in 0..500 {
-        if trouble().contains("certificate is not that of 'n1'") {
-            return assert!(!member.status().complete);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it was not rejected: {}", trouble());
+    trouble(&member, "certificate is not that of 'n1'").await;
+    assert!(!member.status().complete);
 }
 
 #[tokio::test]
@@ -294,6 +288,29 @@ async fn fences_rise_when_members_are_replaced() {
     acquire(&["b", "c"]).await;
     acquire(&["c"]).await;
     acquire(&["a", "c"]).await;
+}
+
+/// The other members may have gone on without this one: its directory's number is not all it must be above.
+#[tokio::test]
+async fn an_old_directory_is_raised_by_the_clock() {
+    let scratch = Scratch::new("old");
+    std::fs::write(scratch.0.join("incarnation"), "5\n").unwrap();
+    let fresh = Node::builder().start().await.unwrap().status().epoch;
+    let old = Node::builder().data(&scratch.0).start().await.unwrap().status().epoch;
+    assert!(old >= fresh && fresh > Some(1_000_000), "{old:?} {fresh:?}");
+}
+
+/// As a wrong clock or a damaged directory would give it. If it were accepted, no member could be started again.
+#[tokio::test]
+async fn a_peer_at_the_end_of_all_numbers_is_rejected() {
+    let scratch = Scratch::new("end");
+    let end = hallpass_node::Incarnation::new(hallpass_node::Incarnation::MAX).unwrap();
+    let with_end = |hello: Hello| Hello { incarnation: end, ..hello };
+    let (node, _peer) = node_with_peer(|builder| builder.data(scratch.0.join("a")), with_end).await;
+    trouble(&node, "remove the file 'incarnation'").await;
+    assert!(!node.status().complete);
+    drop(node);
+    drop(Node::builder().data(scratch.0.join("a")).start().await.unwrap());
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
 use hallpass_node::wire::Hello;
@@ -30,21 +31,39 @@ pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Ve
 
 /// A node in a complete group of two, and its connection with a peer that never answers a request.
 pub async fn node_with_silent_peer() -> (Node, TcpStream) {
+    let (node, stream) = node_with_peer(|builder| builder, |hello| hello).await;
+    node.ready().await;
+    (node, stream)
+}
+
+/// A node of a group of two, and its connection with a peer that greets as it is told.
+pub async fn node_with_peer(with: impl Fn(Builder) -> Builder, greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
     let mut addresses = addresses(2);
     // The lower one makes the connection.
     addresses.sort_unstable();
     let listener = TcpListener::bind(&addresses[1]).await.unwrap();
-    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
+    let node = with(Node::builder().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
     let mut stream = listener.accept().await.unwrap().0;
     let mut buffer = [0; 1024];
     let length = stream.read(&mut buffer).await.unwrap();
     let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
     let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
     let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
+    greet(answer).encode(&mut bytes);
     stream.write_all(&bytes).await.unwrap();
-    node.ready().await;
     (node, stream)
+}
+
+/// Waits until the node says this about why it is not connected with a member.
+pub async fn trouble(node: &Node, expected: &str) -> String {
+    let trouble = || node.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
+    for _ in 0..3000 {
+        if trouble().contains(expected) {
+            return trouble();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it says '{}', not '{expected}'", trouble());
 }
 
 /// A directory that is removed when this is dropped.
