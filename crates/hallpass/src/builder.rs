@@ -162,7 +162,8 @@ impl Builder {
         };
         let listener = self.bind(tls.is_some()).await?;
         let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
-        let (mut config, peers) = self.members(address)?;
+        let own = self.own_address(address);
+        let (mut config, peers) = self.members(&own, address)?;
         config.incarnation = match &data {
             Some(data) => data.incarnation(),
             None => {
@@ -173,7 +174,7 @@ impl Builder {
         let (name, group) = (config.name.clone(), config.group.clone());
         let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let me = node.id();
-        let driver = Driver::new(node, peers, data);
+        let driver = Driver::new(format!("'{name}' ({own})"), node, peers, data);
         tokio::spawn(listen(Arc::clone(&driver), listener, tls.clone()));
         tokio::spawn(keep_time(Arc::clone(&driver)));
         // Of two members the one with the lower id makes the connection.
@@ -196,13 +197,17 @@ impl Builder {
         TcpListener::bind(addresses.as_slice()).await.map_err(|source| self.cannot_listen(source))
     }
 
-    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
-    fn members(&self, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
-        let own = match &self.advertise {
+    /// The address by which the other members know this node.
+    fn own_address(&self, address: SocketAddr) -> String {
+        match &self.advertise {
             Some(advertised) => advertised.clone(),
             None if self.listen.ends_with(":0") => address.to_string(),
             None => self.listen.clone(),
-        };
+        }
+    }
+
+    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
+    fn members(&self, own: &str, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
         let mut members: Vec<(Option<String>, String)> = Vec::new();
         for peer in &self.peers {
             let (name, address) = match peer.split_once('@') {
@@ -216,7 +221,7 @@ impl Builder {
         }
         // The list may contain this node itself, since it is the same for all members.
         members.retain(|(_, address)| *address != own);
-        members.push((Some(self.config.name.clone()), own.clone()));
+        members.push((Some(self.config.name.clone()), own.to_owned()));
         members.sort_unstable_by(|a, b| a.1.cmp(&b.1));
         members.dedup_by(|a, b| a.1 == b.1);
         let numbered = || members.iter().zip(1..).map(|((name, address), id)| (NodeId(id), name, address));

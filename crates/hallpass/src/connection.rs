@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::data::is_plausible;
-use crate::driver::{Driver, ReceiveError};
+use crate::driver::{Driver, ReceiveError, printable};
 use crate::os;
 use crate::strangers::Place;
 use crate::tls::{Tls, is_named};
@@ -127,15 +127,17 @@ fn try_write(socket: &OwnedWriteHalf, mut bytes: &[u8], signals: &Signals) -> us
 pub(crate) enum GreetError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("the TLS handshake failed: {0}")]
+    #[error("{}", crate::tls::explain(.0))]
     Tls(#[from] rustls::Error),
+    #[error("it has keys, and this node has none: give all members keys of the same 'hallpass init'")]
+    NoKeysHere,
     #[error("it sent no greeting within {GREETING_TIME:?}")]
     Silent,
     #[error("it closed the connection before its greeting")]
     Closed,
     #[error("it is not a hallpass node: {0}")]
     Decode(#[from] DecodeError),
-    #[error("it was rejected: {0}")]
+    #[error("this node rejects it: {0}")]
     Reject(String),
     #[error("it rejects this node: {0}")]
     RejectedByPeer(String),
@@ -169,7 +171,12 @@ pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) 
         fresh.send_hello(driver, index).await?;
         let hello = fresh.receive_hello().await?;
         if hello.from != peer.id {
-            return Err(GreetError::Reject(format!("it is member {}, not {}", hello.from, peer.id)));
+            return Err(GreetError::Reject(format!(
+                "{} is member {}, not {}: give all members the same list of members",
+                driver.describe(&hello),
+                hello.from,
+                peer.id
+            )));
         }
         fresh.verify(&hello, driver, index)?;
         Ok((fresh, hello))
@@ -191,9 +198,14 @@ pub(crate) async fn answer(
         place.has_spoken();
         let tls = tls.map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
-        let hello = fresh.receive_hello().await?;
+        let hello = fresh.receive_hello().await;
+        if let Err(error @ GreetError::NoKeysHere) = &hello {
+            // The peer cannot read it, but sees that it is not encrypted.
+            fresh.reject(&error.to_string()).await;
+        }
+        let hello = hello?;
         let known = driver.peers.iter().position(|peer| peer.id == hello.from);
-        let checked = driver.check(&hello).map_err(|error| GreetError::Reject(error.to_string()));
+        let checked = driver.check(&hello).map_err(GreetError::Reject);
         let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Reject("it is no member".to_owned())));
         let checked = checked.and_then(|index| fresh.verify(&hello, driver, index).map(|()| index));
         match checked {
@@ -202,7 +214,9 @@ pub(crate) async fn answer(
                 Ok(Some((fresh, hello, index)))
             }
             Err(error) => {
-                fresh.reject(&error).await;
+                if let GreetError::Reject(why) = &error {
+                    fresh.reject(why).await;
+                }
                 let Some(index) = known else { return Err(error) };
                 driver.report_trouble(index, error.to_string());
                 Ok(None)
@@ -275,8 +289,7 @@ impl Fresh {
         self.write(&bytes).await
     }
 
-    async fn reject(&mut self, why: &GreetError) {
-        let GreetError::Reject(why) = why else { return };
+    async fn reject(&mut self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(GREETING_BYTES / 2)];
         let length = (why.len() as u16).to_be_bytes();
         let _ = self.write(&[REJECTION.as_slice(), &length, why].concat()).await;
@@ -288,7 +301,7 @@ impl Fresh {
                 let length =
                     self.received.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
                 if let Some(why) = length.and_then(|length| self.received.get(6..6 + length)) {
-                    return Err(GreetError::RejectedByPeer(String::from_utf8_lossy(why).escape_debug().to_string()));
+                    return Err(GreetError::RejectedByPeer(printable(&String::from_utf8_lossy(why))));
                 }
             } else {
                 match Hello::decode(&self.received) {
@@ -297,6 +310,7 @@ impl Fresh {
                         return Ok(hello);
                     }
                     Err(DecodeError::Truncated) => {}
+                    Err(_) if self.tls.is_none() && is_tls(&self.received) => return Err(GreetError::NoKeysHere),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -310,24 +324,27 @@ impl Fresh {
     /// A certificate is for one node: nobody can pass for another. And nobody can drag the group's epoch to its end.
     fn verify(&self, hello: &Hello, driver: &Driver, index: usize) -> Result<(), GreetError> {
         let peer = &driver.peers[index];
+        let reject = |why: String| Err(GreetError::Reject(why));
+        let found = driver.describe(hello);
         if let Some(tls) = &self.tls
             && !is_named(tls, &hello.name)
         {
-            return Err(GreetError::Reject(format!("its certificate is not that of '{}'", hello.name.escape_debug())));
+            return reject(format!("the certificate of {found} is not for that name: give it its own keys"));
         }
         if let Some(name) = &peer.name
             && *name != hello.name
         {
-            let found = hello.name.escape_debug();
-            return Err(GreetError::Reject(format!("it calls itself '{found}', not '{name}'")));
+            return reject(format!(
+                "{found} is called '{name}' in the list of members of {}: correct the list or its name",
+                driver.me
+            ));
         }
         if driver.hello(index).is_some_and(|own| !is_plausible(own.incarnation, hello.incarnation)) {
-            return Err(GreetError::Reject(format!(
-                "the incarnation of '{}', {}, is far above what clocks and starts can give: stop it, remove the file \
+            return reject(format!(
+                "the incarnation of {found}, {}, is far above what clocks and starts can give: stop it, remove the file \
                  'incarnation' from its data directory, set its clock, and start it again",
-                hello.name.escape_debug(),
                 hello.incarnation
-            )));
+            ));
         }
         Ok(())
     }
@@ -366,6 +383,11 @@ impl Fresh {
         }
         Ok(())
     }
+}
+
+/// Bytes of a peer that encrypts: a handshake, or an alert that it was not answered with one.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, ..])
 }
 
 async fn read_all(

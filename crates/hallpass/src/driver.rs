@@ -39,6 +39,8 @@ impl std::fmt::Display for Peer {
 }
 
 pub(crate) struct Driver {
+    /// This node's name and address, for messages that both sides of a connection read.
+    pub(crate) me: String,
     state: Mutex<State>,
     /// Of the callers who did not have to wait.
     pub(crate) turn: Turn,
@@ -87,12 +89,18 @@ pub(crate) enum Asked {
 
 impl Driver {
     /// Must be called within a runtime.
-    pub(crate) fn new(node: Node<Arc<Waiter>>, peers: Vec<Peer>, data: Option<Arc<DataDirectory>>) -> Arc<Self> {
+    pub(crate) fn new(
+        me: String,
+        node: Node<Arc<Waiter>>,
+        peers: Vec<Peer>,
+        data: Option<Arc<DataDirectory>>,
+    ) -> Arc<Self> {
         let complete = node.is_complete();
         let connections = peers.iter().map(|_| None).collect();
         let troubles = Mutex::new(vec![None; peers.len()]);
         let state = State { node, data, connections, generation: 0, complete, grants: 0, now: now() };
         Arc::new_cyclic(|this| Self {
+            me,
             state: Mutex::new(state),
             turn: Turn::default(),
             limits: RateLimits::new(peers.len()),
@@ -302,14 +310,29 @@ impl Driver {
         self.state().node.hello(self.peers[index].id)
     }
 
-    pub(crate) fn check(&self, hello: &Hello) -> Result<(), HelloError> {
-        self.state().node.check_hello(hello)
+    pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
+        let checked = self.state().node.check_hello(hello);
+        checked.map_err(|error| self.explain(&error, hello))
+    }
+
+    fn explain(&self, error: &HelloError, hello: &Hello) -> String {
+        // The peer's words are in it.
+        printable(&error.explain(&self.me, &self.describe(hello)))
+    }
+
+    /// A peer's name, as it calls itself, and its address, as it is known here.
+    pub(crate) fn describe(&self, hello: &Hello) -> String {
+        let name = printable(&hello.name);
+        match self.peers.iter().find(|peer| peer.id == hello.from) {
+            Some(peer) => format!("'{name}' ({})", peer.address),
+            None => format!("'{name}'"),
+        }
     }
 
     /// A connection stands, and replaces an earlier one. Returns its generation.
     pub(crate) fn connect(&self, index: usize, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
-            state.node.handle_hello(hello, state.now).map_err(|error| error.to_string())?;
+            state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
             state.generation += 1;
             connection.generation = state.generation;
             if let Some(old) = state.connections[index].replace(connection) {
@@ -401,6 +424,18 @@ impl State {
         let taken = connection.write(self.node.poll_transmit(peer));
         self.node.handle_transmitted(peer, taken);
     }
+}
+
+/// A peer's text, on one line: what a terminal would not show as it is, is escaped. Doing it twice changes nothing.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// Why a connection ends.

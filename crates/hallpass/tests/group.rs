@@ -100,7 +100,7 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let keys = authority.keys(&scratch.0, "n0");
     let member = Node::builder().name("n0").listen(&pair[0]).peers(&pair).keys(keys).start().await.unwrap();
     impostor.await.unwrap();
-    trouble(&member, "certificate is not that of 'n1'").await;
+    trouble(&member, "the certificate of 'n1'").await;
     assert!(!member.status().complete);
 }
 

@@ -3,7 +3,8 @@ use hallpass_node::NodeConfig;
 use super::*;
 
 fn alone() -> Arc<Driver> {
-    Driver::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new(), None)
+    let node = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
+    Driver::new("'a'".to_owned(), node, Vec::new(), None)
 }
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
@@ -64,4 +65,11 @@ fn fail<T>(driver: &Driver, first: impl FnOnce(&mut State) -> T + Send) {
         panic!("on purpose");
     };
     assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
+}
+
+#[test]
+fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
+    let shown = printable("it's \"fine\"\n\u{1b}[31m\u{202e}\\");
+    assert_eq!(shown, "it's \"fine\"\\n\\u{1b}[31m\\u{202e}\\");
+    assert_eq!(printable(&shown), shown);
 }

@@ -96,10 +96,16 @@ impl Authority {
 
     /// Keys for a node of this name, in a directory of their own.
     pub fn keys(&self, directory: &Path, name: &str) -> Keys {
+        self.keys_until(directory, name, 4000)
+    }
+
+    /// The same with a certificate that ends with this year.
+    pub fn keys_until(&self, directory: &Path, name: &str, year: i32) -> Keys {
         let directory = directory.join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
         let certificate = params.signed_by(&key, &self.0).unwrap();
         std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();
         std::fs::write(directory.join("node.pem"), certificate.pem()).unwrap();
