@@ -1,6 +1,7 @@
 //! One connection to a peer: how it begins, how bytes are written to it, and the tasks that read from it.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::connect::{connect, resolve};
 use crate::data::is_plausible;
 use crate::driver::{Driver, ReceiveError, printable};
 use crate::os;
@@ -125,12 +127,14 @@ fn try_write(socket: &OwnedWriteHalf, mut bytes: &[u8], signals: &Signals) -> us
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
-    #[error("{0}")]
+    #[error("{}", os::explain(.0))]
     Io(#[from] std::io::Error),
     #[error("{}", crate::tls::explain(.0))]
     Tls(#[from] rustls::Error),
     #[error("it has keys, and this node has none: give all members keys of the same 'hallpass init'")]
     NoKeysHere,
+    #[error("{0} is on another machine, and there are no keys: make some with 'hallpass init'")]
+    Exposed(SocketAddr),
     #[error("it sent no greeting within {GREETING_TIME:?}")]
     Silent,
     #[error("it closed the connection before its greeting")]
@@ -164,8 +168,17 @@ struct Fresh {
 /// Connects to a peer and serves the connection as long as it stands. An error means that it never stood.
 pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) -> Result<(), GreetError> {
     let peer = &driver.peers[index];
+    let mut addresses = resolve(&peer.address).await?;
+    if tls.is_none()
+        && let Some(first) = addresses.first().copied()
+    {
+        addresses.retain(|address| address.ip().is_loopback());
+        if addresses.is_empty() {
+            return Err(GreetError::Exposed(first));
+        }
+    }
+    let stream = connect(addresses).await?;
     let call = async {
-        let stream = TcpStream::connect(&peer.address).await?;
         let tls = tls.map(Tls::dial).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
         fresh.send_hello(driver, index).await?;

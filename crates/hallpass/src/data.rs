@@ -96,7 +96,9 @@ impl DataDirectory {
             let path = path.clone();
             move |error: std::io::Error| StartError::Data { path, why: format!("{what}: {error}") }
         };
-        os::create_private_directory(&path).map_err(io("cannot create it"))?;
+        let elsewhere =
+            |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
+        os::create_private_directory(&path).map_err(|error| elsewhere("cannot create it", error))?;
         let found = std::fs::metadata(&path).map_err(io("cannot look at it"))?;
         // Whoever can write there could point a file somewhere else, or turn back the count.
         if !os::is_private(&found) {
@@ -107,7 +109,7 @@ impl DataDirectory {
             .truncate(false)
             .write(true)
             .open(path.join("lock"))
-            .map_err(io("cannot write there"))?;
+            .map_err(|error| elsewhere("cannot write there", error))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StartError::InUse(path.clone()),
             TryLockError::Error(error) => io("cannot lock it")(error),

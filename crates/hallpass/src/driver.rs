@@ -119,12 +119,13 @@ impl Driver {
     /// this.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
-            let mut state = poisoned.into_inner();
-            if !self.stopped.swap(true, Ordering::AcqRel) {
-                tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
-                self.close(&mut state);
+            let state = poisoned.into_inner();
+            if self.stopped.swap(true, Ordering::AcqRel) {
+                return state;
             }
-            state
+            tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
+            self.close(state);
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
         })
     }
 
@@ -135,11 +136,12 @@ impl Driver {
             for index in 0..self.peers.len() {
                 state.transmit(index, self.peers[index].id);
             }
-            self.close(&mut state);
+            self.close(state);
         }
     }
 
-    fn close(&self, state: &mut State) {
+    /// Like [`drain`](Self::drain), for the last time: everybody is answered under the lock and woken without it.
+    fn close(&self, mut state: MutexGuard<'_, State>) {
         let mut wakers = Wakers::default();
         state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
         // Also those whose answer was not given yet.
@@ -148,9 +150,10 @@ impl Driver {
                 wakers.add(caller.answer(Verdict::Stopped));
             }
         }
-        wakers.wake();
         state.connections.iter_mut().filter_map(Option::take).for_each(|connection| connection.close());
         state.data = None;
+        drop(state);
+        wakers.wake();
         self.stopping.notify_waiters();
         self.completed.notify_waiters();
     }
@@ -267,12 +270,13 @@ impl Driver {
                 }
             }
         }
-        if !state.complete && state.node.is_complete() {
-            state.complete = true;
-            self.completed.notify_waiters();
-        }
+        let completed = !state.complete && state.node.is_complete();
+        state.complete |= completed;
         drop(state);
         wakers.wake();
+        if completed {
+            self.completed.notify_waiters();
+        }
     }
 
     /// Writes a record where it takes nobody's time.

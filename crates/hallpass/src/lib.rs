@@ -83,9 +83,10 @@
 //!
 //! # Keys
 //!
-//! Without keys a node listens on loopback addresses only, and trusts its machine. To span machines, give every member
-//! [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate that names it and is signed by
-//! the group's own authority. `hallpass init` makes the keys and configurations of a group.
+//! Without keys a node listens on loopback addresses and connects to loopback addresses only, and trusts its machine. To
+//! span machines, give every member [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate
+//! that names it and is signed by the group's own authority, and the list of members says which name belongs to which
+//! address: `name@host:port`. `hallpass init` makes the keys and configurations of a group.
 //!
 //! # Logging
 //!
@@ -113,12 +114,14 @@
 
 pub mod blocking;
 mod builder;
+mod connect;
 mod connection;
 mod data;
 mod driver;
 mod error;
 mod guard;
 mod lock;
+mod members;
 mod node;
 mod options;
 mod os;

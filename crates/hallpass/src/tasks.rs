@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::connect::resolve;
 use crate::connection::{answer, dial};
 use crate::driver::{Driver, TICK};
-use crate::os::now;
+use crate::os::{explain, now};
 use crate::strangers::{Place, Strangers};
 use crate::tls::Tls;
 
@@ -26,8 +27,9 @@ pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Opti
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly: it passes.
-                if let Some(left_out) = driver.limits.accepting.pass(&error.to_string()) {
-                    tracing::warn!(%error, left_out, "cannot accept a connection; trying again");
+                let error = explain(&error);
+                if let Some(left_out) = driver.limits.accepting.pass(&error) {
+                    tracing::warn!(error, left_out, "cannot accept a connection; trying again");
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -51,8 +53,8 @@ async fn keep_places_for_members(driver: &Driver, strangers: &Strangers) {
     loop {
         let mut addresses: Vec<IpAddr> = Vec::new();
         for peer in &driver.peers {
-            if let Ok(found) = tokio::net::lookup_host(&peer.address).await {
-                addresses.extend(found.map(|address| address.ip()));
+            if let Ok(found) = resolve(&peer.address).await {
+                addresses.extend(found.iter().map(SocketAddr::ip));
             }
         }
         strangers.set_members(addresses);

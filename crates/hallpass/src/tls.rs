@@ -11,8 +11,8 @@ use rustls::{
     ServerConnection,
 };
 
-use crate::StartError;
 use crate::driver::printable;
+use crate::{StartError, os};
 
 /// The files of a node's keys, in PEM, as `hallpass init` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,11 @@ impl Tls {
         // The other members would reject it, at every connection.
         if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
+        }
+        if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
+            let why =
+                "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+            return Err(fail(&keys.key, why.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());

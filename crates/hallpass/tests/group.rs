@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Scratch, addresses, group, node_with_peer, trouble};
+use common::{Authority, Scratch, addresses, group, named, node_with_peer, trouble};
 use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
@@ -64,7 +64,7 @@ async fn keys_make_a_group_and_keep_others_out() {
     // A node with keys of another authority never completes a group, and does no harm.
     let pair = addresses(2);
     let start = |index: usize, keys: Keys| {
-        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(&pair).keys(keys).start()
+        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
     };
     let (member, other) =
         (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
@@ -98,7 +98,7 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
         std::io::Write::write_all(&mut stream, &answer).unwrap();
     });
     let keys = authority.keys(&scratch.0, "n0");
-    let member = Node::builder().name("n0").listen(&pair[0]).peers(&pair).keys(keys).start().await.unwrap();
+    let member = Node::builder().name("n0").listen(&pair[0]).peers(named(&pair)).keys(keys).start().await.unwrap();
     impostor.await.unwrap();
     trouble(&member, "the certificate of 'n1'").await;
     assert!(!member.status().complete);
@@ -161,7 +161,7 @@ async fn broken_connections_are_replaced_unnoticed() {
             let listener = TcpListener::bind(front).await.unwrap();
             tokio::spawn(relay_and_cut(listener, behind.clone(), Arc::clone(&cuts)));
             let name = format!("n{index}");
-            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(&fronts);
+            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(named(&fronts));
             if encrypted {
                 builder = builder.keys(authority.keys(&scratch.0, &name));
             }

@@ -22,7 +22,6 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(driver.is_stopped());
     assert!(is_answered(&waiter, Verdict::Stopped));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
-    assert_eq!(driver.acquire_fast(ticket.slot().unwrap(), "x", Mode::Exclusive, 0), None);
 }
 
 /// A writer waits, and a reader behind it. The writer's request is withdrawn after the stop: without the stop, the reader
@@ -50,6 +49,44 @@ async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     fail(&driver, |state| state.node.handle_release(ticket, 0));
     driver.tick();
     assert!(is_answered(&waiter, Verdict::Stopped));
+}
+
+/// A task that is woken may want the node at once, on the thread that wakes it.
+#[tokio::test]
+async fn callers_are_woken_without_the_nodes_lock() {
+    struct Looks(Arc<Driver>, std::sync::atomic::AtomicU32);
+    impl std::task::Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            assert!(
+                !matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock)),
+                "woken under the lock"
+            );
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    type End = fn(&Arc<Driver>, Ticket);
+    let ends: [End; 3] = [
+        |driver, ticket| assert!(driver.release(ticket)),
+        |driver, _| driver.stop(),
+        |driver, _| {
+            fail(driver, |_| ());
+            driver.tick();
+        },
+    ];
+    for end in ends {
+        let driver = alone();
+        let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+        let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
+        let looks = Arc::new(Looks(Arc::clone(&driver), 0.into()));
+        let waker = std::task::Waker::from(Arc::clone(&looks));
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(waiter.poll(&mut cx).is_pending());
+        let mut stopped = std::pin::pin!(driver.when_stopped());
+        assert!(stopped.as_mut().poll(&mut cx).is_pending());
+        end(&driver, ticket);
+        let woken = if driver.is_stopped() { 2 } else { 1 };
+        assert_eq!(looks.1.load(Ordering::Relaxed), woken);
+    }
 }
 
 fn is_answered(waiter: &Waiter, verdict: Verdict) -> bool {

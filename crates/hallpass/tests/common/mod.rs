@@ -16,11 +16,17 @@ pub fn addresses(count: usize) -> Vec<String> {
     listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
 }
 
+/// The list of members that are called n0, n1 and so on.
+pub fn named(addresses: &[String]) -> Vec<String> {
+    addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}")).collect()
+}
+
 pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
     let addresses = addresses(count);
+    let peers = named(&addresses);
     let mut nodes = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
-        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&addresses);
+        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&peers);
         nodes.push(with(index, builder).start().await.unwrap());
     }
     for node in &nodes {
@@ -109,7 +115,9 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.0).unwrap();
         std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();
         std::fs::write(directory.join("node.pem"), certificate.pem()).unwrap();
-        std::fs::write(directory.join("node.key"), key.serialize_pem()).unwrap();
+        let path = directory.join("node.key");
+        std::fs::write(&path, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         Keys::in_directory(directory)
     }
 }
