@@ -135,3 +135,19 @@ async fn old_certificates_are_named() {
     trouble(&a, "this node's certificate has expired").await;
     assert_eq!(log.with("its certificate has expired").len(), 1, "{:#?}", log.first(10));
 }
+
+/// The list says who is at an address. Whoever else is there is not let in, also without keys.
+#[tokio::test]
+async fn a_name_in_the_list_is_enforced() {
+    for calls in [0, 1] {
+        let pair = Pair::new();
+        let mut builders = [pair.builder(0), pair.builder(1)];
+        // The other one has a list without names, which is the same to the group.
+        builders[calls] = builders[calls].clone().name("c").peers(&pair.addresses);
+        let [a, b] = builders;
+        let nodes = [a.start().await.unwrap(), b.start().await.unwrap()];
+        let text = trouble(&nodes[1 - calls], "in the list of members of").await;
+        assert!(text.contains("'c' (") && text.contains(["is called 'a'", "is called 'b'"][calls]), "{text}");
+        assert!(!nodes[1 - calls].status().complete);
+    }
+}
