@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -72,36 +73,95 @@ async fn keys_make_a_group_and_keep_others_out() {
     assert!(!member.status().complete);
 }
 
-/// A member's certificate is for one name: nobody can use it to speak for another member.
+/// The two ends of a TLS connection with the keys of a member that does not keep to the rules.
+struct Impostor(Keys);
+
+impl Impostor {
+    fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_file_iter(&self.0.certificate).unwrap().collect::<Result<_, _>>().unwrap();
+        (chain, PrivateKeyDer::from_pem_file(&self.0.key).unwrap())
+    }
+
+    /// Waits for a node's call: its greeting, and the stream to answer.
+    fn answer(
+        &self,
+        listener: &std::net::TcpListener,
+    ) -> (Hello, rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>) {
+        let (chain, key) = self.identity();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, listener.accept().unwrap().0);
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        (Hello::decode(&buffer[..length]).unwrap().0, stream)
+    }
+
+    /// Calls a node with this greeting, and returns the beginning of what it answers.
+    fn call(&self, address: &str, hello: &Hello) -> Vec<u8> {
+        let (chain, key) = self.identity();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.0.authority).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+        let tls = rustls::ClientConnection::new(Arc::new(config), "member.hallpass".try_into().unwrap()).unwrap();
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, socket);
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        stream.write_all(&bytes).unwrap();
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        buffer[..length].to_vec()
+    }
+}
+
+/// A member's certificate is for one name: nobody can use it to speak for another member, neither called nor calling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let (scratch, authority) = (Scratch::new("impostor"), Authority::new());
     let mut pair = addresses(2);
     // The lower one makes the connection.
     pair.sort_unstable();
+    let start = |index: usize| {
+        let name = format!("n{index}");
+        let keys = authority.keys(&scratch.0, &name);
+        Node::builder().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
+    };
+    let impostor = Arc::new(Impostor(authority.keys(&scratch.0, "n2")));
+
+    // It is called as n1 and answers as n1. The greeting of n0 tells it everything it needs.
     let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
-    let own = authority.keys(&scratch.0, "n2");
-    let impostor = tokio::task::spawn_blocking(move || {
-        let chain = CertificateDer::pem_file_iter(&own.certificate).unwrap().collect::<Result<_, _>>().unwrap();
-        let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let mut tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
-        let mut socket = listener.accept().unwrap().0;
-        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
-        let mut buffer = [0; 1024];
-        let length = std::io::Read::read(&mut stream, &mut buffer).unwrap();
-        let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+    let member = start(0).await.unwrap();
+    let called = Arc::clone(&impostor);
+    let greeting = tokio::task::spawn_blocking(move || {
+        let (theirs, mut stream) = called.answer(&listener);
         let mut answer = Vec::new();
-        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs }.encode(&mut answer);
-        std::io::Write::write_all(&mut stream, &answer).unwrap();
+        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs.clone() }.encode(&mut answer);
+        stream.write_all(&answer).unwrap();
+        theirs
     });
-    let keys = authority.keys(&scratch.0, "n0");
-    let member = Node::builder().name("n0").listen(&pair[0]).peers(named(&pair)).keys(keys).start().await.unwrap();
-    impostor.await.unwrap();
+    let greeting = greeting.await.unwrap();
     trouble(&member, "the certificate of 'n1'").await;
     assert!(!member.status().complete);
+    drop(member);
+
+    // It calls n1 as n0, first with n0's greeting, then with its own name in it. With n0's keys that works.
+    let member = start(1).await.unwrap();
+    let own = Arc::new(Impostor(authority.keys(&scratch.0, "n0")));
+    let call = async |who: &Arc<Impostor>, name: &str| {
+        let (who, address, hello) = (Arc::clone(who), pair[1].clone(), Hello { name: name.into(), ..greeting.clone() });
+        tokio::task::spawn_blocking(move || who.call(&address, &hello)).await.unwrap()
+    };
+    for name in ["n0", "n2"] {
+        let answer = call(&impostor, name).await;
+        assert!(answer.starts_with(b"deny"), "{name}: {}", String::from_utf8_lossy(&answer));
+        assert!(!member.status().complete);
+    }
+    assert!(call(&own, "n0").await.starts_with(b"hall"));
+    tokio::time::timeout(Duration::from_secs(60), member.ready()).await.expect("its own keys are accepted");
 }
 
 #[tokio::test]
