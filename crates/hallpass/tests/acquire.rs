@@ -141,13 +141,19 @@ async fn a_future_dropped_between_grant_and_poll_leaves_the_lock_free() {
 async fn a_stopped_node_does_not_grant_its_cached_lock() {
     let nodes = group(2, |_, builder| builder).await;
     let lock = nodes[0].lock("x");
-    for _ in 0..3 {
+    drop(lock.acquire().await.unwrap());
+    // Long enough for the lock to count as uncontended again: until then nobody takes the fast path.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = nodes[0].status().messages;
+    for _ in 0..100 {
         drop(lock.acquire().await.unwrap());
     }
+    assert_eq!(nodes[0].status().messages, before, "its permissions are here");
     nodes[0].stop().await;
-    for _ in 0..3 {
+    // Only now and then a caller yields and does not take the fast path.
+    for _ in 0..100 {
         assert_eq!(lock.acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
-        assert_eq!(nodes[0].lock("x").try_acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
+        assert_eq!(lock.try_acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
     }
 }
 
