@@ -14,7 +14,7 @@ use hallpass_node::wire::Hello;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn fails(builder: hallpass::Builder) -> String {
-    let text = builder.start().await.err().expect("an error").to_string();
+    let text = builder.start().await.expect_err("an error").to_string();
     assert!(!text.contains('\n'), "{text}");
     text
 }
