@@ -39,6 +39,8 @@ pub(crate) struct Connection {
     plain: Vec<u8>,
     signals: Arc<Signals>,
     pub(crate) generation: u64,
+    /// Nothing was received but the greeting.
+    is_new: bool,
 }
 
 /// What a connection's tasks wait for.
@@ -81,10 +83,22 @@ impl Connection {
 
     /// Decrypts what has arrived, if it is encrypted: the plain bytes, up to an error if there is one.
     pub(crate) fn decrypt<'a>(&'a mut self, bytes: &'a [u8]) -> (&'a [u8], Result<(), ReceiveError>) {
-        let Some(tls) = &mut self.tls else { return (bytes, Ok(())) };
-        self.plain.clear();
-        let decrypted = decrypt(tls, bytes, &mut self.plain);
-        (&self.plain, decrypted)
+        let (plain, decrypted) = match &mut self.tls {
+            None => (bytes, Ok(())),
+            Some(tls) => {
+                self.plain.clear();
+                let decrypted = decrypt(tls, bytes, &mut self.plain);
+                (self.plain.as_slice(), decrypted)
+            }
+        };
+        // A node that was called may be rejected after its greeting, in place of a first frame: no frame begins so.
+        if self.is_new
+            && let Some(why) = rejection(plain)
+        {
+            return (&[], Err(ReceiveError::Rejected(why)));
+        }
+        self.is_new &= plain.is_empty();
+        (plain, decrypted)
     }
 }
 
@@ -153,6 +167,7 @@ impl From<ReceiveError> for GreetError {
             ReceiveError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::Closed,
             ReceiveError::Io(error) => Self::Io(error),
             ReceiveError::Tls(error) => Self::Tls(error),
+            ReceiveError::Rejected(why) => Self::RejectedByPeer(why),
             other @ (ReceiveError::Replaced | ReceiveError::Link(_)) => Self::Reject(other.to_string()),
         }
     }
@@ -183,16 +198,17 @@ pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) 
         let mut fresh = Fresh::begin(stream, tls).await?;
         fresh.send_hello(driver, index).await?;
         let hello = fresh.receive_hello().await?;
-        if hello.from != peer.id {
-            return Err(GreetError::Reject(format!(
-                "{} is member {}, not {}: give all members the same list of members",
-                driver.describe(&hello),
-                hello.from,
-                peer.id
-            )));
+        let checked = if hello.from == peer.id {
+            driver.check(&hello).map_err(GreetError::Reject).and_then(|()| fresh.verify(&hello, driver, index))
+        } else {
+            let found = driver.describe(&hello);
+            let why = format!("{found} is member {}, not {}: give all members the same list", hello.from, peer.id);
+            Err(GreetError::Reject(why))
+        };
+        if let Err(GreetError::Reject(why)) = &checked {
+            fresh.reject(why).await;
         }
-        fresh.verify(&hello, driver, index)?;
-        Ok((fresh, hello))
+        checked.map(|()| (fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
     fresh.run(driver, index, &hello).await
@@ -311,10 +327,8 @@ impl Fresh {
     async fn receive_hello(&mut self) -> Result<Hello, GreetError> {
         loop {
             if self.received.starts_with(REJECTION) {
-                let length =
-                    self.received.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
-                if let Some(why) = length.and_then(|length| self.received.get(6..6 + length)) {
-                    return Err(GreetError::RejectedByPeer(printable(&String::from_utf8_lossy(why))));
+                if let Some(why) = rejection(&self.received) {
+                    return Err(GreetError::RejectedByPeer(why));
                 }
             } else {
                 match Hello::decode(&self.received) {
@@ -375,10 +389,11 @@ impl Fresh {
             plain: Vec::new(),
             signals: Arc::clone(&signals),
             generation: 0,
+            is_new: received.is_empty(),
         };
         let generation = driver.connect(index, hello, connection).map_err(GreetError::Reject)?;
         let peer = &driver.peers[index];
-        if let Some(left_out) = driver.limits.peers[index].pass("connected") {
+        if let Some(left_out) = driver.limits.peers[index].pass_change() {
             tracing::info!(peer = %peer.address, name = %hello.name, left_out, "connected");
         }
         let ended = tokio::select! {
@@ -387,15 +402,29 @@ impl Fresh {
             () = signals.closed.notified() => Ok(()),
         };
         driver.disconnect(index, generation);
-        let why = ended.as_ref().map_or_else(ToString::to_string, |()| "disconnected".to_owned());
-        if let Some(left_out) = driver.limits.peers[index].pass(&why) {
-            match ended {
-                Ok(()) => tracing::info!(%peer, left_out, "disconnected"),
-                Err(error) => tracing::warn!(%peer, %error, left_out, "connection closed"),
+        match ended {
+            Err(ReceiveError::Rejected(why)) => {
+                driver.report_trouble(index, GreetError::RejectedByPeer(why).to_string());
+            }
+            Ok(()) => {
+                if let Some(left_out) = driver.limits.peers[index].pass_change() {
+                    tracing::info!(%peer, left_out, "disconnected");
+                }
+            }
+            Err(error) => {
+                if let Some(left_out) = driver.limits.peers[index].pass(&error.to_string()) {
+                    tracing::warn!(%peer, %error, left_out, "connection closed");
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Why the peer rejects this node, if that is all here.
+fn rejection(bytes: &[u8]) -> Option<String> {
+    let length = bytes.strip_prefix(REJECTION)?.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))?;
+    bytes.get(6..6 + length).map(|why| printable(&String::from_utf8_lossy(why)))
 }
 
 /// Bytes of a peer that encrypts: a handshake, or an alert that it was not answered with one.

@@ -447,6 +447,8 @@ pub(crate) fn printable(text: &str) -> String {
 pub(crate) enum ReceiveError {
     #[error("another connection has replaced it")]
     Replaced,
+    #[error("it rejects this node: {0}")]
+    Rejected(String),
     #[error("{0}")]
     Link(#[from] LinkError),
     #[error("the encryption is broken: {0}")]

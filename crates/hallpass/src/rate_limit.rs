@@ -1,6 +1,6 @@
 //! Log lines that somebody else can cause, as often as he likes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hallpass_core::Ticks;
 
@@ -10,7 +10,7 @@ const MINUTE: Ticks = 60_000_000_000;
 /// At most so many lines a minute.
 const LINES: u32 = 10;
 
-/// Lets the same text through once a minute, and different ones ten times a minute, and counts what it leaves out.
+/// Lets the same text through once a minute, and no more than ten lines a minute, and counts what it leaves out.
 #[derive(Default)]
 pub(crate) struct RateLimit(Mutex<Minute>);
 
@@ -19,41 +19,52 @@ struct Minute {
     /// When it began, if there has been a line at all.
     since: Option<Ticks>,
     lines: u32,
-    last: String,
+    texts: Vec<String>,
     left_out: u64,
 }
 
 impl RateLimit {
     /// Whether this line is to be logged now.
     pub(crate) fn pass(&self, text: &str) -> Option<LeftOut> {
-        self.pass_at(text, now())
+        self.minute().pass(Some(text), now())
+    }
+
+    /// The same for a change: only the last one is true, so it does not matter if there was one like it before.
+    pub(crate) fn pass_change(&self) -> Option<LeftOut> {
+        self.minute().pass(None, now())
     }
 
     /// How many lines were left out in a minute that is over: nobody else may come to tell it.
-    pub(crate) fn left_out(&self) -> LeftOut {
-        let mut minute = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        minute.begin_if_over(now());
-        if minute.since.is_none() { minute.take_left_out() } else { None }
+    fn left_out(&self) -> LeftOut {
+        self.minute().left_out(now())
     }
 
-    fn pass_at(&self, text: &str, now: Ticks) -> Option<LeftOut> {
-        let mut minute = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        minute.begin_if_over(now);
-        if minute.lines >= LINES || (minute.lines > 0 && minute.last == text) {
-            minute.left_out += 1;
-            return None;
-        }
-        minute.since.get_or_insert(now);
-        minute.lines += 1;
-        text.clone_into(&mut minute.last);
-        Some(minute.take_left_out())
+    fn minute(&self) -> MutexGuard<'_, Minute> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Minute {
-    fn begin_if_over(&mut self, now: Ticks) {
+    fn pass(&mut self, text: Option<&str>, now: Ticks) -> Option<LeftOut> {
+        self.end_if_over(now);
+        if self.lines >= LINES || text.is_some_and(|text| self.texts.iter().any(|passed| passed == text)) {
+            self.left_out += 1;
+            return None;
+        }
+        self.since.get_or_insert(now);
+        self.lines += 1;
+        self.texts.extend(text.map(str::to_owned));
+        Some(self.take_left_out())
+    }
+
+    fn left_out(&mut self, now: Ticks) -> LeftOut {
+        self.end_if_over(now);
+        if self.since.is_none() { self.take_left_out() } else { None }
+    }
+
+    fn end_if_over(&mut self, now: Ticks) {
         if self.since.is_some_and(|since| now.saturating_sub(since) >= MINUTE) {
-            (self.since, self.lines) = (None, 0);
+            *self = Self { left_out: self.left_out, ..Self::default() };
         }
     }
 
@@ -102,22 +113,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_line_passes_once_a_minute_and_says_how_many_did_not() {
-        let lines = RateLimit::default();
-        assert_eq!(lines.pass_at("a", 5), Some(None));
-        for at in 6..1000 {
-            assert_eq!(lines.pass_at("a", at), None);
+    fn the_same_text_passes_once_a_minute_and_says_how_many_did_not() {
+        let mut minute = Minute::default();
+        assert_eq!(minute.pass(Some("a"), 5), Some(None));
+        assert_eq!(minute.pass(Some("b"), 5), Some(None));
+        for at in 0..1000 {
+            assert_eq!(minute.pass(Some(["a", "b"][at % 2]), 6), None);
         }
-        assert_eq!(lines.pass_at("a", 5 + MINUTE), Some(Some(994)));
-        assert_eq!(lines.pass_at("a", 6 + MINUTE), None);
+        assert_eq!(minute.left_out(4 + MINUTE), None, "it may still be told with a line");
+        assert_eq!(minute.pass(Some("a"), 5 + MINUTE), Some(Some(1000)));
+        assert_eq!(minute.pass(Some("a"), 6 + MINUTE), None);
+        assert_eq!(minute.left_out(5 + 2 * MINUTE), Some(1), "nobody came to tell it");
+        assert_eq!(minute.left_out(5 + 2 * MINUTE), None);
     }
 
     #[test]
-    fn different_lines_pass_until_there_are_too_many() {
-        let lines = RateLimit::default();
-        let passed = (0..1000).filter(|at| lines.pass_at(["a", "b"][at % 2], 0).is_some()).count();
-        assert_eq!(passed, LINES as usize);
-        assert_eq!(lines.pass_at("c", MINUTE), Some(Some(1000 - u64::from(LINES))));
-        assert_eq!(lines.pass_at("d", MINUTE), Some(None));
+    fn changes_and_different_texts_pass_until_there_are_too_many() {
+        let passed = |texts: &dyn Fn(u32) -> Option<String>| {
+            let mut minute = Minute::default();
+            (0..1000).filter(|index| minute.pass(texts(*index).as_deref(), 0).is_some()).count()
+        };
+        assert_eq!(passed(&|_| None), LINES as usize);
+        assert_eq!(passed(&|index| Some(index.to_string())), LINES as usize);
     }
 }

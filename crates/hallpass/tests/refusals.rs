@@ -136,18 +136,31 @@ async fn old_certificates_are_named() {
     assert_eq!(log.with("its certificate has expired").len(), 1, "{:#?}", log.first(10));
 }
 
-/// The list says who is at an address. Whoever else is there is not let in, also without keys.
+/// The list says who is at an address. Whoever else is there is not let in, also without keys, and is told so.
 #[tokio::test]
 async fn a_name_in_the_list_is_enforced() {
-    for calls in [0, 1] {
+    let (scratch, authority) = (Scratch::new("names"), Authority::new());
+    for (other, encrypted) in [(0, false), (1, false), (0, true), (1, true)] {
         let pair = Pair::new();
         let mut builders = [pair.builder(0), pair.builder(1)];
-        // The other one has a list without names, which is the same to the group.
-        builders[calls] = builders[calls].clone().name("c").peers(&pair.addresses);
+        // The other one has itself without a name in its list, which is the same to the group.
+        let mut peers = pair.peers.clone();
+        peers[other].clone_from(&pair.addresses[other]);
+        builders[other] = builders[other].clone().name("c").peers(peers);
+        if encrypted {
+            let names = [["c", "b"], ["a", "c"]][other];
+            let keyed = builders.into_iter().zip(names);
+            let keyed = keyed.map(|(builder, name)| builder.keys(authority.keys(&scratch.0, name)));
+            builders = keyed.collect::<Vec<_>>().try_into().unwrap();
+        }
         let [a, b] = builders;
         let nodes = [a.start().await.unwrap(), b.start().await.unwrap()];
-        let text = trouble(&nodes[1 - calls], "in the list of members of").await;
-        assert!(text.contains("'c' (") && text.contains(["is called 'a'", "is called 'b'"][calls]), "{text}");
-        assert!(!nodes[1 - calls].status().complete);
+        let rejected = trouble(&nodes[1 - other], "this node rejects it").await;
+        let expected =
+            ["is called 'a' in the list of members of 'b'", "is called 'b' in the list of members of 'a'"][other];
+        assert!(rejected.contains("'c' (") && rejected.contains(expected), "{rejected}");
+        assert!(!nodes[1 - other].status().complete);
+        let told = trouble(&nodes[other], "it rejects this node").await;
+        assert!(told.contains(expected), "{told}");
     }
 }
