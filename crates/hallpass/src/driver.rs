@@ -351,7 +351,7 @@ impl Driver {
     /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.
     pub(crate) fn report_trouble(&self, index: usize, trouble: String) {
         if let Some(left_out) = self.limits.peers[index].pass(&trouble) {
-            tracing::warn!(peer = %self.peers[index], error = %trouble, left_out, "cannot connect; trying again");
+            tracing::warn!(peer = %self.peers[index], error = %trouble, left_out, "no connection with this member");
         }
         self.set_trouble(index, Some(trouble));
     }

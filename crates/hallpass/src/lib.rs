@@ -92,7 +92,8 @@
 //!
 //! Nodes log with [`tracing`], under targets that begin with `hallpass`: connections that begin
 //! and end at level `info`; peers that cannot be reached, were rejected or broke the protocol at `warn`; a node that fails
-//! and stops at `error`. Acquiring and releasing locks is not logged.
+//! and stops at `error`. Acquiring and releasing locks is not logged. What others can cause is logged once a minute, and the
+//! field `left_out` says how many such lines were not logged before.
 //!
 //! # Programs without async
 //!

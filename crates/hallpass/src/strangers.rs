@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 /// So many connections may wait for their greeting, not counting those from addresses of members.
 const PLACES: usize = 64;
-/// So many of one address, a member's or not.
+/// So many of one address; where several members have the same one, so many for each.
 const PLACES_A_SOURCE: usize = 16;
 
 /// Connections that wait for their greeting.
@@ -23,13 +23,15 @@ struct Table {
     /// Oldest first.
     connections: Vec<Waiting>,
     next: u64,
-    /// Where members' connections come from, as far as their addresses tell.
+    /// Where members' connections come from, as far as their addresses tell: once for each member.
     members: Vec<Source>,
 }
 
 struct Waiting {
     id: u64,
     source: Source,
+    /// It comes from a member's address.
+    is_members: bool,
     has_spoken: bool,
     task: AbortHandle,
 }
@@ -60,7 +62,8 @@ impl Strangers {
         table.next += 1;
         // Under the lock: the task cannot leave before it is here.
         let task = spawn(Place { strangers: Arc::clone(self), id });
-        table.connections.push(Waiting { id, source, has_spoken: false, task });
+        let is_members = table.members.contains(&source);
+        table.connections.push(Waiting { id, source, is_members, has_spoken: false, task });
         crowded
     }
 
@@ -76,17 +79,20 @@ impl Strangers {
 impl Table {
     /// Ends a connection if there is no place for one more of this source.
     fn make_room(&mut self, source: Source) -> bool {
-        let is_stranger = |of: Source| !self.members.contains(&of);
-        let places =
-            |counts: &dyn Fn(Source) -> bool| self.connections.iter().filter(|each| counts(each.source)).count();
-        let gives_way: &dyn Fn(Source) -> bool = if places(&|of| of == source) >= PLACES_A_SOURCE {
-            &|of| of == source
-        } else if is_stranger(source) && places(&is_stranger) >= PLACES {
-            &is_stranger
+        let members = self.members.iter().filter(|of| **of == source).count();
+        let is_full = |counts: &dyn Fn(&Waiting) -> bool, places: usize| {
+            self.connections.iter().filter(|each| counts(each)).count() >= places
+        };
+        let same: &dyn Fn(&Waiting) -> bool = &|each| each.source == source;
+        let strange: &dyn Fn(&Waiting) -> bool = &|each| !each.is_members;
+        let gives_way = if is_full(same, PLACES_A_SOURCE * members.max(1)) {
+            same
+        } else if members == 0 && is_full(strange, PLACES) {
+            strange
         } else {
             return false;
         };
-        let among = self.connections.iter().enumerate().filter(|(_, each)| gives_way(each.source));
+        let among = self.connections.iter().enumerate().filter(|(_, each)| gives_way(each));
         let Some((index, _)) = among.min_by_key(|(_, each)| (each.has_spoken, each.id)) else { return false };
         self.connections.remove(index).task.abort();
         true
@@ -176,6 +182,16 @@ mod tests {
         let (_second, second) = come(&strangers, [10, 0, 0, 1]);
         assert!(!is_ended(&all[PLACES].1).await, "a member takes no stranger's place");
         assert!(!is_ended(&second).await);
+    }
+
+    #[tokio::test]
+    async fn members_that_share_an_address_do_not_share_its_places() {
+        let strangers = Arc::new(Strangers::default());
+        strangers.set_members([IpAddr::from([127, 0, 0, 1]); 3]);
+        let all: Vec<_> = (0..3 * PLACES_A_SOURCE).map(|_| come(&strangers, [127, 0, 0, 1])).collect();
+        assert!(!is_ended(&all[0].1).await);
+        let (_one_more, _) = come(&strangers, [127, 0, 0, 1]);
+        assert!(is_ended(&all[0].1).await);
     }
 
     #[tokio::test]
