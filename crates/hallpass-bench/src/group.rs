@@ -73,7 +73,8 @@ const CONTENDED: [Workload; 4] =
 /// hallpass embedded in three processes.
 pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group, BenchError> {
     let addresses = free_addresses(HOSTS)?;
-    let peers = addresses.join(",");
+    let named = addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}"));
+    let peers = named.collect::<Vec<_>>().join(",");
     let mut workers = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
         let name = format!("n{index}");

@@ -25,6 +25,10 @@ pub(crate) fn make(directory: &Path, names: &[&str]) -> Result<(), BenchError> {
             .and_then(|()| write("node.pem", certificate.pem()))
             .and_then(|()| write("node.key", key.serialize_pem()))
             .map_err(BenchError::new)?;
+        // A node takes no key that others can read.
+        #[cfg(unix)]
+        std::fs::set_permissions(own.join("node.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .map_err(BenchError::new)?;
     }
     Ok(())
 }

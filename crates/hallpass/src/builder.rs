@@ -1,14 +1,18 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hallpass_core::NodeId;
-use hallpass_node::{Class, Incarnation, NodeConfig};
+use hallpass_node::{Class, NodeConfig};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::data::{exhausted, incarnation_from_clock};
+use crate::connect::resolve;
+use crate::data::next_incarnation;
 use crate::driver::{Driver, Peer};
+use crate::members::{Entry, Own, other_spelling, others, reaches};
 use crate::node::Running;
 use crate::os::now;
 use crate::tasks::{keep_connected, keep_time, listen};
@@ -19,7 +23,7 @@ use crate::{DataDirectory, Node, StartError};
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// use std::time::Duration;
+/// use std::time::{Duration, SystemTime};
 ///
 /// let node = hallpass::Node::builder()
 ///     .group("billing")
@@ -84,7 +88,8 @@ impl Builder {
         self
     }
 
-    /// The address by which the other members know this node. Default: the one it listens on.
+    /// The address by which the other members know this node, as they list it. Default: the one it listens on, which must be
+    /// a single one then.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
         self
@@ -92,8 +97,9 @@ impl Builder {
 
     /// The members' addresses: `host:port`, or `name@host:port` to accept only a peer of this name.
     ///
-    /// All members must be given the same addresses, written in the same way; this node's own may be among them. Default:
-    /// none, which makes a group of one.
+    /// All members must be given the same addresses, written in the same way; this node's own may be among them. With
+    /// [`keys`](Self::keys) every other member needs its name: a certificate is for a name, and says nothing about addresses.
+    /// Without, all of them must be on this machine. Default: none, which makes a group of one.
     pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
         self.peers = peers.into_iter().map(Into::into).collect();
         self
@@ -109,7 +115,10 @@ impl Builder {
     /// A directory of this node's own, where it counts how often it was started. It is created if needed.
     ///
     /// Without one the front part of fences comes from the clock in steps of four seconds: they may repeat if all members of
-    /// a group are restarted sooner than that, or their clocks are set back. Default: none.
+    /// a group are restarted sooner than that, or their clocks are set back, or stand before 2026 or after 2038. Default: none.
+    ///
+    /// With one they rise over every restart, whatever the clock says. If the directory is lost, they rise by the clock; so keep
+    /// it where it outlives a reboot.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
@@ -160,18 +169,20 @@ impl Builder {
         };
         let listener = self.bind(tls.is_some()).await?;
         let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
-        let (mut config, peers) = self.members(address)?;
+        let own = self.own_address(address);
+        let (mut config, peers) = self.members(&own, address)?;
+        self.check_peers(&own, address, &peers).await?;
         config.incarnation = match &data {
             Some(data) => data.incarnation(),
             None => {
-                let number = incarnation_from_clock();
-                Incarnation::new(number).ok_or_else(|| StartError::Setting(exhausted(number)))?
+                let counted = next_incarnation(None, SystemTime::now());
+                counted.map_err(|error| StartError::Setting(error.to_string()))?
             }
         };
         let (name, group) = (config.name.clone(), config.group.clone());
         let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let me = node.id();
-        let driver = Driver::new(node, peers, data);
+        let driver = Driver::new(format!("'{name}' ({own})"), node, peers, data);
         tokio::spawn(listen(Arc::clone(&driver), listener, tls.clone()));
         tokio::spawn(keep_time(Arc::clone(&driver)));
         // Of two members the one with the lower id makes the connection.
@@ -186,43 +197,34 @@ impl Builder {
     }
 
     async fn bind(&self, has_keys: bool) -> Result<TcpListener, StartError> {
-        let addresses = tokio::net::lookup_host(&self.listen).await;
-        let addresses: Vec<SocketAddr> = addresses.map_err(|_| StartError::Address(self.listen.clone()))?.collect();
+        let addresses = resolve(&self.listen).await.map_err(|_| StartError::Address(self.listen.clone()))?;
         if let Some(exposed) = addresses.iter().find(|address| !address.ip().is_loopback() && !has_keys) {
             return Err(StartError::Exposed(*exposed));
         }
         TcpListener::bind(addresses.as_slice()).await.map_err(|source| self.cannot_listen(source))
     }
 
-    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
-    fn members(&self, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
-        let own = match &self.advertise {
+    /// The address by which the other members know this node.
+    fn own_address(&self, address: SocketAddr) -> String {
+        match &self.advertise {
             Some(advertised) => advertised.clone(),
             None if self.listen.ends_with(":0") => address.to_string(),
             None => self.listen.clone(),
-        };
-        let mut members: Vec<(Option<String>, String)> = Vec::new();
-        for peer in &self.peers {
-            let (name, address) = match peer.split_once('@') {
-                Some((name, address)) => (Some(name.to_owned()), address),
-                None => (None, peer.as_str()),
-            };
-            if !address.contains(':') {
-                return Err(StartError::Address(address.to_owned()));
-            }
-            members.push((name, address.to_owned()));
         }
-        // The list may contain this node itself, since it is the same for all members.
-        members.retain(|(_, address)| *address != own);
-        members.push((Some(self.config.name.clone()), own.clone()));
-        members.sort_unstable_by(|a, b| a.1.cmp(&b.1));
-        members.dedup_by(|a, b| a.1 == b.1);
-        let numbered = || members.iter().zip(1..).map(|((name, address), id)| (NodeId(id), name, address));
+    }
+
+    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
+    fn members(&self, own: &str, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
+        let has_keys = self.keys.is_some();
+        let mut members = others(&self.peers, &Own { name: &self.config.name, address: own, has_keys })?;
+        members.push(Entry { name: Some(self.config.name.clone()), address: own.to_owned() });
+        members.sort_unstable_by(|a, b| a.address.cmp(&b.address));
+        let numbered = || members.iter().zip(1..).map(|(entry, id)| (NodeId(id), &entry.name, &entry.address));
         let mut config = self.config.clone();
         config.me = numbered().find(|(_, _, address)| **address == own).map_or(NodeId(1), |(id, ..)| id);
         config.members = numbered().map(|(id, ..)| id).collect();
         // Members compare the whole list: different lists may have the same length.
-        config.agreed = members.iter().map(|(_, address)| address.clone()).collect();
+        config.agreed = members.iter().map(|entry| entry.address.clone()).collect();
         config.boot_id = random((now(), std::process::id()));
         config.seed = now() ^ random(address);
         let peers = numbered().filter(|(id, ..)| *id != config.me);
@@ -230,7 +232,30 @@ impl Builder {
             peers.map(|(id, name, address)| Peer { id, address: address.clone(), name: name.clone() }).collect();
         Ok((config, peers))
     }
+
+    /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.
+    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[Peer]) -> Result<(), StartError> {
+        let mut lookups = JoinSet::new();
+        for Peer { address, .. } in peers.iter().cloned() {
+            lookups.spawn(async move { (timeout(LOOKUP_TIME, resolve(&address)).await, address) });
+        }
+        while let Some(found) = lookups.join_next().await {
+            let Ok((Ok(Ok(found)), address)) = found else { continue };
+            if found.iter().any(|found| reaches(*found, bound)) {
+                return Err(StartError::Setting(other_spelling(&address, own)));
+            }
+            if self.keys.is_none() && !found.iter().any(|found| found.ip().is_loopback()) {
+                return Err(StartError::Setting(format!(
+                    "the peer {address} is on another machine, and there are no keys: make some with 'hallpass init'"
+                )));
+            }
+        }
+        Ok(())
+    }
 }
+
+/// A start does not wait longer for names to be looked up.
+const LOOKUP_TIME: Duration = Duration::from_secs(2);
 
 /// A number that nobody can guess, from what the standard library seeds its hash tables with.
 fn random(salt: impl std::hash::Hash) -> u64 {

@@ -1,6 +1,7 @@
 //! One connection to a peer: how it begins, how bytes are written to it, and the tasks that read from it.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,14 @@ use hallpass_node::wire::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::driver::{Driver, Peer, ReceiveError};
+use crate::connect::{connect, resolve};
+use crate::data::is_plausible;
+use crate::driver::{Driver, ReceiveError, printable};
 use crate::os;
+use crate::strangers::Place;
 use crate::tls::{Tls, is_named};
 
 /// No greeting may take longer than this.
@@ -35,6 +39,8 @@ pub(crate) struct Connection {
     plain: Vec<u8>,
     signals: Arc<Signals>,
     pub(crate) generation: u64,
+    /// Nothing was received but the greeting.
+    is_new: bool,
 }
 
 /// What a connection's tasks wait for.
@@ -77,10 +83,22 @@ impl Connection {
 
     /// Decrypts what has arrived, if it is encrypted: the plain bytes, up to an error if there is one.
     pub(crate) fn decrypt<'a>(&'a mut self, bytes: &'a [u8]) -> (&'a [u8], Result<(), ReceiveError>) {
-        let Some(tls) = &mut self.tls else { return (bytes, Ok(())) };
-        self.plain.clear();
-        let decrypted = decrypt(tls, bytes, &mut self.plain);
-        (&self.plain, decrypted)
+        let (plain, decrypted) = match &mut self.tls {
+            None => (bytes, Ok(())),
+            Some(tls) => {
+                self.plain.clear();
+                let decrypted = decrypt(tls, bytes, &mut self.plain);
+                (self.plain.as_slice(), decrypted)
+            }
+        };
+        // A node that was called may be rejected after its greeting, in place of a first frame: no frame begins so.
+        if self.is_new
+            && let Some(why) = rejection(plain)
+        {
+            return (&[], Err(ReceiveError::Rejected(why)));
+        }
+        self.is_new &= plain.is_empty();
+        (plain, decrypted)
     }
 }
 
@@ -123,17 +141,21 @@ fn try_write(socket: &OwnedWriteHalf, mut bytes: &[u8], signals: &Signals) -> us
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
-    #[error("{0}")]
+    #[error("{}", os::explain(.0))]
     Io(#[from] std::io::Error),
-    #[error("the TLS handshake failed: {0}")]
+    #[error("{}", crate::tls::explain(.0))]
     Tls(#[from] rustls::Error),
+    #[error("it has keys, and this node has none: give all members keys of the same 'hallpass init'")]
+    NoKeysHere,
+    #[error("{0} is on another machine, and there are no keys: make some with 'hallpass init'")]
+    Exposed(SocketAddr),
     #[error("it sent no greeting within {GREETING_TIME:?}")]
     Silent,
     #[error("it closed the connection before its greeting")]
     Closed,
     #[error("it is not a hallpass node: {0}")]
     Decode(#[from] DecodeError),
-    #[error("it was rejected: {0}")]
+    #[error("this node rejects it: {0}")]
     Reject(String),
     #[error("it rejects this node: {0}")]
     RejectedByPeer(String),
@@ -145,6 +167,7 @@ impl From<ReceiveError> for GreetError {
             ReceiveError::Io(error) if error.kind() == ErrorKind::UnexpectedEof => Self::Closed,
             ReceiveError::Io(error) => Self::Io(error),
             ReceiveError::Tls(error) => Self::Tls(error),
+            ReceiveError::Rejected(why) => Self::RejectedByPeer(why),
             other @ (ReceiveError::Replaced | ReceiveError::Link(_)) => Self::Reject(other.to_string()),
         }
     }
@@ -160,54 +183,80 @@ struct Fresh {
 /// Connects to a peer and serves the connection as long as it stands. An error means that it never stood.
 pub(crate) async fn dial(driver: &Arc<Driver>, index: usize, tls: Option<&Tls>) -> Result<(), GreetError> {
     let peer = &driver.peers[index];
+    let mut addresses = resolve(&peer.address).await?;
+    if tls.is_none()
+        && let Some(first) = addresses.first().copied()
+    {
+        addresses.retain(|address| address.ip().is_loopback());
+        if addresses.is_empty() {
+            return Err(GreetError::Exposed(first));
+        }
+    }
+    let stream = connect(addresses).await?;
     let call = async {
-        let stream = TcpStream::connect(&peer.address).await?;
         let tls = tls.map(Tls::dial).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
         fresh.send_hello(driver, index).await?;
         let hello = fresh.receive_hello().await?;
-        if hello.from != peer.id {
-            return Err(GreetError::Reject(format!("it is member {}, not {}", hello.from, peer.id)));
+        let checked = if hello.from == peer.id {
+            driver.check(&hello).map_err(GreetError::Reject).and_then(|()| fresh.verify(&hello, driver, index))
+        } else {
+            let found = driver.describe(&hello);
+            let why = format!("{found} is member {}, not {}: give all members the same list", hello.from, peer.id);
+            Err(GreetError::Reject(why))
+        };
+        if let Err(GreetError::Reject(why)) = &checked {
+            fresh.reject(why).await;
         }
-        fresh.verify(&hello, peer)?;
-        Ok((fresh, hello))
+        checked.map(|()| (fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
     fresh.run(driver, index, &hello).await
 }
 
-/// Answers an incoming connection and serves it as long as it stands. `permit` bounds how many unknown peers there are; it
-/// is dropped when this one is known.
+/// Answers an incoming connection and serves it as long as it stands. It has a place among the strangers until its peer is
+/// known. An error means that it never stood; where it is about a known peer it has been reported.
 pub(crate) async fn answer(
     driver: &Arc<Driver>,
     stream: TcpStream,
     tls: Option<&Tls>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 ) -> Result<(), GreetError> {
     let listen = async {
+        stream.readable().await?;
+        place.has_spoken();
         let tls = tls.map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
-        let hello = fresh.receive_hello().await?;
+        let hello = fresh.receive_hello().await;
+        if let Err(error @ GreetError::NoKeysHere) = &hello {
+            // The peer cannot read it, but sees that it is not encrypted.
+            fresh.reject(&error.to_string()).await;
+        }
+        let hello = hello?;
         let known = driver.peers.iter().position(|peer| peer.id == hello.from);
-        let checked = driver.check(&hello).map_err(|error| GreetError::Reject(error.to_string()));
+        let checked = driver.check(&hello).map_err(GreetError::Reject);
         let checked = checked.and_then(|()| known.ok_or_else(|| GreetError::Reject("it is no member".to_owned())));
-        let checked = checked.and_then(|index| fresh.verify(&hello, &driver.peers[index]).map(|()| index));
-        let index = match checked {
-            Ok(index) => index,
-            Err(error) => {
-                if let Some(index) = known {
-                    driver.note_trouble(index, Some(error.to_string()));
-                }
-                fresh.reject(&error).await;
-                return Err(error);
+        let checked = checked.and_then(|index| fresh.verify(&hello, driver, index).map(|()| index));
+        match checked {
+            Ok(index) => {
+                fresh.send_hello(driver, index).await?;
+                Ok(Some((fresh, hello, index)))
             }
-        };
-        fresh.send_hello(driver, index).await?;
-        Ok((fresh, hello, index))
+            Err(error) => {
+                if let GreetError::Reject(why) = &error {
+                    fresh.reject(why).await;
+                }
+                let Some(index) = known else { return Err(error) };
+                driver.report_trouble(index, error.to_string());
+                Ok(None)
+            }
+        }
     };
-    let (fresh, hello, index) = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
-    drop(permit);
-    fresh.run(driver, index, &hello).await
+    let greeted = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
+    match greeted {
+        Some((fresh, hello, index)) if place.leave() => fresh.run(driver, index, &hello).await,
+        _ => Ok(()),
+    }
 }
 
 impl Fresh {
@@ -269,8 +318,7 @@ impl Fresh {
         self.write(&bytes).await
     }
 
-    async fn reject(&mut self, why: &GreetError) {
-        let GreetError::Reject(why) = why else { return };
+    async fn reject(&mut self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(GREETING_BYTES / 2)];
         let length = (why.len() as u16).to_be_bytes();
         let _ = self.write(&[REJECTION.as_slice(), &length, why].concat()).await;
@@ -279,10 +327,8 @@ impl Fresh {
     async fn receive_hello(&mut self) -> Result<Hello, GreetError> {
         loop {
             if self.received.starts_with(REJECTION) {
-                let length =
-                    self.received.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
-                if let Some(why) = length.and_then(|length| self.received.get(6..6 + length)) {
-                    return Err(GreetError::RejectedByPeer(String::from_utf8_lossy(why).escape_debug().to_string()));
+                if let Some(why) = rejection(&self.received) {
+                    return Err(GreetError::RejectedByPeer(why));
                 }
             } else {
                 match Hello::decode(&self.received) {
@@ -291,6 +337,7 @@ impl Fresh {
                         return Ok(hello);
                     }
                     Err(DecodeError::Truncated) => {}
+                    Err(_) if self.tls.is_none() && is_tls(&self.received) => return Err(GreetError::NoKeysHere),
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -301,18 +348,30 @@ impl Fresh {
         }
     }
 
-    /// A certificate is for one node: nobody can pass for another.
-    fn verify(&self, hello: &Hello, peer: &Peer) -> Result<(), GreetError> {
+    /// A certificate is for one node: nobody can pass for another. And nobody can drag the group's epoch to its end.
+    fn verify(&self, hello: &Hello, driver: &Driver, index: usize) -> Result<(), GreetError> {
+        let peer = &driver.peers[index];
+        let reject = |why: String| Err(GreetError::Reject(why));
+        let found = driver.describe(hello);
         if let Some(tls) = &self.tls
             && !is_named(tls, &hello.name)
         {
-            return Err(GreetError::Reject(format!("its certificate is not that of '{}'", hello.name.escape_debug())));
+            return reject(format!("the certificate of {found} is not for that name: give it its own keys"));
         }
         if let Some(name) = &peer.name
             && *name != hello.name
         {
-            let found = hello.name.escape_debug();
-            return Err(GreetError::Reject(format!("it calls itself '{found}', not '{name}'")));
+            return reject(format!(
+                "{found} is called '{name}' in the list of members of {}: correct the list or its name",
+                driver.me
+            ));
+        }
+        if driver.hello(index).is_some_and(|own| !is_plausible(own.incarnation, hello.incarnation)) {
+            return reject(format!(
+                "the incarnation of {found}, {}, is far above what clocks and starts can give: stop it, remove the file \
+                 'incarnation' from its data directory, set its clock, and start it again",
+                hello.incarnation
+            ));
         }
         Ok(())
     }
@@ -330,10 +389,13 @@ impl Fresh {
             plain: Vec::new(),
             signals: Arc::clone(&signals),
             generation: 0,
+            is_new: received.is_empty(),
         };
         let generation = driver.connect(index, hello, connection).map_err(GreetError::Reject)?;
         let peer = &driver.peers[index];
-        tracing::info!(peer = %peer.address, name = %hello.name, "connected");
+        if let Some(left_out) = driver.limits.peers[index].pass_change() {
+            tracing::info!(peer = %peer.address, name = %hello.name, left_out, "connected");
+        }
         let ended = tokio::select! {
             ended = read_all(driver, index, generation, &mut reading, received) => ended,
             () = write_when_blocked(driver, index, &writing, &signals) => Ok(()),
@@ -341,11 +403,33 @@ impl Fresh {
         };
         driver.disconnect(index, generation);
         match ended {
-            Ok(()) => tracing::info!(peer = %peer.address, "disconnected"),
-            Err(error) => tracing::warn!(peer = %peer.address, %error, "connection closed"),
+            Err(ReceiveError::Rejected(why)) => {
+                driver.report_trouble(index, GreetError::RejectedByPeer(why).to_string());
+            }
+            Ok(()) => {
+                if let Some(left_out) = driver.limits.peers[index].pass_change() {
+                    tracing::info!(%peer, left_out, "disconnected");
+                }
+            }
+            Err(error) => {
+                if let Some(left_out) = driver.limits.peers[index].pass(&error.to_string()) {
+                    tracing::warn!(%peer, %error, left_out, "connection closed");
+                }
+            }
         }
         Ok(())
     }
+}
+
+/// Why the peer rejects this node, if that is all here.
+fn rejection(bytes: &[u8]) -> Option<String> {
+    let length = bytes.strip_prefix(REJECTION)?.first_chunk().map(|length| usize::from(u16::from_be_bytes(*length)))?;
+    bytes.get(6..6 + length).map(|why| printable(&String::from_utf8_lossy(why)))
+}
+
+/// Bytes of a peer that encrypts: a handshake, or an alert that it was not answered with one.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 3, ..])
 }
 
 async fn read_all(

@@ -13,6 +13,11 @@ use crate::{StartError, os};
 const START: Duration = Duration::from_secs(1_767_225_600);
 /// How long an incarnation that was counted so lasts at least.
 const STEP_SECONDS: u64 = 4;
+/// A clock counts up to here, into the year 2038. The rest of the numbers is counted start by start, so that no clock can
+/// use them up.
+const CLOCK_MAX: u32 = Incarnation::MAX / 4 * 3;
+/// No member comes so far ahead of another one by counting starts.
+const AHEAD_MAX: u32 = 1 << 20;
 
 /// A directory of one node's own, locked by this process until this is dropped.
 ///
@@ -35,15 +40,55 @@ pub struct DataDirectory {
     lock: File,
 }
 
-/// An incarnation from the clock, for nodes that know nothing of earlier ones.
-pub(crate) fn incarnation_from_clock() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH + START).unwrap_or_default();
-    u32::try_from(since.as_secs() / STEP_SECONDS + 1).unwrap_or(u32::MAX)
+/// The incarnation of a start, after the last number that is known, by what the clock says.
+///
+/// It is above the last one, whatever the clock says. The clock is for what is not known here: a directory that was lost, or
+/// members that went on without this one. That holds while the clock is right, and until 2038; then fences rise over starts as
+/// long as the directory is kept.
+pub(crate) fn next_incarnation(last: Option<u32>, clock: SystemTime) -> Result<Incarnation, Exhausted> {
+    let counted = last.map_or(1, |last| last.saturating_add(1));
+    let since = clock.duration_since(UNIX_EPOCH + START).map(|since| since.as_secs() / STEP_SECONDS + 1);
+    let (number, is_plausible) = match since {
+        Ok(steps) if steps <= CLOCK_MAX.into() => (counted.max(steps as u32), true),
+        // What was given before is not above this, unless it was counted from there.
+        Ok(_) => (last.map_or(CLOCK_MAX, |_| counted), false),
+        Err(_) => (counted, false),
+    };
+    let incarnation = Incarnation::new(number).ok_or(Exhausted(number))?;
+    if !is_plausible {
+        tracing::warn!(
+            year = year(clock), %incarnation,
+            "this machine's clock cannot be right, and was not used to count this start; set it"
+        );
+    }
+    Ok(incarnation)
 }
+
+/// Whether a member may have this incarnation, if this node has its own.
+///
+/// The highest one of the members becomes everybody's epoch, and the next starts are counted from there. A single one at the
+/// end of the numbers would leave none.
+pub(crate) fn is_plausible(own: Incarnation, peers: Incarnation) -> bool {
+    peers.get() <= own.get().max(CLOCK_MAX) + AHEAD_MAX
+}
+
+/// About the year that a clock shows, for people.
+fn year(clock: SystemTime) -> u64 {
+    const YEAR_SECONDS: u64 = 31_556_952;
+    1970 + clock.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / YEAR_SECONDS)
+}
+
+/// There is no incarnation of this number, or none above it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("start {0} is above the last that can be counted, {max}", max = Incarnation::MAX)]
+pub(crate) struct Exhausted(u32);
 
 impl DataDirectory {
     /// Locks the directory, creates it if needed, and counts a new start: its incarnation is above every incarnation and
     /// epoch that was seen here, and is on disk when this returns.
+    ///
+    /// While this machine's clock is right, it is also above all that were counted before the directory was lost, and by
+    /// other members meanwhile. A clock before 2026 or after 2038 is not used, and a warning is logged.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StartError> {
         let path = path.into();
         let fail = |why: String| StartError::Data { path: path.clone(), why };
@@ -51,7 +96,9 @@ impl DataDirectory {
             let path = path.clone();
             move |error: std::io::Error| StartError::Data { path, why: format!("{what}: {error}") }
         };
-        os::create_private_directory(&path).map_err(io("cannot create it"))?;
+        let elsewhere =
+            |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
+        os::create_private_directory(&path).map_err(|error| elsewhere("cannot create it", error))?;
         let found = std::fs::metadata(&path).map_err(io("cannot look at it"))?;
         // Whoever can write there could point a file somewhere else, or turn back the count.
         if !os::is_private(&found) {
@@ -62,24 +109,20 @@ impl DataDirectory {
             .truncate(false)
             .write(true)
             .open(path.join("lock"))
-            .map_err(io("cannot write there"))?;
+            .map_err(|error| elsewhere("cannot write there", error))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StartError::InUse(path.clone()),
             TryLockError::Error(error) => io("cannot lock it")(error),
         })?;
-        let next = match std::fs::read_to_string(path.join(FILE)) {
-            Ok(text) => {
-                let last: u32 = text.trim().parse().map_err(|_| {
-                    fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
-                })?;
-                // Members that were there meanwhile, without this one, have counted on.
-                last.saturating_add(1).max(incarnation_from_clock())
-            }
-            // What was counted before a directory was lost is below the clock.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => incarnation_from_clock(),
+        let last = match std::fs::read_to_string(path.join(FILE)) {
+            Ok(text) => Some(text.trim().parse().map_err(|_| {
+                fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
+            })?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(io("cannot read 'incarnation'")(error)),
         };
-        let incarnation = Incarnation::new(next).ok_or_else(|| fail(exhausted(next)))?;
+        let incarnation =
+            next_incarnation(last, SystemTime::now()).map_err(|error| fail(format!("{error}; {WAY_OUT}")))?;
         write(&path, incarnation.get()).map_err(io("cannot write 'incarnation'"))?;
         Ok(Self { path, incarnation, lock })
     }
@@ -101,10 +144,16 @@ impl DataDirectory {
 
     /// An epoch begins that may be above this incarnation: the next one will be above both.
     pub(crate) fn remember(&self, epoch: u64) -> std::io::Result<()> {
-        let last: u64 = std::fs::read_to_string(self.path.join(FILE))?.trim().parse().unwrap_or(0);
-        if last < epoch { write(&self.path, u32::try_from(epoch).unwrap_or(u32::MAX)) } else { Ok(()) }
+        let epoch = u32::try_from(epoch).ok().and_then(Incarnation::new);
+        let epoch = epoch.ok_or_else(|| std::io::Error::other("there is no epoch of this number"))?.get();
+        let last: u32 = std::fs::read_to_string(self.path.join(FILE))?.trim().parse().unwrap_or(0);
+        if last < epoch { write(&self.path, epoch) } else { Ok(()) }
     }
 }
+
+/// What to do when the numbers are used up.
+const WAY_OUT: &str = "stop all members, remove the file 'incarnation' from the data directory of each, set their clocks, \
+                       and start them; fences begin anew, so let storages forget the largest that they have seen";
 
 /// The file that holds the number.
 const FILE: &str = "incarnation";
@@ -118,7 +167,76 @@ fn write(directory: &Path, number: u32) -> std::io::Result<()> {
     os::sync_directory(directory)
 }
 
-/// Why there is no incarnation of this number.
-pub(crate) fn exhausted(number: u32) -> String {
-    format!("incarnation {number} is above the largest one, {}; is the clock right?", Incarnation::MAX)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+    fn next(last: Option<u32>, since_2026: Duration) -> u32 {
+        next_incarnation(last, UNIX_EPOCH + START + since_2026).unwrap().get()
+    }
+
+    fn next_in_1970(last: Option<u32>) -> u32 {
+        next_incarnation(last, UNIX_EPOCH + DAY).unwrap().get()
+    }
+
+    #[test]
+    fn a_start_is_above_the_last_one_and_not_below_the_clock() {
+        assert_eq!(next(None, DAY), 86_400 / 4 + 1);
+        assert_eq!(next(Some(7), DAY), 86_400 / 4 + 1, "an old directory");
+        assert_eq!(next(Some(1_000_000), DAY), 1_000_001, "a clock that is behind");
+        assert!(next(None, DAY + Duration::from_secs(4)) > next(None, DAY));
+    }
+
+    #[test]
+    fn a_wrong_clock_uses_up_nothing() {
+        for wrong in [13 * YEAR, 17 * YEAR, 22 * YEAR, 1000 * YEAR] {
+            assert_eq!(next(Some(1_000_000), wrong), 1_000_001, "after {wrong:?}");
+            let first = next(None, wrong);
+            assert!(Incarnation::MAX - first > 30_000_000, "a fresh directory, {wrong:?}: {first}");
+            assert_eq!(next(Some(first), wrong), first + 1, "later starts are accepted");
+            assert_eq!(next(Some(first), DAY), first + 1, "also when the clock is right again");
+        }
+        assert_eq!(next_in_1970(Some(1_000_000)), 1_000_001);
+        assert_eq!(next_in_1970(None), 1);
+    }
+
+    /// What was counted by a clock that was right is not above what a clock gives that has come to its end.
+    #[test]
+    fn a_directory_that_is_lost_when_the_clock_has_come_to_its_end_starts_at_that_end() {
+        assert!((0..=13).all(|years| next(None, years * YEAR) <= next(None, 14 * YEAR)));
+    }
+
+    #[test]
+    fn the_end_of_the_numbers_is_an_error_that_names_the_way_out() {
+        let directory = std::env::temp_dir().join(format!("hallpass-data-{}", std::process::id()));
+        for last in [Incarnation::MAX, Incarnation::MAX + 1, u32::MAX] {
+            let _ = std::fs::remove_dir_all(&directory);
+            os::create_private_directory(&directory).unwrap();
+            write(&directory, last).unwrap();
+            let error = DataDirectory::open(&directory).unwrap_err().to_string();
+            assert!(error.contains("remove the file 'incarnation'"), "{error}");
+            let left = std::fs::read_to_string(directory.join(FILE)).unwrap();
+            assert_eq!(left.trim(), last.to_string(), "nothing was stored");
+            std::fs::remove_file(directory.join(FILE)).unwrap();
+            drop(DataDirectory::open(&directory).unwrap());
+        }
+        let open = DataDirectory::open(&directory).unwrap();
+        let (before, end) = (open.incarnation().get(), u64::from(Incarnation::MAX));
+        assert!(open.remember(end + 1).is_err());
+        drop(open);
+        assert_eq!(DataDirectory::open(&directory).unwrap().incarnation().get(), before + 1);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_member_far_ahead_of_every_clock_is_not_plausible() {
+        let number = |number| Incarnation::new(number).unwrap();
+        let (own, end) = (number(7_000_000), number(Incarnation::MAX));
+        assert!(is_plausible(own, number(1)) && is_plausible(own, number(CLOCK_MAX + 1000)));
+        assert!(!is_plausible(own, end));
+        assert!(is_plausible(number(Incarnation::MAX - 10), end), "they have counted so far together");
+    }
 }

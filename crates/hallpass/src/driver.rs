@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 
 use crate::connection::Connection;
 use crate::os::now;
+use crate::rate_limit::RateLimits;
+use crate::turn::Turn;
 use crate::waiter::{Verdict, Waiter, Wakers};
 use crate::{AcquireError, DataDirectory};
 
@@ -27,12 +29,27 @@ pub(crate) struct Peer {
     pub(crate) name: Option<String>,
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name}@{}", self.address),
+            None => f.write_str(&self.address),
+        }
+    }
+}
+
 pub(crate) struct Driver {
+    /// This node's name and address, for messages that both sides of a connection read.
+    pub(crate) me: String,
     state: Mutex<State>,
+    /// Of the callers who did not have to wait.
+    pub(crate) turn: Turn,
     /// In rising order of their ids.
     pub(crate) peers: Vec<Peer>,
     /// Why there is no connection with each of them, as far as that is known.
     troubles: Mutex<Vec<Option<String>>>,
+    /// For every line of the log that others can cause.
+    pub(crate) limits: RateLimits,
     stopped: AtomicBool,
     /// Notified when the node is stopped.
     stopping: Notify,
@@ -72,13 +89,21 @@ pub(crate) enum Asked {
 
 impl Driver {
     /// Must be called within a runtime.
-    pub(crate) fn new(node: Node<Arc<Waiter>>, peers: Vec<Peer>, data: Option<Arc<DataDirectory>>) -> Arc<Self> {
+    pub(crate) fn new(
+        me: String,
+        node: Node<Arc<Waiter>>,
+        peers: Vec<Peer>,
+        data: Option<Arc<DataDirectory>>,
+    ) -> Arc<Self> {
         let complete = node.is_complete();
         let connections = peers.iter().map(|_| None).collect();
         let troubles = Mutex::new(vec![None; peers.len()]);
         let state = State { node, data, connections, generation: 0, complete, grants: 0, now: now() };
         Arc::new_cyclic(|this| Self {
+            me,
             state: Mutex::new(state),
+            turn: Turn::default(),
+            limits: RateLimits::new(peers.len()),
             peers,
             troubles,
             stopped: AtomicBool::new(false),
@@ -94,12 +119,13 @@ impl Driver {
     /// this.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
-            let mut state = poisoned.into_inner();
-            if !self.stopped.swap(true, Ordering::AcqRel) {
-                tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
-                self.close(&mut state);
+            let state = poisoned.into_inner();
+            if self.stopped.swap(true, Ordering::AcqRel) {
+                return state;
             }
-            state
+            tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
+            self.close(state);
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
         })
     }
 
@@ -110,11 +136,12 @@ impl Driver {
             for index in 0..self.peers.len() {
                 state.transmit(index, self.peers[index].id);
             }
-            self.close(&mut state);
+            self.close(state);
         }
     }
 
-    fn close(&self, state: &mut State) {
+    /// Like [`drain`](Self::drain), for the last time: everybody is answered under the lock and woken without it.
+    fn close(&self, mut state: MutexGuard<'_, State>) {
         let mut wakers = Wakers::default();
         state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
         // Also those whose answer was not given yet.
@@ -123,9 +150,10 @@ impl Driver {
                 wakers.add(caller.answer(Verdict::Stopped));
             }
         }
-        wakers.wake();
         state.connections.iter_mut().filter_map(Option::take).for_each(|connection| connection.close());
         state.data = None;
+        drop(state);
+        wakers.wake();
         self.stopping.notify_waiters();
         self.completed.notify_waiters();
     }
@@ -242,12 +270,13 @@ impl Driver {
                 }
             }
         }
-        if !state.complete && state.node.is_complete() {
-            state.complete = true;
-            self.completed.notify_waiters();
-        }
+        let completed = !state.complete && state.node.is_complete();
+        state.complete |= completed;
         drop(state);
         wakers.wake();
+        if completed {
+            self.completed.notify_waiters();
+        }
     }
 
     /// Writes a record where it takes nobody's time.
@@ -285,26 +314,49 @@ impl Driver {
         self.state().node.hello(self.peers[index].id)
     }
 
-    pub(crate) fn check(&self, hello: &Hello) -> Result<(), HelloError> {
-        self.state().node.check_hello(hello)
+    pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
+        let checked = self.state().node.check_hello(hello);
+        checked.map_err(|error| self.explain(&error, hello))
+    }
+
+    fn explain(&self, error: &HelloError, hello: &Hello) -> String {
+        // The peer's words are in it.
+        printable(&error.explain(&self.me, &self.describe(hello)))
+    }
+
+    /// A peer's name, as it calls itself, and its address, as it is known here.
+    pub(crate) fn describe(&self, hello: &Hello) -> String {
+        let name = printable(&hello.name);
+        match self.peers.iter().find(|peer| peer.id == hello.from) {
+            Some(peer) => format!("'{name}' ({})", peer.address),
+            None => format!("'{name}'"),
+        }
     }
 
     /// A connection stands, and replaces an earlier one. Returns its generation.
     pub(crate) fn connect(&self, index: usize, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
-            state.node.handle_hello(hello, state.now).map_err(|error| error.to_string())?;
+            state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
             state.generation += 1;
             connection.generation = state.generation;
             if let Some(old) = state.connections[index].replace(connection) {
                 old.close();
             }
-            self.note_trouble(index, None);
+            self.set_trouble(index, None);
             Ok(state.generation)
         });
         connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
     }
 
-    pub(crate) fn note_trouble(&self, index: usize, trouble: Option<String>) {
+    /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.
+    pub(crate) fn report_trouble(&self, index: usize, trouble: String) {
+        if let Some(left_out) = self.limits.peers[index].pass(&trouble) {
+            tracing::warn!(peer = %self.peers[index], error = %trouble, left_out, "no connection with this member");
+        }
+        self.set_trouble(index, Some(trouble));
+    }
+
+    fn set_trouble(&self, index: usize, trouble: Option<String>) {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)[index] = trouble;
     }
 
@@ -378,11 +430,25 @@ impl State {
     }
 }
 
+/// A peer's text, on one line: what a terminal would not show as it is, is escaped. Doing it twice changes nothing.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\'' | '"' | '\\' => shown.push(character),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
+}
+
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReceiveError {
     #[error("another connection has replaced it")]
     Replaced,
+    #[error("it rejects this node: {0}")]
+    Rejected(String),
     #[error("{0}")]
     Link(#[from] LinkError),
     #[error("the encryption is broken: {0}")]

@@ -83,15 +83,17 @@
 //!
 //! # Keys
 //!
-//! Without keys a node listens on loopback addresses only, and trusts its machine. To span machines, give every member
-//! [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate that names it and is signed by
-//! the group's own authority. `hallpass init` makes the keys and configurations of a group.
+//! Without keys a node listens on loopback addresses and connects to loopback addresses only, and trusts its machine. To
+//! span machines, give every member [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate
+//! that names it and is signed by the group's own authority, and the list of members says which name belongs to which
+//! address: `name@host:port`. `hallpass init` makes the keys and configurations of a group.
 //!
 //! # Logging
 //!
 //! Nodes log with [`tracing`], under targets that begin with `hallpass`: connections that begin
 //! and end at level `info`; peers that cannot be reached, were rejected or broke the protocol at `warn`; a node that fails
-//! and stops at `error`. Acquiring and releasing locks is not logged.
+//! and stops at `error`. Acquiring and releasing locks is not logged. What others can cause is logged once a minute, and the
+//! field `left_out` says how many such lines were not logged before.
 //!
 //! # Programs without async
 //!
@@ -113,18 +115,23 @@
 
 pub mod blocking;
 mod builder;
+mod connect;
 mod connection;
 mod data;
 mod driver;
 mod error;
 mod guard;
 mod lock;
+mod members;
 mod node;
 mod options;
 mod os;
+mod rate_limit;
 mod status;
+mod strangers;
 mod tasks;
 mod tls;
+mod turn;
 mod waiter;
 
 pub use builder::Builder;

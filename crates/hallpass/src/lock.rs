@@ -28,8 +28,6 @@ struct Named {
     slot: SlotHint,
     /// When a caller last had to wait for it.
     waited: AtomicU64,
-    /// Requests so far, approximately: two at once may count as one.
-    requests: AtomicU32,
 }
 
 /// Where a lock was found the last time, if it was.
@@ -56,21 +54,12 @@ impl Default for SlotHint {
     }
 }
 
-/// After so many requests that did not wait, the caller yields: by then a message could have come from another machine.
-const REQUESTS_BEFORE_YIELD: u32 = 256;
-
 /// A lock that a caller waited for so short a time ago is wanted by other members, too.
 const CONTENDED: Ticks = 1_000_000;
 
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
-        Self(Arc::new(Named {
-            running,
-            name,
-            slot: SlotHint::default(),
-            waited: AtomicU64::new(0),
-            requests: AtomicU32::new(0),
-        }))
+        Self(Arc::new(Named { running, name, slot: SlotHint::default(), waited: AtomicU64::new(0) }))
     }
 
     #[inline]
@@ -174,11 +163,9 @@ impl Lock {
     /// next request for it is on its way or lies unread: it is read before the lock is taken again.
     #[inline]
     fn count_request(&self) -> (Ticks, bool) {
-        let count = self.0.requests.load(Ordering::Relaxed).wrapping_add(1);
-        self.0.requests.store(count, Ordering::Relaxed);
         let now = os::now();
         let contended = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < CONTENDED;
-        (now, contended || count.is_multiple_of(REQUESTS_BEFORE_YIELD))
+        (now, self.driver().turn.is_over(now) || contended)
     }
 
     /// The fast path, where the permissions are here and nobody holds the lock.
@@ -241,7 +228,9 @@ impl Waiting<'_> {
         self.answered = true;
         match verdict {
             Verdict::Outcome(Outcome::Granted(grant)) => {
-                self.lock.0.waited.store(os::now(), Ordering::Relaxed);
+                let now = os::now();
+                self.lock.0.waited.store(now, Ordering::Relaxed);
+                self.lock.driver().turn.begin(now);
                 Ok(self.lock.guard(grant))
             }
             Verdict::Outcome(Outcome::Busy) => Err(AcquireError::Busy),

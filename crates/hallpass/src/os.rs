@@ -68,9 +68,31 @@ pub(crate) fn is_same_file(file: &std::fs::File, path: &std::path::Path) -> bool
     }
 }
 
+/// True if other users of this machine can read a file, as far as that can be seen.
+pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::MetadataExt::mode(found) & 0o007 != 0
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = found;
+        false
+    }
+}
+
 /// Makes renamed files in a directory durable.
 pub(crate) fn sync_directory(path: &std::path::Path) -> std::io::Result<()> {
     if cfg!(unix) { std::fs::File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+/// An error of the system, with what to do about it where that is known.
+pub(crate) fn explain(error: &std::io::Error) -> String {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+        return "this process has too many open files: close some, or raise the limit ('ulimit -n')".to_owned();
+    }
+    error.to_string()
 }
 
 /// A peer whose machine is gone sends nothing, not even the end of the connection: the system probes it now and then.

@@ -1,55 +1,74 @@
 //! The tasks of a running node: they accept and make connections, and watch the clock.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::connect::resolve;
 use crate::connection::{answer, dial};
 use crate::driver::{Driver, TICK};
-use crate::os::now;
+use crate::os::{explain, now};
+use crate::strangers::{Place, Strangers};
 use crate::tls::Tls;
 
-/// At most so many connections may be waiting for their greeting.
-const UNKNOWN_PEERS_MAX: usize = 64;
-
 pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Option<Tls>) {
-    let unknown = Arc::new(Semaphore::new(UNKNOWN_PEERS_MAX));
+    let strangers = Arc::new(Strangers::default());
+    let members = keep_places_for_members(&driver, &strangers);
+    tokio::pin!(members);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            () = &mut members => unreachable!("it has no end"),
             () = driver.when_stopped() => return,
         };
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, mostly: it passes.
-                tracing::warn!(%error, "cannot accept a connection");
+                let error = explain(&error);
+                if let Some(left_out) = driver.limits.accepting.pass(&error) {
+                    tracing::warn!(error, left_out, "cannot accept a connection; trying again");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&unknown).try_acquire_owned() else {
-            tracing::warn!(%from, "refused: too many unknown peers at once");
-            continue;
-        };
-        tokio::spawn(serve(Arc::clone(&driver), stream, from, tls.clone(), permit));
+        let crowded = strangers.admit(from.ip(), |place| {
+            tokio::spawn(serve(Arc::clone(&driver), stream, from, tls.clone(), place)).abort_handle()
+        });
+        if crowded && let Some(left_out) = driver.limits.places.pass("") {
+            tracing::warn!(%from, left_out, "too many connections without a greeting; the oldest was closed");
+        }
+        // The newcomer's task can see what has arrived before the next newcomer may end it.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn serve(
-    driver: Arc<Driver>,
-    stream: TcpStream,
-    from: SocketAddr,
-    tls: Option<Tls>,
-    permit: OwnedSemaphorePermit,
-) {
-    let served = answer(&driver, stream, tls.as_ref(), permit);
+/// Whose addresses are names may move: they are looked up again now and then.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
+
+async fn keep_places_for_members(driver: &Driver, strangers: &Strangers) {
+    loop {
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for peer in &driver.peers {
+            if let Ok(found) = resolve(&peer.address).await {
+                addresses.extend(found.iter().map(SocketAddr::ip));
+            }
+        }
+        strangers.set_members(addresses);
+        tokio::time::sleep(LOOK_UP_EVERY).await;
+    }
+}
+
+async fn serve(driver: Arc<Driver>, stream: TcpStream, from: SocketAddr, tls: Option<Tls>, place: Place) {
+    let served = answer(&driver, stream, tls.as_ref(), place);
     tokio::select! {
-        result = served => if let Err(error) = result {
-            tracing::warn!(%from, %error, "refused a connection");
+        result = served => if let Err(error) = result
+            && let Some(left_out) = driver.limits.strangers.pass(&error.to_string())
+        {
+            tracing::warn!(%from, %error, left_out, "refused a connection");
         },
         () = driver.when_stopped() => {}
     }
@@ -60,7 +79,6 @@ const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)]
 
 pub(crate) async fn keep_connected(driver: Arc<Driver>, index: usize, tls: Option<Tls>) {
     let mut pause = RETRY[0];
-    let mut logged = String::new();
     while !driver.is_stopped() {
         let begun = Instant::now();
         let result = tokio::select! {
@@ -72,16 +90,9 @@ pub(crate) async fn keep_connected(driver: Arc<Driver>, index: usize, tls: Optio
                 // A peer that closes each connection at once is not dialed as often as one whose connection broke.
                 let lasted = begun.elapsed() > 10 * RETRY[0];
                 pause = if lasted { RETRY[0] } else { (pause * 2).min(10 * RETRY[0]) };
-                logged.clear();
             }
             Err(error) => {
-                // The same error again is not logged.
-                let text = error.to_string();
-                driver.note_trouble(index, Some(text.clone()));
-                if text != logged {
-                    tracing::warn!(peer = %driver.peers[index].address, error = %text, "cannot connect; trying again");
-                    logged = text;
-                }
+                driver.report_trouble(index, error.to_string());
                 pause = (pause * 2).min(RETRY[1]);
             }
         }
@@ -98,5 +109,6 @@ pub(crate) async fn keep_time(driver: Arc<Driver>) {
             () = driver.when_stopped() => return,
         }
         driver.tick();
+        driver.limits.log_left_out();
     }
 }

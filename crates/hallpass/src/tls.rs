@@ -6,9 +6,13 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error, RootCertStore, ServerConfig,
+    ServerConnection,
+};
 
-use crate::StartError;
+use crate::driver::printable;
+use crate::{StartError, os};
 
 /// The files of a node's keys, in PEM, as `hallpass init` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +63,12 @@ impl Tls {
         let chain = certificates(&keys.certificate)?;
         // The other members would reject it, at every connection.
         if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
-            return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", name.escape_debug())));
+            return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
+        }
+        if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
+            let why =
+                "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+            return Err(fail(&keys.key, why.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -91,6 +100,41 @@ impl Tls {
 
     pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
         ServerConnection::new(Arc::clone(&self.server)).map(Connection::Server)
+    }
+}
+
+/// Why a peer and this node cannot authenticate each other, and what to do.
+pub(crate) fn explain(error: &rustls::Error) -> String {
+    const SAME_KEYS: &str = "give all members keys of the same 'hallpass init'";
+    const CLOCKS: &str = "make new keys with 'hallpass init', or set the clock that is wrong";
+    match error {
+        Error::InvalidCertificate(problem) => match problem {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                format!("its keys come from another 'hallpass init' than this node's: {SAME_KEYS}")
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("its certificate has expired: {CLOCKS}")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("its certificate is not valid yet: {CLOCKS}")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("its certificate is not for '{MEMBER}', as a member's is: {SAME_KEYS}")
+            }
+            other => format!("its certificate cannot be used: {other}; {SAME_KEYS}"),
+        },
+        Error::NoCertificatesPresented => format!("it has no certificate: {SAME_KEYS}"),
+        Error::AlertReceived(alert) => match alert {
+            // A signature that does not fit is reported as something that cannot be decrypted.
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+                format!("this node's keys come from another 'hallpass init' than its own: {SAME_KEYS}")
+            }
+            AlertDescription::CertificateExpired => format!("this node's certificate has expired: {CLOCKS}"),
+            AlertDescription::CertificateRequired => format!("this node has no certificate: {SAME_KEYS}"),
+            other => format!("it does not accept this node's certificate: {other:?}; {SAME_KEYS}"),
+        },
+        Error::InvalidMessage(_) => format!("it does not use TLS, as a node without keys does not: {SAME_KEYS}"),
+        other => format!("the TLS handshake failed: {other}"),
     }
 }
 

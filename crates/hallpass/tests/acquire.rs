@@ -114,6 +114,49 @@ async fn a_dropped_future_withdraws_its_request() {
     assert!(nodes[1].lock("x").acquire().await.unwrap().fence() > fence);
 }
 
+/// The lock is granted to a caller who is gone before it looks.
+#[tokio::test]
+async fn a_future_dropped_between_grant_and_poll_leaves_the_lock_free() {
+    let nodes = group(2, |_, builder| builder).await;
+    let (holder, waiter) = (nodes[0].lock("x"), nodes[0].lock("x"));
+    let guard = holder.acquire().await.unwrap();
+    let mut waiting = Box::pin(waiter.acquire());
+    // The first poll may only yield.
+    for _ in 0..2 {
+        let pending = std::future::poll_fn(|cx| std::task::Poll::Ready(waiting.as_mut().poll(cx).is_pending())).await;
+        assert!(pending, "it is held");
+    }
+    assert_eq!(nodes[0].locks()[0].waiters, 1);
+    drop(guard);
+    let granted = &nodes[0].locks()[0];
+    assert_eq!((granted.waiters, granted.holders), (0, 1), "it was granted, and nobody has looked");
+    drop(waiting);
+    assert_eq!(nodes[0].locks().iter().map(|lock| lock.holders).sum::<usize>(), 0);
+    let other = tokio::time::timeout(PATIENCE, nodes[1].lock("x").acquire()).await;
+    drop(other.expect("it is held for ever").unwrap());
+}
+
+/// Its permissions are on this node, which needs nobody to grant it.
+#[tokio::test]
+async fn a_stopped_node_does_not_grant_its_cached_lock() {
+    let nodes = group(2, |_, builder| builder).await;
+    let lock = nodes[0].lock("x");
+    drop(lock.acquire().await.unwrap());
+    // Long enough for the lock to count as uncontended again: until then nobody takes the fast path.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = nodes[0].status().messages;
+    for _ in 0..100 {
+        drop(lock.acquire().await.unwrap());
+    }
+    assert_eq!(nodes[0].status().messages, before, "its permissions are here");
+    nodes[0].stop().await;
+    // Only now and then a caller yields and does not take the fast path.
+    for _ in 0..100 {
+        assert_eq!(lock.acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
+        assert_eq!(lock.try_acquire().await.map(drop).unwrap_err(), AcquireError::Stopped);
+    }
+}
+
 #[tokio::test]
 async fn readers_share_and_a_writer_waits_for_them() {
     let nodes = group(3, |_, builder| builder).await;

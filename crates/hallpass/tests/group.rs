@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Scratch, addresses, group};
+use common::{Authority, Scratch, addresses, group, named, node_with_peer, trouble};
 use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
@@ -64,7 +65,7 @@ async fn keys_make_a_group_and_keep_others_out() {
     // A node with keys of another authority never completes a group, and does no harm.
     let pair = addresses(2);
     let start = |index: usize, keys: Keys| {
-        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(&pair).keys(keys).start()
+        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
     };
     let (member, other) =
         (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
@@ -72,42 +73,95 @@ async fn keys_make_a_group_and_keep_others_out() {
     assert!(!member.status().complete);
 }
 
-/// A member's certificate is for one name: nobody can use it to speak for another member.
+/// The two ends of a TLS connection with the keys of a member that does not keep to the rules.
+struct Impostor(Keys);
+
+impl Impostor {
+    fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_file_iter(&self.0.certificate).unwrap().collect::<Result<_, _>>().unwrap();
+        (chain, PrivateKeyDer::from_pem_file(&self.0.key).unwrap())
+    }
+
+    /// Waits for a node's call: its greeting, and the stream to answer.
+    fn answer(
+        &self,
+        listener: &std::net::TcpListener,
+    ) -> (Hello, rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>) {
+        let (chain, key) = self.identity();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, listener.accept().unwrap().0);
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        (Hello::decode(&buffer[..length]).unwrap().0, stream)
+    }
+
+    /// Calls a node with this greeting, and returns the beginning of what it answers.
+    fn call(&self, address: &str, hello: &Hello) -> Vec<u8> {
+        let (chain, key) = self.identity();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.0.authority).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+        let tls = rustls::ClientConnection::new(Arc::new(config), "member.hallpass".try_into().unwrap()).unwrap();
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, socket);
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        stream.write_all(&bytes).unwrap();
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        buffer[..length].to_vec()
+    }
+}
+
+/// A member's certificate is for one name: nobody can use it to speak for another member, neither called nor calling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let (scratch, authority) = (Scratch::new("impostor"), Authority::new());
     let mut pair = addresses(2);
     // The lower one makes the connection.
     pair.sort_unstable();
+    let start = |index: usize| {
+        let name = format!("n{index}");
+        let keys = authority.keys(&scratch.0, &name);
+        Node::builder().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
+    };
+    let impostor = Arc::new(Impostor(authority.keys(&scratch.0, "n2")));
+
+    // It is called as n1 and answers as n1. The greeting of n0 tells it everything it needs.
     let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
-    let own = authority.keys(&scratch.0, "n2");
-    let impostor = tokio::task::spawn_blocking(move || {
-        let chain = CertificateDer::pem_file_iter(&own.certificate).unwrap().collect::<Result<_, _>>().unwrap();
-        let key = PrivateKeyDer::from_pem_file(&own.key).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let mut tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
-        let mut socket = listener.accept().unwrap().0;
-        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
-        let mut buffer = [0; 1024];
-        let length = std::io::Read::read(&mut stream, &mut buffer).unwrap();
-        let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+    let member = start(0).await.unwrap();
+    let called = Arc::clone(&impostor);
+    let greeting = tokio::task::spawn_blocking(move || {
+        let (theirs, mut stream) = called.answer(&listener);
         let mut answer = Vec::new();
-        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs }.encode(&mut answer);
-        std::io::Write::write_all(&mut stream, &answer).unwrap();
+        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs.clone() }.encode(&mut answer);
+        stream.write_all(&answer).unwrap();
+        theirs
     });
-    let keys = authority.keys(&scratch.0, "n0");
-    let member = Node::builder().name("n0").listen(&pair[0]).peers(&pair).keys(keys).start().await.unwrap();
-    impostor.await.unwrap();
-    let trouble = || member.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
-    for _ in 0..500 {
-        if trouble().contains("certificate is not that of 'n1'") {
-            return assert!(!member.status().complete);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    let greeting = greeting.await.unwrap();
+    trouble(&member, "the certificate of 'n1'").await;
+    assert!(!member.status().complete);
+    drop(member);
+
+    // It calls n1 as n0, first with n0's greeting, then with its own name in it. With n0's keys that works.
+    let member = start(1).await.unwrap();
+    let own = Arc::new(Impostor(authority.keys(&scratch.0, "n0")));
+    let call = async |who: &Arc<Impostor>, name: &str| {
+        let (who, address, hello) = (Arc::clone(who), pair[1].clone(), Hello { name: name.into(), ..greeting.clone() });
+        tokio::task::spawn_blocking(move || who.call(&address, &hello)).await.unwrap()
+    };
+    for name in ["n0", "n2"] {
+        let answer = call(&impostor, name).await;
+        assert!(answer.starts_with(b"deny"), "{name}: {}", String::from_utf8_lossy(&answer));
+        assert!(!member.status().complete);
     }
-    panic!("it was not rejected: {}", trouble());
+    assert!(call(&own, "n0").await.starts_with(b"hall"));
+    tokio::time::timeout(Duration::from_secs(60), member.ready()).await.expect("its own keys are accepted");
 }
 
 #[tokio::test]
@@ -167,7 +221,7 @@ async fn broken_connections_are_replaced_unnoticed() {
             let listener = TcpListener::bind(front).await.unwrap();
             tokio::spawn(relay_and_cut(listener, behind.clone(), Arc::clone(&cuts)));
             let name = format!("n{index}");
-            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(&fronts);
+            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(named(&fronts));
             if encrypted {
                 builder = builder.keys(authority.keys(&scratch.0, &name));
             }
@@ -192,6 +246,59 @@ async fn a_caller_who_never_waits_lets_others_in() {
     };
     for _ in 0..1_000_000 {
         drop(greedy.acquire().await.unwrap());
+        if other.is_finished() {
+            return;
+        }
+    }
+    panic!("the other was never granted the lock");
+}
+
+/// The same with a new handle each time, in all the ways there are to ask: none of them may keep the one thread to itself.
+#[tokio::test]
+async fn no_loop_of_a_caller_starves_another_node() {
+    let nodes = group(2, |_, builder| builder).await;
+    let (near, far) = (&nodes[0], &nodes[1]);
+    async fn ask(node: &Node, how: usize) {
+        match how {
+            0 => drop(node.lock("x").acquire().await.unwrap()),
+            1 => drop(node.lock("x").acquire_shared().await.unwrap()),
+            2 => drop(node.acquire_all(["x", "y"]).await.unwrap()),
+            3 => drop(node.elect("x").await.unwrap()),
+            4 => drop(node.lock("x").acquire_timeout(Duration::from_secs(60)).await.unwrap()),
+            // Somebody else on this node holds it: the answer is there at once.
+            _ => assert!(node.lock("held").try_acquire().await.unwrap().is_none()),
+        }
+    }
+    let held = near.lock("held").acquire().await.unwrap();
+    for how in 0..6 {
+        ask(near, how).await;
+        let other = tokio::spawn({
+            let lock = far.lock("x");
+            async move { lock.acquire().await.unwrap().fence() }
+        });
+        let mut rounds = 0;
+        while !other.is_finished() {
+            ask(near, how).await;
+            rounds += 1;
+            assert!(rounds < 20_000, "way {how}: the other was not granted the lock");
+        }
+    }
+    drop(held);
+}
+
+/// A caller who works long under the lock, without waiting for anything, is rarely counted: the time counts, too.
+#[tokio::test]
+async fn a_caller_who_works_long_lets_others_in() {
+    let nodes = group(2, |_, builder| builder).await;
+    drop(nodes[0].lock("x").acquire().await.unwrap());
+    let other = tokio::spawn({
+        let lock = nodes[1].lock("x");
+        async move { lock.acquire().await.unwrap().fence() }
+    });
+    for _ in 0..50 {
+        let guard = nodes[0].lock("x").acquire().await.unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        drop(guard);
         if other.is_finished() {
             return;
         }
@@ -241,6 +348,29 @@ async fn fences_rise_when_members_are_replaced() {
     acquire(&["b", "c"]).await;
     acquire(&["c"]).await;
     acquire(&["a", "c"]).await;
+}
+
+/// The other members may have gone on without this one: its directory's number is not all it must be above.
+#[tokio::test]
+async fn an_old_directory_is_raised_by_the_clock() {
+    let scratch = Scratch::new("old");
+    std::fs::write(scratch.0.join("incarnation"), "5\n").unwrap();
+    let fresh = Node::builder().start().await.unwrap().status().epoch;
+    let old = Node::builder().data(&scratch.0).start().await.unwrap().status().epoch;
+    assert!(old >= fresh && fresh > Some(1_000_000), "{old:?} {fresh:?}");
+}
+
+/// As a wrong clock or a damaged directory would give it. If it were accepted, no member could be started again.
+#[tokio::test]
+async fn a_peer_at_the_end_of_all_numbers_is_rejected() {
+    let scratch = Scratch::new("end");
+    let end = hallpass_node::Incarnation::new(hallpass_node::Incarnation::MAX).unwrap();
+    let with_end = |hello: Hello| Hello { incarnation: end, ..hello };
+    let (node, _peer) = node_with_peer(|builder| builder.data(scratch.0.join("a")), with_end).await;
+    trouble(&node, "remove the file 'incarnation'").await;
+    assert!(!node.status().complete);
+    drop(node);
+    drop(Node::builder().data(scratch.0.join("a")).start().await.unwrap());
 }
 
 #[tokio::test]

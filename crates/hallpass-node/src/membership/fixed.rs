@@ -191,23 +191,43 @@ pub enum HelloError {
     Link(LinkError),
 }
 
+impl HelloError {
+    /// The same for people, in words that are true for both sides, since both read them. `here` is who rejects, `peer` who
+    /// is rejected.
+    pub fn explain(&self, here: &str, peer: &str) -> String {
+        match self {
+            Self::Group(group) => {
+                format!("{peer} is of group '{group}', {here} is not: give all members of a group the same group name")
+            }
+            Self::Member(node) => format!(
+                "{peer} takes itself or {here} for member {node}: give all members the same list of members, written in \
+                 the same way"
+            ),
+            Self::Config => format!(
+                "{peer} and {here} have different lists of members or lock classes: give all members the same, written \
+                 in the same way"
+            ),
+            Self::Restarted => format!(
+                "{peer} was restarted and has forgotten the locks, {here} was not: restart {here}, and all other members \
+                 that were not restarted either"
+            ),
+            Self::RestartedHere => format!(
+                "{here} was restarted and has forgotten the locks, {peer} was not: restart {peer}, and all other members \
+                 that were not restarted either"
+            ),
+            Self::RestartedBetween => {
+                format!("{peer} and {here} know different starts of some member: restart all members of the group")
+            }
+            Self::Link(error) => {
+                format!("{peer} does not keep to the protocol: {error}; restart all members of the group")
+            }
+        }
+    }
+}
+
 impl fmt::Display for HelloError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Group(group) => write!(f, "it belongs to group '{group}'"),
-            Self::Member(node) => {
-                write!(f, "it calls itself or this node member {node}, which is wrong; compare the lists of members")
-            }
-            Self::Config => f.write_str("its list of members or its lock classes differ; give all members the same"),
-            Self::Restarted => {
-                f.write_str("it has been restarted and knows nothing of the locks; restart all members of the group")
-            }
-            Self::RestartedHere => f.write_str("it knew this node before a restart; restart all members of the group"),
-            Self::RestartedBetween => f.write_str(
-                "a third member was restarted between its connections with the two; restart all members of the group",
-            ),
-            Self::Link(error) => error.fmt(f),
-        }
+        f.write_str(&self.explain("this node", "the peer"))
     }
 }
 

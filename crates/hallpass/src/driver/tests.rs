@@ -3,7 +3,8 @@ use hallpass_node::NodeConfig;
 use super::*;
 
 fn alone() -> Arc<Driver> {
-    Driver::new(Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap(), Vec::new(), None)
+    let node = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
+    Driver::new("'a'".to_owned(), node, Vec::new(), None)
 }
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
@@ -21,7 +22,6 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(driver.is_stopped());
     assert!(is_answered(&waiter, Verdict::Stopped));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
-    assert_eq!(driver.acquire_fast(ticket.slot().unwrap(), "x", Mode::Exclusive, 0), None);
 }
 
 /// A writer waits, and a reader behind it. The writer's request is withdrawn after the stop: without the stop, the reader
@@ -51,6 +51,44 @@ async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     assert!(is_answered(&waiter, Verdict::Stopped));
 }
 
+/// A task that is woken may want the node at once, on the thread that wakes it.
+#[tokio::test]
+async fn callers_are_woken_without_the_nodes_lock() {
+    struct Looks(Arc<Driver>, std::sync::atomic::AtomicU32);
+    impl std::task::Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            assert!(
+                !matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock)),
+                "woken under the lock"
+            );
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    type End = fn(&Arc<Driver>, Ticket);
+    let ends: [End; 3] = [
+        |driver, ticket| assert!(driver.release(ticket)),
+        |driver, _| driver.stop(),
+        |driver, _| {
+            fail(driver, |_| ());
+            driver.tick();
+        },
+    ];
+    for end in ends {
+        let driver = alone();
+        let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+        let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
+        let looks = Arc::new(Looks(Arc::clone(&driver), 0.into()));
+        let waker = std::task::Waker::from(Arc::clone(&looks));
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(waiter.poll(&mut cx).is_pending());
+        let mut stopped = std::pin::pin!(driver.when_stopped());
+        assert!(stopped.as_mut().poll(&mut cx).is_pending());
+        end(&driver, ticket);
+        let woken = if driver.is_stopped() { 2 } else { 1 };
+        assert_eq!(looks.1.load(Ordering::Relaxed), woken);
+    }
+}
+
 fn is_answered(waiter: &Waiter, verdict: Verdict) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     waiter.poll(&mut cx) == std::task::Poll::Ready(verdict)
@@ -64,4 +102,11 @@ fn fail<T>(driver: &Driver, first: impl FnOnce(&mut State) -> T + Send) {
         panic!("on purpose");
     };
     assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
+}
+
+#[test]
+fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
+    let shown = printable("it's \"fine\"\n\u{1b}[31m\u{202e}\\");
+    assert_eq!(shown, "it's \"fine\"\\n\\u{1b}[31m\\u{202e}\\");
+    assert_eq!(printable(&shown), shown);
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
 use hallpass_node::wire::Hello;
@@ -14,11 +16,17 @@ pub fn addresses(count: usize) -> Vec<String> {
     listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
 }
 
+/// The list of members that are called n0, n1 and so on.
+pub fn named(addresses: &[String]) -> Vec<String> {
+    addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}")).collect()
+}
+
 pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
     let addresses = addresses(count);
+    let peers = named(&addresses);
     let mut nodes = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
-        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&addresses);
+        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&peers);
         nodes.push(with(index, builder).start().await.unwrap());
     }
     for node in &nodes {
@@ -29,21 +37,39 @@ pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Ve
 
 /// A node in a complete group of two, and its connection with a peer that never answers a request.
 pub async fn node_with_silent_peer() -> (Node, TcpStream) {
+    let (node, stream) = node_with_peer(|builder| builder, |hello| hello).await;
+    node.ready().await;
+    (node, stream)
+}
+
+/// A node of a group of two, and its connection with a peer that greets as it is told.
+pub async fn node_with_peer(with: impl Fn(Builder) -> Builder, greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
     let mut addresses = addresses(2);
     // The lower one makes the connection.
     addresses.sort_unstable();
     let listener = TcpListener::bind(&addresses[1]).await.unwrap();
-    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
+    let node = with(Node::builder().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
     let mut stream = listener.accept().await.unwrap().0;
     let mut buffer = [0; 1024];
     let length = stream.read(&mut buffer).await.unwrap();
     let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
     let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
     let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
+    greet(answer).encode(&mut bytes);
     stream.write_all(&bytes).await.unwrap();
-    node.ready().await;
     (node, stream)
+}
+
+/// Waits until the node says this about why it is not connected with a member.
+pub async fn trouble(node: &Node, expected: &str) -> String {
+    let trouble = || node.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
+    for _ in 0..3000 {
+        if trouble().contains(expected) {
+            return trouble();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it says '{}', not '{expected}'", trouble());
 }
 
 /// A directory that is removed when this is dropped.
@@ -76,14 +102,78 @@ impl Authority {
 
     /// Keys for a node of this name, in a directory of their own.
     pub fn keys(&self, directory: &Path, name: &str) -> Keys {
+        self.keys_until(directory, name, 4000)
+    }
+
+    /// The same with a certificate that ends with this year.
+    pub fn keys_until(&self, directory: &Path, name: &str, year: i32) -> Keys {
         let directory = directory.join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
         let certificate = params.signed_by(&key, &self.0).unwrap();
         std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();
         std::fs::write(directory.join("node.pem"), certificate.pem()).unwrap();
-        std::fs::write(directory.join("node.key"), key.serialize_pem()).unwrap();
+        let path = directory.join("node.key");
+        std::fs::write(&path, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         Keys::in_directory(directory)
     }
+}
+
+/// Every line that is logged on this thread, until this is dropped.
+pub struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Log {
+    pub fn begin() -> Self {
+        let lines = Arc::default();
+        let guard = tracing::subscriber::set_default(Collector(Arc::clone(&lines)));
+        Self { lines, _guard: guard }
+    }
+
+    pub fn len(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    pub fn first(&self, count: usize) -> Vec<String> {
+        self.lines.lock().unwrap().iter().take(count).cloned().collect()
+    }
+
+    /// The lines that contain this text.
+    pub fn with(&self, text: &str) -> Vec<String> {
+        self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+struct Collector(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Collector {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("hallpass")
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+        let mut fields = Fields(event.metadata().level().to_string());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }

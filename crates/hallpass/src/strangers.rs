@@ -1,0 +1,216 @@
+//! Incoming connections whose peer is not known yet, and which of them gives way when there are too many.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::task::AbortHandle;
+
+/// So many connections may wait for their greeting, not counting those from addresses of members.
+const PLACES: usize = 64;
+/// So many of one address; where several members have the same one, so many for each.
+const PLACES_A_SOURCE: usize = 16;
+
+/// Connections that wait for their greeting.
+///
+/// A newcomer always gets a place. Where there is none left, another one is ended: of the same source if that has its share, else
+/// of any that is not a member's address. One that has sent nothing goes before one that has, since a member greets at
+/// once; among these the oldest goes first.
+#[derive(Default)]
+pub(crate) struct Strangers(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    /// Oldest first.
+    connections: Vec<Waiting>,
+    next: u64,
+    /// Where members' connections come from, as far as their addresses tell: once for each member.
+    members: Vec<Source>,
+}
+
+struct Waiting {
+    id: u64,
+    source: Source,
+    /// It comes from a member's address.
+    is_members: bool,
+    has_spoken: bool,
+    task: AbortHandle,
+}
+
+/// What counts as one source: an IPv4 address, or an IPv6 network, since a single host has as many addresses there as it likes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Source(IpAddr);
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                let [a, b, c, d, ..] = address.segments();
+                Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+            }
+            address => address,
+        })
+    }
+}
+
+impl Strangers {
+    /// Admits a connection from this address. `spawn` starts its task. True if another one was ended for it.
+    pub(crate) fn admit(self: &Arc<Self>, from: IpAddr, spawn: impl FnOnce(Place) -> AbortHandle) -> bool {
+        let mut table = self.table();
+        let source = from.into();
+        let crowded = table.make_room(source);
+        let id = table.next;
+        table.next += 1;
+        // Under the lock: the task cannot leave before it is here.
+        let task = spawn(Place { strangers: Arc::clone(self), id });
+        let is_members = table.members.contains(&source);
+        table.connections.push(Waiting { id, source, is_members, has_spoken: false, task });
+        crowded
+    }
+
+    pub(crate) fn set_members(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.table().members = addresses.into_iter().map(Source::from).collect();
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Ends a connection if there is no place for one more of this source.
+    fn make_room(&mut self, source: Source) -> bool {
+        let members = self.members.iter().filter(|of| **of == source).count();
+        let is_full = |counts: &dyn Fn(&Waiting) -> bool, places: usize| {
+            self.connections.iter().filter(|each| counts(each)).count() >= places
+        };
+        let same: &dyn Fn(&Waiting) -> bool = &|each| each.source == source;
+        let strange: &dyn Fn(&Waiting) -> bool = &|each| !each.is_members;
+        let gives_way = if is_full(same, PLACES_A_SOURCE * members.max(1)) {
+            same
+        } else if members == 0 && is_full(strange, PLACES) {
+            strange
+        } else {
+            return false;
+        };
+        let among = self.connections.iter().enumerate().filter(|(_, each)| gives_way(each));
+        let Some((index, _)) = among.min_by_key(|(_, each)| (each.has_spoken, each.id)) else { return false };
+        self.connections.remove(index).task.abort();
+        true
+    }
+}
+
+/// A connection's place among the strangers, given up when it is dropped.
+pub(crate) struct Place {
+    strangers: Arc<Strangers>,
+    id: u64,
+}
+
+impl Place {
+    pub(crate) fn has_spoken(&self) {
+        if let Some(this) = self.strangers.table().connections.iter_mut().find(|each| each.id == self.id) {
+            this.has_spoken = true;
+        }
+    }
+
+    /// The peer is known: its connection is ended for no stranger any more. False if it has been, just now.
+    pub(crate) fn leave(self) -> bool {
+        self.remove()
+    }
+
+    fn remove(&self) -> bool {
+        let mut table = self.strangers.table();
+        let found = table.connections.iter().position(|each| each.id == self.id);
+        found.map(|index| table.connections.remove(index)).is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn come(strangers: &Arc<Strangers>, from: [u8; 4]) -> (Arc<Place>, AbortHandle) {
+        let mut came = None;
+        strangers.admit(from.into(), |place| {
+            let place = Arc::new(place);
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            came = Some((place, task.clone()));
+            task
+        });
+        came.unwrap()
+    }
+
+    async fn is_ended(task: &AbortHandle) -> bool {
+        tokio::task::yield_now().await;
+        task.is_finished()
+    }
+
+    #[tokio::test]
+    async fn a_source_beyond_its_share_gives_way_to_itself() {
+        let strangers = Arc::new(Strangers::default());
+        let (_other, other) = come(&strangers, [10, 0, 0, 2]);
+        let flood: Vec<_> = (0..PLACES_A_SOURCE + 1).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
+        assert!(is_ended(&flood[0].1).await, "the oldest of the same source");
+        assert!(!is_ended(&flood[1].1).await);
+        assert!(!is_ended(&other).await);
+    }
+
+    #[tokio::test]
+    async fn who_has_said_nothing_gives_way_first() {
+        let strangers = Arc::new(Strangers::default());
+        let all: Vec<_> = (0..PLACES as u8).map(|host| come(&strangers, [10, 0, 0, host])).collect();
+        all[0].0.has_spoken();
+        let (_newcomer, newcomer) = come(&strangers, [10, 0, 1, 1]);
+        assert!(!is_ended(&all[0].1).await, "the oldest, but it has spoken");
+        assert!(is_ended(&all[1].1).await);
+        assert!(!is_ended(&newcomer).await);
+    }
+
+    #[tokio::test]
+    async fn members_have_places_of_their_own_that_no_stranger_takes() {
+        let strangers = Arc::new(Strangers::default());
+        strangers.set_members([IpAddr::from([10, 0, 0, 1])]);
+        let (_member, member) = come(&strangers, [10, 0, 0, 1]);
+        let all: Vec<_> = (0..2 * PLACES as u8).map(|host| come(&strangers, [10, 0, 1, host])).collect();
+        assert!(!is_ended(&member).await);
+        assert!(is_ended(&all[0].1).await);
+        let (_second, second) = come(&strangers, [10, 0, 0, 1]);
+        assert!(!is_ended(&all[PLACES].1).await, "a member takes no stranger's place");
+        assert!(!is_ended(&second).await);
+    }
+
+    #[tokio::test]
+    async fn members_that_share_an_address_do_not_share_its_places() {
+        let strangers = Arc::new(Strangers::default());
+        strangers.set_members([IpAddr::from([127, 0, 0, 1]); 3]);
+        let all: Vec<_> = (0..3 * PLACES_A_SOURCE).map(|_| come(&strangers, [127, 0, 0, 1])).collect();
+        assert!(!is_ended(&all[0].1).await);
+        let (_one_more, _) = come(&strangers, [127, 0, 0, 1]);
+        assert!(is_ended(&all[0].1).await);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_left_is_not_ended_any_more() {
+        let strangers = Arc::new(Strangers::default());
+        let (place, task) = come(&strangers, [10, 0, 0, 1]);
+        assert!(Arc::into_inner(place).unwrap().leave());
+        let all: Vec<_> = (0..2 * PLACES_A_SOURCE).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
+        assert!(!is_ended(&task).await);
+        let ended = all.into_iter().next().unwrap();
+        assert!(!Arc::into_inner(ended.0).unwrap().leave(), "it was ended before it could leave");
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source() {
+        let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(source("2001:db8::1"), source("2001:db8::2:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
+    }
+}

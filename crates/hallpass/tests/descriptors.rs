@@ -1,0 +1,52 @@
+//! A process that has no file descriptors left. The limit is the whole process's: this file has one test.
+
+mod common;
+
+use std::fs::File;
+use std::time::Duration;
+
+use common::{Log, addresses, trouble};
+use hallpass::Node;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn use_up_descriptors() -> Vec<File> {
+    std::iter::from_fn(|| File::open("/dev/null").ok()).take(10_000).collect()
+}
+
+#[tokio::test]
+async fn without_descriptors_nothing_is_lost_and_it_passes() {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(128), ..getrlimit(Resource::Nofile) }).unwrap();
+    let log = Log::begin();
+    let mut pair = addresses(2);
+    // The lower one makes the connection.
+    pair.sort_unstable();
+    let start = async |index: usize| Node::builder().listen(&pair[index]).peers(&pair).start().await.unwrap();
+
+    let caller = start(0).await;
+    let used = use_up_descriptors();
+    let why = trouble(&caller, "too many open files").await;
+    assert!(why.contains("ulimit -n"), "{why}");
+    drop(used);
+    let called = start(1).await;
+    tokio::time::timeout(PATIENCE, async { tokio::join!(caller.ready(), called.ready()) }).await.expect("a group");
+
+    let client = TcpSocket::new_v4().unwrap();
+    let used = use_up_descriptors();
+    let mut client = client.connect(called.address()).await.unwrap();
+    while log.with("cannot accept a connection").is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Members that are connected go on, and the log does not fill.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(called.lock("x").acquire().await.unwrap());
+    drop(caller.lock("x").acquire().await.unwrap());
+    assert_eq!(log.with("cannot accept a connection").len(), 1, "{:?}", log.first(20));
+    drop(used);
+    client.write_all(b"not a greeting").await.unwrap();
+    let answer = tokio::time::timeout(PATIENCE, client.read(&mut [0; 64])).await.expect("it is accepted and closed");
+    assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
+}
