@@ -154,13 +154,13 @@ fn release(lock: &str, fence: u64) -> Value {
 fn requests_that_come_at_once_are_answered_in_their_order() {
     let agent = Running::start("order");
     let mut client = agent.client();
-    let requests = [acquire("x"), json!({"do": "status"}), json!({"do": "members"}), json!({"do": "locks"})];
-    // An acquisition that must not wait is over before the next request is read.
+    assert_eq!(client.ask(&acquire("x"))["is"], "granted");
+    let requests = [json!({"do": "cancel"}), json!({"do": "status"}), json!({"do": "members"}), json!({"do": "locks"})];
     let all: String = requests.iter().map(|request| format!("{request}\n")).collect();
     client.write(all.as_bytes());
-    let answers = ["granted", "status", "members", "locks"].map(|_| client.hear());
+    let answers = ["cancelled", "status", "members", "locks"].map(|_| client.hear());
     let kinds = answers.each_ref().map(|answer| answer["is"].as_str().unwrap().to_owned());
-    assert_eq!(kinds, ["granted", "status", "members", "locks"]);
+    assert_eq!(kinds, ["cancelled", "status", "members", "locks"]);
     assert_eq!((&answers[1]["node"], &answers[1]["group"]), (&json!("n"), &json!("g")));
     assert_eq!(answers[3]["locks"][0]["held"], "exclusive");
 }
