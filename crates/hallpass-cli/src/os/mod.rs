@@ -22,7 +22,7 @@ pub(crate) use files::{
 pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, name_process};
 pub(crate) use process::{
     Process, control_connection, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable,
-    raise_descriptor_limit, reap_children, receive_descriptors, send_descriptors, standard_input, this_program_again,
-    wait_for_close,
+    raise_descriptor_limit, reap_all_children, reap_children, receive_descriptors, send_descriptors, standard_input,
+    this_program_again, wait_for_close,
 };
 pub(crate) use signals::{ForwardedSignals, ReceivedSignal, shutdown_requested};
