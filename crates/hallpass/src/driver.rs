@@ -288,6 +288,8 @@ impl Driver {
                 Record::Epoch(epoch) => data.remember(epoch),
                 other => Err(std::io::Error::other(format!("unknown record {other:?}"))),
             };
+            // Whoever is woken may stop the node and start one with the same directory.
+            drop(data);
             if let Some(driver) = driver.upgrade() {
                 driver.persisted(record, written);
             }
