@@ -350,6 +350,12 @@ impl Driver {
         connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
     }
 
+    /// True if this peer is the one of the two that makes the connection, and there is none.
+    pub(crate) fn waits_for(&self, index: usize) -> bool {
+        let state = self.state();
+        self.peers[index].id < state.node.id() && state.connections[index].is_none()
+    }
+
     /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.
     pub(crate) fn report_trouble(&self, index: usize, trouble: String) {
         if let Some(left_out) = self.limits.peers[index].pass(&trouble) {
