@@ -215,7 +215,7 @@ fn readers_join_readers_until_a_writer_waits_here() {
     let mut nodes: [_; 2] = connected(|_| {});
     let first = inside(&mut nodes, READ);
     let (second, fence) = enters(&mut nodes[0], READ, 1);
-    assert_eq!(fence, 1, "readers share a fence");
+    assert_eq!(fence, 1, "readers of one node who are inside together have one fence");
     waits(&mut nodes[0], WRITE, 2);
     waits(&mut nodes[0], READ, 3);
     assert!(nodes[0].handle_release(first, 0) && nodes[0].answer().is_none());

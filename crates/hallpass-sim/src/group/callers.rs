@@ -88,6 +88,11 @@ impl Group {
     fn enter(&mut self, caller: usize, entered: Ticket, asked: Ticket, fence: Fence) {
         let Caller { node, lock, mode, round, .. } = self.callers[caller];
         let id = self.members[node].id;
+        let fence = match self.bug {
+            Some(Bug::ReadersBehind) if mode == Mode::Shared => Fence::new(fence.get() - 1),
+            Some(Bug::ReadersAhead) if mode == Mode::Shared => Fence::new(fence.get() + 1),
+            _ => fence,
+        };
         self.members[node].slots[lock] = entered.slot();
         self.report.grants += 1;
         self.progress.on_progress(self.now.max(self.plan.faults_until));

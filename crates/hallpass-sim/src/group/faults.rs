@@ -57,6 +57,10 @@ pub enum Bug {
     AnswerGone,
     /// A driver never releases a lock.
     ReleaseNever,
+    /// A reader is given one less than its fence: the last exclusive one.
+    ReadersBehind,
+    /// A reader is given one more than its fence: beyond the next exclusive one.
+    ReadersAhead,
 }
 
 impl Group {

@@ -44,6 +44,8 @@ fn planted_bugs_are_noticed() {
         ("x", Bug::AnswerNever, "progress"),
         ("x", Bug::AnswerGone, "answers"),
         ("x", Bug::ReleaseNever, "progress"),
+        ("x", Bug::ReadersBehind, "fence"),
+        ("x", Bug::ReadersAhead, "fence"),
     ] {
         assert!(notices(oracle, lock, bug), "{bug:?} is not noticed by {oracle}");
     }
