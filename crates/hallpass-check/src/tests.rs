@@ -237,6 +237,19 @@ fn the_effort_bounds_the_search() {
 }
 
 #[test]
+fn whoever_is_told_the_progress_can_stop_the_search() {
+    let config = config::<RicartAgrawala>(3, "", Order::Any, WRITERS);
+    let mut seen = 0;
+    let found = explore(&config, &Effort::default(), |progress| {
+        seen = progress.states;
+        if progress.states > 5000 { Flow::Stop } else { Flow::Continue }
+    });
+    assert!(!found.complete && found.violation.is_none());
+    assert_eq!(found.states, seen);
+    assert!(seen > 5000);
+}
+
+#[test]
 fn only_the_requested_property_is_reported() {
     let endless = Limits { entries: None, ..WRITERS };
     let config = config::<RicartAgrawala>(3, "numbers=modulo:4 fence=off", Order::Any, endless);

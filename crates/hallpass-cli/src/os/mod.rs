@@ -5,6 +5,7 @@
 //! which has the same functions and says in the docs of each what is lost.
 
 mod files;
+mod memory;
 mod process;
 mod signals;
 
@@ -19,9 +20,10 @@ pub(crate) use files::{
     SYSTEM_CONFIG, SYSTEM_SOCKET, create_private_directory, create_private_file, environment_path, host_name,
     is_private_to_user, is_root, is_writable_by_user_only, runtime_directory, state_directory,
 };
+pub(crate) use memory::Memory;
 pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, this_program};
 pub(crate) use process::{
     Process, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable, raise_descriptor_limit,
     reap_children,
 };
-pub(crate) use signals::{ForwardedSignals, ReceivedSignal, shutdown_requested};
+pub(crate) use signals::{ForwardedSignals, ReceivedSignal, interrupted, shutdown_requested};

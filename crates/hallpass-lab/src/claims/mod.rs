@@ -24,7 +24,7 @@ use hallpass_sim::Report;
 use serde::Serialize;
 
 use crate::scenario::{Playback, play_shipped};
-use crate::{CheckReport, CheckSpec, RunSpec, check, simulate};
+use crate::{CheckReport, CheckSpec, RunSpec, check, simulate, steps};
 
 /// One claim and its measurement. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -173,7 +173,7 @@ impl Harness {
         let report = self.check(spec);
         let found = report.violations.first();
         let measured =
-            found.map_or("none found".to_owned(), |found| format!("{} after {} steps", found.property, found.steps));
+            found.map_or("none found".to_owned(), |found| format!("{} after {}", found.property, steps(found.steps)));
         Row {
             ok: found.is_some_and(|found| found.property == property),
             ..Row::new(id, claim, format!("{property} violated"), measured)
