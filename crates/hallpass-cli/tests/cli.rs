@@ -292,7 +292,10 @@ fn an_interrupted_exploration_reports_what_it_has() {
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
     };
-    while !listens() {
+    for _ in 0..6000 {
+        if listens() {
+            break;
+        }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());

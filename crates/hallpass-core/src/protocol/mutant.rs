@@ -20,6 +20,8 @@ pub enum Mutation {
     Slow(u64),
     /// Every entry carries the same fence.
     StuckFence,
+    /// A node is inside as soon as it asks.
+    EnterAtOnce,
     /// A shared entry carries one less than it should: the last exclusive fence itself.
     ReadersBehind,
     /// A shared entry carries one more than it should: beyond the next exclusive fence.
@@ -89,6 +91,7 @@ impl<P: Protocol> Protocol for Mutant<P> {
     fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {
         let Some(mutation) = self.mutation else { return self.inner.handle(input, out) };
         let Some(input) = mutate_input(mutation, input) else { return };
+        let asks = matches!(input, Input::Acquire { .. });
         if let Input::Acquire { mode, .. } = &input {
             self.mode = *mode;
         }
@@ -105,6 +108,10 @@ impl<P: Protocol> Protocol for Mutant<P> {
         {
             out.push(Effect::Send { to, message });
         }
+        let entered = || out[start..].iter().any(|effect| matches!(effect, Effect::Enter { .. }));
+        if mutation == Mutation::EnterAtOnce && asks && !entered() {
+            out.push(Effect::Enter { fence: Fence::new(1) });
+        }
         mutate_effects(mutation, self.mode, start, out);
     }
 
@@ -113,7 +120,8 @@ impl<P: Protocol> Protocol for Mutant<P> {
     }
 
     fn is_moot(&self, from: crate::NodeId, message: &P::Message) -> bool {
-        self.mutation.is_none() && self.inner.is_moot(from, message)
+        // The one bug by which a message without an effect has one.
+        self.mutation != Some(Mutation::NeverDefer) && self.inner.is_moot(from, message)
     }
 
     fn request_number(&self) -> Option<u64> {
