@@ -31,6 +31,28 @@ answers() {
 end() { kill -"$1" "$2"; wait "$2" || true; }
 "#;
 
+/// A full disk and a directory that cannot be written are reported in one line, and nothing is granted.
+#[test]
+fn a_user_whose_directory_cannot_be_written_is_told_so() {
+    script(
+        "shortage",
+        r#"
+mount -t tmpfs -o size=16k none /var/tmp && chmod 1777 /var/tmp
+head -c 16384 /dev/zero >/var/tmp/filler || true
+expect 69 'No space left on device' as 70005 ./hallpass run x -- touch entered
+rm /var/tmp/filler
+expect 0 '' as 70005 ./hallpass run x -- true
+expect 0 '' as 70005 ./hallpass leave
+rm -r /var/tmp/hallpass-70005
+mkdir -m 0500 /var/tmp/hallpass-70005 && chown 70005 /var/tmp/hallpass-70005
+expect 69 'Permission denied' as 70005 ./hallpass run x -- touch entered
+mount -o remount,ro /var/tmp
+expect 69 'Read-only file system' as 70006 ./hallpass run x -- touch entered
+test ! -e entered
+"#,
+    );
+}
+
 /// Runs a script as root, with directories of its own in place of the machine's.
 fn script(name: &str, text: &str) {
     if !is_root() {
