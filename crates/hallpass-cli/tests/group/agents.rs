@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::user::{Ran, User, is_running, kill, wait_until};
+use crate::user::{Ran, User, first_line, is_running, kill, wait_until};
 
 /// An agent that is started while another one runs fails at once. If it waited, its wait could be over before the other is killed.
 #[test]
@@ -29,7 +29,8 @@ fn a_second_agent_does_not_wait_beside_the_first() {
     kill(first.id(), "-KILL");
     first.wait().unwrap();
     let mut next = user.start("agent --socket a.sock --data a.data --ttl 500ms");
-    sleep(Duration::from_secs(2));
+    let line = first_line(&mut next);
+    assert!(line.contains("did not end in order") && line.contains("wait=60s"), "{line}");
     user.run("run x --socket a.sock -- true").failed(69, "no agent answers");
     kill(next.id(), "-KILL");
     next.wait().unwrap();

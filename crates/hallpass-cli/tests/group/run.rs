@@ -5,8 +5,6 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -87,8 +85,8 @@ fn an_agent_that_does_not_answer_is_not_waited_for_beyond_the_timeout() {
     user.wait_for("a.sock");
     let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
-    let waiter = user.start("run x --socket a.sock --timeout 500ms -- true");
-    sleep(Duration::from_millis(100));
+    let waiter = user.start("run x --socket a.sock --timeout 5s -- true");
+    user.wait_for_waiter("--socket a.sock");
     kill(agent.id(), "-STOP");
     Ran::of(waiter.wait_with_output().unwrap()).failed(69, "does not answer");
     kill(agent.id(), "-CONT");
