@@ -121,6 +121,15 @@ fn every_error_is_one_line_that_names_the_cause() {
     user.run("demo --nodes 0").failed(64, "0");
 }
 
+/// Service files leave a variable out by setting it to nothing.
+#[test]
+fn variables_that_are_set_to_nothing_count_as_not_set() {
+    let user = User::new("empty");
+    let mut run = user.command(&words("run x -- true"));
+    let ran = Ran::of(run.env("HALLPASS_SOCKET", "").env("HALLPASS_TTL", "").output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
 #[test]
 fn other_programs_and_versions_behind_the_socket_are_distinguished() {
     let user = User::new("other");
