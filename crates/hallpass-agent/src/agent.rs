@@ -44,8 +44,8 @@ pub enum ServeError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// Another agent of this user has this path, though its files were removed.
-    #[error("another agent uses {0}, though its files were removed; end that agent first")]
+    /// Another agent of this user has this path, though it may have lost the files there.
+    #[error("another agent uses {0}; end that one first, or let this one use another")]
     Claimed(PathBuf),
     /// The files of the data directory are gone, so that another agent could be started with it. This one has ended.
     #[error(
@@ -127,10 +127,8 @@ pub struct Agent {
     created_directory: bool,
     socket_group: Option<u32>,
     data: Arc<DataDirectory>,
-    _claims: [Claim; 2],
-    /// A file that exists while an agent runs, and after one whose clients may still hold locks.
-    running_file: PathBuf,
-    member_file: Option<PathBuf>,
+    claims: [Claim; 2],
+    marks: Marks,
     state: Arc<State>,
     idle_limit: Option<Duration>,
     log: RareLines,
@@ -154,6 +152,23 @@ impl RareLines {
         }
         self.last = Some(Instant::now());
         Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Files that tell others of an agent that does not run.
+#[derive(Debug)]
+struct Marks {
+    /// Exists while an agent runs, and after one whose clients may still hold locks: for how long.
+    running: (PathBuf, Duration),
+    /// Exists while the place belongs to a member of this group.
+    member: Option<(PathBuf, String)>,
+}
+
+impl Marks {
+    fn write(&self) -> std::io::Result<()> {
+        let (file, ttl) = &self.running;
+        write_durably(file, &ttl.as_millis().to_string())?;
+        self.member.as_ref().map_or(Ok(()), |(file, group)| write_durably(file, group))
     }
 }
 
@@ -185,20 +200,18 @@ impl Agent {
         let socket_group = socket_group.map(number).transpose()?;
         let created_directory = os::create_socket_directory(&socket, socket_group).map_err(fail)?;
         check_free(&socket)?;
-        let directory = Arc::new(DataDirectory::open(&data)?);
+        // Claimed before it is opened, which counts a start. An error here will come again there.
+        let _ = os::create_private_directory(&data);
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
         let claims = [claim(&data)?, claim(&socket)?];
-        let running_file = data.join("running");
-        wait_for_old_sessions(&socket, &running_file, ttl).await;
+        let directory = Arc::new(DataDirectory::open(&data)?);
+        wait_for_old_sessions(&socket, &data.join("running"), ttl).await;
         let node = builder.data_directory(Arc::clone(&directory)).start().await?;
         check_free(&socket)?;
         let door = Door::open(&socket, socket_group).map_err(fail)?;
-        let written = write_durably(&running_file, &ttl.as_millis().to_string());
-        written.map_err(|source| ServeError::Data { path: data, source })?;
-        if let Some(file) = &member_file {
-            let group = node.status().group;
-            write_durably(file, &group).map_err(|source| ServeError::Data { path: file.clone(), source })?;
-        }
+        let marks =
+            Marks { running: (data.join("running"), ttl), member: member_file.map(|file| (file, node.status().group)) };
+        marks.write().map_err(|source| ServeError::Data { path: data, source })?;
         let state = State {
             node,
             ttl,
@@ -215,9 +228,8 @@ impl Agent {
             created_directory,
             socket_group,
             data: directory,
-            _claims: claims,
-            running_file,
-            member_file,
+            claims,
+            marks,
             state,
             idle_limit,
             log: RareLines::default(),
@@ -269,7 +281,14 @@ impl Agent {
     /// Somebody may have removed what the agent is reached by, or what keeps other agents from being started beside it.
     fn check_files(&mut self) -> Result<(), ServeError> {
         if !self.data.is_intact() {
-            return Err(ServeError::DataGone(self.data.path().to_owned()));
+            // No other agent can have been started meanwhile if the claims were kept.
+            let repaired = self.claims.iter().all(Claim::is_exclusive)
+                && self.data.repair().and_then(|()| self.marks.write()).is_ok();
+            let path = self.data.path();
+            if !repaired {
+                return Err(ServeError::DataGone(path.to_owned()));
+            }
+            tracing::warn!(data = %path.display(), "somebody removed the data directory; it has been made again");
         }
         if !self.door.is_reachable() {
             let path = self.door.path().to_owned();
@@ -324,9 +343,9 @@ impl Agent {
         self.state.node.stop().await;
         // The data directory is still this agent's, so none of these files can be another one's.
         if nothing_held && result.is_ok() {
-            let _ = std::fs::remove_file(&self.running_file);
+            let _ = std::fs::remove_file(&self.marks.running.0);
         }
-        if let (Some(file), Ok(Ended::Left)) = (&self.member_file, result) {
+        if let (Some((file, _)), Ok(Ended::Left)) = (&self.marks.member, result) {
             let _ = std::fs::remove_file(file);
         }
         self.door.remove();

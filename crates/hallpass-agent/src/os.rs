@@ -101,12 +101,17 @@ pub(crate) fn create_socket_directory(socket: &Path, group: Option<u32>) -> io::
     if directory.is_dir() {
         return Ok(false);
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    create_private_directory(directory)?;
     if group.is_some() {
         std::os::unix::fs::chown(directory, None, group)?;
         std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o750))?;
     }
     Ok(true)
+}
+
+/// Creates a directory that only this user may enter, and missing parents alike.
+pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// The number of a group, given by its name or number.
@@ -154,36 +159,32 @@ pub(crate) fn command_of(pid: u32) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct Claim {
     #[cfg(target_os = "linux")]
-    _listener: Option<std::os::unix::net::UnixListener>,
+    listener: Option<std::os::unix::net::UnixListener>,
 }
 
 impl Claim {
-    /// Claims a path; none if another agent of this user has.
+    /// Claims a path, whose directory must exist; none if another agent of this user has.
     #[cfg(target_os = "linux")]
     pub(crate) fn of(path: &Path) -> Option<Self> {
         use std::os::linux::net::SocketAddrExt;
         use std::os::unix::ffi::OsStrExt;
         use std::os::unix::net::{SocketAddr, UnixListener};
-        const PATH_BYTES: usize = 80;
+        const PATH_BYTES: usize = 60;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let directory = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
+        // Containers can share names of sockets, but not their file systems.
+        let device = std::fs::metadata(&directory).map_or(0, |found| found.dev());
         let path = directory.join(path.file_name().unwrap_or_default());
         let path = path.as_os_str().as_bytes();
         // Names of sockets are short; paths that end alike and are so long do not occur twice on a machine.
-        let name = [b"hallpass ", &path[path.len().saturating_sub(PATH_BYTES)..]].concat();
-        let Ok(address) = SocketAddr::from_abstract_name(name) else { return Some(Self { _listener: None }) };
+        let tail = &path[path.len().saturating_sub(PATH_BYTES)..];
+        let name = [format!("hallpass {device:x} ").as_bytes(), tail].concat();
+        let Ok(address) = SocketAddr::from_abstract_name(&name) else { return Some(Self { listener: None }) };
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => Some(Self { _listener: Some(listener) }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                // Any user can take the name. Only one who could have the directory counts.
-                let me = rustix::process::geteuid();
-                let owner = ClientStream::connect_addr(&address)
-                    .ok()
-                    .and_then(|stream| rustix::net::sockopt::socket_peercred(&stream).ok().map(|found| found.uid));
-                let counts = owner.is_some_and(|owner| owner == me || owner.is_root());
-                (!counts).then_some(Self { _listener: None })
-            }
-            Err(_) => Some(Self { _listener: None }),
+            Ok(listener) => Some(Self { listener: Some(listener) }),
+            // Any user can take the name. Only one who could have the files counts.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_trusted(owner_of(&name)) => None,
+            Err(_) => Some(Self { listener: None }),
         }
     }
 
@@ -192,4 +193,31 @@ impl Claim {
     pub(crate) fn of(_path: &Path) -> Option<Self> {
         Some(Self {})
     }
+
+    /// True if no other agent can have the path, whatever becomes of the files.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            self.listener.is_some()
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            false
+        }
+    }
+}
+
+/// The user who listens at an abstract name. Not waited for: somebody who accepts nothing could make it last.
+#[cfg(target_os = "linux")]
+fn owner_of(name: &[u8]) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name).ok()?).ok()?;
+    rustix::net::sockopt::socket_peercred(&socket).ok().map(|found| found.uid.as_raw())
+}
+
+/// True for this user and for root.
+pub(crate) fn is_trusted(uid: Option<u32>) -> bool {
+    uid.is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
 }

@@ -20,6 +20,7 @@ pub(crate) struct Session {
     lines: Lines,
     /// By name and fence. A client that shares a lock with itself holds several guards with one fence.
     held: BTreeMap<(String, u64), Vec<Guard>>,
+    may_end_agent: bool,
     /// What others are shown of this client. Dropped after the guards.
     entry: Entry,
 }
@@ -35,8 +36,10 @@ enum Next {
 
 impl Session {
     pub(crate) fn new(state: Arc<State>, connection: Connection) -> Self {
-        let entry = Entry::new(Arc::clone(&state), os::credentials(&connection));
-        Self { state, lines: Lines::new(connection), held: BTreeMap::new(), entry }
+        let who = os::credentials(&connection);
+        let entry = Entry::new(Arc::clone(&state), who);
+        let may_end_agent = os::is_trusted(who.uid);
+        Self { state, lines: Lines::new(connection), held: BTreeMap::new(), may_end_agent, entry }
     }
 
     /// Answers requests until the client disconnects or the agent ends.
@@ -110,6 +113,10 @@ impl Session {
                 Response::Members { members }
             }
             Request::Status => Response::Status(status::of(&self.state)),
+            Request::Leave if !self.may_end_agent => {
+                let text = "only the agent's own user and root may end it".to_owned();
+                Response::Error { text }
+            }
             Request::Leave => {
                 self.lines.send(&Response::Leaving).await?;
                 self.state.stop(Ended::Left);

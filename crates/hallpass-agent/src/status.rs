@@ -48,15 +48,37 @@ pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>
             && after.is_none_or(|after| lock.name.as_str() > after)
             && (!held || lock.holders + lock.waiters > 0)
     });
-    let more = all.len().saturating_sub(limit);
-    all.truncate(limit);
     let status = agent.node.status();
     let mut uses = agent.clients.by_lock(&status.name);
     let line = |lock: LockInfo| {
         let of_lock = uses.remove(&lock.name).unwrap_or_default();
         lock_line(lock, of_lock, &status)
     };
-    Response::Locks { locks: all.into_iter().map(line).collect(), more }
+    let mut lines: Vec<LockLine> = all.into_iter().map(line).collect();
+    // Before the group is complete only the clients are known.
+    uses.retain(|name, of_lock| {
+        name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after) && of_lock.held_by.is_empty()
+    });
+    lines.extend(uses.into_iter().map(|(name, of_lock)| waited_for_line(name, of_lock)));
+    lines.sort_by(|a, b| a.name.cmp(&b.name));
+    let more = lines.len().saturating_sub(limit);
+    lines.truncate(limit);
+    Response::Locks { locks: lines, more }
+}
+
+/// A lock of which the node knows nothing yet.
+fn waited_for_line(name: String, uses: Uses) -> LockLine {
+    LockLine {
+        name,
+        protocol: String::new(),
+        held: None,
+        holders: 0,
+        waiters: uses.waiting.len(),
+        fence: "0".to_owned(),
+        place: "unknown".to_owned(),
+        held_by: Vec::new(),
+        waiting: uses.waiting,
+    }
 }
 
 fn lock_line(lock: LockInfo, uses: Uses, status: &Status) -> LockLine {

@@ -3,6 +3,8 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hallpass_node::Incarnation;
@@ -37,7 +39,9 @@ const AHEAD_MAX: u32 = 1 << 20;
 pub struct DataDirectory {
     path: PathBuf,
     incarnation: Incarnation,
-    lock: File,
+    lock: Mutex<File>,
+    /// The highest number that was written here.
+    highest: AtomicU32,
 }
 
 /// The incarnation of a start, after the last number that is known, by what the clock says.
@@ -104,12 +108,7 @@ impl DataDirectory {
         if !os::is_private(&found) {
             return Err(fail("others can write there; give it to this user alone, with mode 700".to_owned()));
         }
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(|error| elsewhere("cannot write there", error))?;
+        let lock = open_lock(&path).map_err(|error| elsewhere("cannot write there", error))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StartError::InUse(path.clone()),
             TryLockError::Error(error) => io("cannot lock it")(error),
@@ -124,7 +123,7 @@ impl DataDirectory {
         let incarnation =
             next_incarnation(last, SystemTime::now()).map_err(|error| fail(format!("{error}; {WAY_OUT}")))?;
         write(&path, incarnation.get()).map_err(io("cannot write 'incarnation'"))?;
-        Ok(Self { path, incarnation, lock })
+        Ok(Self { path, incarnation, lock: Mutex::new(lock), highest: AtomicU32::new(incarnation.get()) })
     }
 
     /// The directory.
@@ -134,7 +133,19 @@ impl DataDirectory {
 
     /// False if its files were removed or replaced meanwhile: then another node can be started with it.
     pub fn is_intact(&self) -> bool {
-        os::is_same_file(&self.lock, &self.path.join("lock"))
+        os::is_same_file(&self.lock.lock().unwrap_or_else(PoisonError::into_inner), &self.path.join("lock"))
+    }
+
+    /// Makes the files again that were removed, with the same numbers. Only for those who know that nobody else has opened the
+    /// directory since: what another node counted there meanwhile is not known here.
+    pub fn repair(&self) -> std::io::Result<()> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        os::create_private_directory(&self.path)?;
+        let lock = open_lock(&self.path)?;
+        lock.try_lock().map_err(|_| std::io::Error::other("another node uses the directory"))?;
+        write(&self.path, self.highest.load(Ordering::Relaxed))?;
+        *held = lock;
+        Ok(())
     }
 
     /// The incarnation that was counted when it was opened.
@@ -147,6 +158,7 @@ impl DataDirectory {
         let epoch = u32::try_from(epoch).ok().and_then(Incarnation::new);
         let epoch = epoch.ok_or_else(|| std::io::Error::other("there is no epoch of this number"))?.get();
         let last: u32 = std::fs::read_to_string(self.path.join(FILE))?.trim().parse().unwrap_or(0);
+        self.highest.fetch_max(epoch, Ordering::Relaxed);
         if last < epoch { write(&self.path, epoch) } else { Ok(()) }
     }
 }
@@ -157,6 +169,10 @@ const WAY_OUT: &str = "stop all members, remove the file 'incarnation' from the 
 
 /// The file that holds the number.
 const FILE: &str = "incarnation";
+
+fn open_lock(directory: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(directory.join("lock"))
+}
 
 fn write(directory: &Path, number: u32) -> std::io::Result<()> {
     let draft = directory.join("incarnation.new");

@@ -121,6 +121,7 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let is_irreplaceable = is_member || data.is_some();
     let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
     check_socket(&place.socket).map_err(Fault::Usage)?;
+    paths::create_parents(&place)?;
     let mut options = AgentOptions::new(place.socket, place.data);
     options.member_file = place.member_file.filter(|_| is_irreplaceable);
     options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);

@@ -1,4 +1,5 @@
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -130,6 +131,19 @@ pub(crate) struct HoldArgs {
 impl HoldArgs {
     pub(crate) fn lock(&self) -> &str {
         self.named.as_ref().or(self.lock.as_ref()).map_or("", String::as_str)
+    }
+
+    /// Whether to say what is waited for.
+    pub(crate) fn explains(&self) -> bool {
+        self.verbose || std::io::stderr().is_terminal()
+    }
+
+    /// The locks under which this command is run already.
+    pub(crate) fn outer_locks(&self) -> Vec<String> {
+        let outer = std::env::var("HALLPASS_OUTER_LOCKS").unwrap_or_default();
+        let mut outer: Vec<String> = serde_json::from_str(&outer).unwrap_or_default();
+        outer.extend(std::env::var("HALLPASS_LOCK"));
+        outer
     }
 
     /// Not to wait at all. To wait for no time is the same.

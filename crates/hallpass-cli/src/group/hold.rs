@@ -19,6 +19,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long processes may take to end after SIGKILL. Some cannot be killed: those of other users.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How often to look whether this process was paused.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const AGENT_GONE: &str = "its agent is gone";
 
 /// What can happen while the command runs.
@@ -38,12 +40,16 @@ enum End {
     Stopped(String),
     /// It was stopped because its keeper was killed.
     KeeperGone,
+    /// The keeper ended by this signal, which `run` got too, before it could start the command.
+    Interrupted(i32),
 }
 
 pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
     let failed = |what: &'static str| move |error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
     // Before the command starts, so that a signal that comes in between is passed on to it.
     let signals = ForwardedSignals::collect().map_err(failed("watch for signals"))?;
+    // Of the program that this process was before.
+    let children_before = os::children();
     // The keeper has them first. If it is killed they fall to this process.
     os::adopt_orphans();
     let keeper = Keeper::start(args, &client, fence).map_err(failed("start a process"))?;
@@ -53,7 +59,7 @@ pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcom
     let lock = args.lock().escape_debug();
     let kill_rest = || {
         thread::spawn(os::reap_all_children);
-        os::kill_descendants_except(&private_agent::ARGS, Some(KILL_TIMEOUT))
+        os::kill_descendants_except(&private_agent::ARGS, &children_before, Some(KILL_TIMEOUT))
     };
     match wait_for_end(&events, &keeper, grace) {
         End::Stopped(why) => {
@@ -61,16 +67,27 @@ pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcom
             Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost: {why}; {end}")))
         }
         End::KeeperGone => {
-            kill_rest();
-            Err(Fault::Code(
-                128 + 9,
-                "the process that watches the command was killed; the command was stopped".to_owned(),
-            ))
+            if !kill_rest() {
+                // This process has the connection, so the lock is kept meanwhile.
+                terminal::note(
+                    "the process that watches the command was killed; waiting for what cannot be killed to end",
+                );
+                os::kill_descendants_except(&private_agent::ARGS, &children_before, None);
+            }
+            let why = "the process that watches the command was killed; the command was stopped";
+            Err(Fault::Code(128 + 9, why.to_owned()))
         }
-        End::Exited(Report { status, left_running }) => {
+        End::Interrupted(signal) => Ok(Outcome::Code(u8::try_from(128 + signal).unwrap_or(1))),
+        End::Exited(Report { left_running: true, status }) => {
+            // As with flock(1), a process that the command left running keeps the lock. The keeper stays with it.
+            if args.explains() {
+                terminal::note(&format!("lock '{lock}' is kept by what the command left running, until that ends"));
+            }
+            Ok(Outcome::Code(status.and_then(os::exit_code).unwrap_or(1)))
+        }
+        End::Exited(Report { status, .. }) => {
             keeper.wait();
-            // As with flock(1), a process that the command left running keeps the lock, by its copy of the connection.
-            if !left_running && !release(&mut sender, &events, args.lock(), fence) {
+            if !release(&mut sender, &events, args.lock(), fence) {
                 return Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost before the command ended")));
             }
             Ok(Outcome::Code(status.and_then(os::exit_code).unwrap_or(1)))
@@ -107,40 +124,46 @@ fn watch(mut client: Client, signals: ForwardedSignals, keeper: &Keeper) -> Rece
 
 /// Waits for the command to end. If the lock is lost before that: SIGTERM, the grace, SIGKILL.
 fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> End {
-    let mut lost: Option<String> = None;
-    let mut deadline: Option<Instant> = None;
-    let mut killed = false;
+    let mut lost: Option<(String, Instant)> = None;
+    let mut signalled = None;
+    let mut last_look = Instant::now();
     loop {
-        let event = match deadline {
-            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
-        };
+        let wait = lost.as_ref().map_or(LOOK_INTERVAL, |(_, end)| end.saturating_duration_since(Instant::now()));
+        let event = events.recv_timeout(wait.min(LOOK_INTERVAL));
+        let now = Instant::now();
+        // After a pause the session may be over: there is no time left for a grace.
+        let paused = now.duration_since(last_look) > grace.max(2 * LOOK_INTERVAL);
+        last_look = now;
+        let end = if paused { now } else { now + grace };
         match event {
             Ok(Event::Ended(report)) => {
                 return match (lost, report) {
-                    (Some(why), _) => End::Stopped(why),
+                    (Some((why, _)), _) => End::Stopped(why),
                     // This process was paused, and the keeper noticed it first.
                     (None, Some(Report { status: None, .. })) => End::Stopped(AGENT_GONE.to_owned()),
                     (None, Some(report)) => End::Exited(report),
-                    (None, None) => End::KeeperGone,
+                    (None, None) => signalled.map_or(End::KeeperGone, End::Interrupted),
                 };
             }
-            Ok(Event::Signal(signal)) => keeper.forward(signal),
+            Ok(Event::Signal(signal)) => {
+                signalled = Some(signal.number);
+                keeper.forward(signal);
+            }
             Ok(Event::Response(Response::Ending { why })) if lost.is_none() => {
-                (lost, deadline) = (Some(why), Some(Instant::now() + grace));
+                lost = Some((why, end));
                 keeper.terminate();
             }
             Ok(Event::Disconnected) if lost.is_none() => {
-                (lost, deadline) = (Some(AGENT_GONE.to_owned()), Some(Instant::now() + grace));
+                lost = Some((AGENT_GONE.to_owned(), end));
                 keeper.terminate();
             }
-            Ok(Event::Disconnected | Event::Response(_)) => {}
-            Err(RecvTimeoutError::Timeout) if !killed => {
-                killed = true;
-                deadline = Some(Instant::now() + KILL_TIMEOUT);
-                keeper.kill();
-            }
-            Err(_) => return lost.map_or(End::KeeperGone, End::Stopped),
+            Ok(Event::Disconnected | Event::Response(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return lost.map_or(End::KeeperGone, |(why, _)| End::Stopped(why)),
+        }
+        // What is left is killed by the caller, the keeper with it: it may be stopped.
+        if let Some((why, _)) = lost.take_if(|(_, end)| *end <= Instant::now()) {
+            keeper.kill();
+            return End::Stopped(why);
         }
     }
 }

@@ -8,6 +8,8 @@
 //! - the keeper: the command dies with it, and `run`, to which the rest falls then, kills that.
 //! - the agent: `run` stops the command within half a session; if `run` itself is stopped, the keeper does.
 //!
+//! If the command ends by itself and leaves processes running, the keeper stays with them, and the lock is theirs until they end.
+//!
 //! A process of another user, such as one that `sudo` started, cannot be killed by ours. If `run` is killed the lock stays with it
 //! until it has ended by itself. If the agent is gone nothing can be done.
 
@@ -108,12 +110,14 @@ impl Keeper {
             .args(["__keeper", &client.ttl.as_millis().to_string(), "--"])
             .args(&args.command)
             .env("HALLPASS_LOCK", args.lock())
+            .env("HALLPASS_OUTER_LOCKS", serde_json::json!(args.outer_locks()).to_string())
             .env("HALLPASS_FENCE", fence.to_string())
             .env("HALLPASS_NODE", &client.node)
             .stdin(OwnedFd::from(theirs))
             .spawn()?;
         let (input, connection) = (os::standard_input()?, client.descriptor()?);
-        os::send_descriptors(&control, [input.as_fd(), connection.as_fd()])?;
+        // A keeper that is gone already, by an early Ctrl-C for example, is noticed by its missing report.
+        let _ = os::send_descriptors(&control, [input.as_fd(), connection.as_fd()]);
         Ok(Self { control, process })
     }
 
@@ -170,15 +174,24 @@ pub(crate) fn keep(args: &KeeperArgs) -> Result<Outcome, Fault> {
     let received = os::receive_descriptors(&control).map_err(failed("receive the connection"))?;
     // Without them 'run' was killed before it sent them: nothing has been started.
     let Ok([input, connection]) = <[OwnedFd; 2]>::try_from(received) else { return Ok(Outcome::Code(1)) };
+    // If 'run' was paused since the lock was granted, the agent may be gone and the lock somebody else's.
+    if os::is_closed(&connection) {
+        let _ = writeln!(&control, "{}", Report { status: None, left_running: false });
+        return Ok(Outcome::Fine);
+    }
     os::make_inheritable(&connection).map_err(failed("pass the connection on"))?;
     let command = start(args, input).map_err(failed("start a process"))?;
     let orders = control.try_clone().map_err(failed("copy the connection"))?;
     let watched = connection.try_clone().map_err(failed("copy the connection"))?;
     let events = watch(orders, watched, command);
-    let report = wait_for_end(&events, command, Duration::from_millis(args.ttl_ms) / 2);
+    let limit = Duration::from_millis(args.ttl_ms) / 2;
+    let report = wait_for_end(&events, command, limit);
     let told = writeln!(&control, "{report}").is_ok();
-    if !told && report.left_running {
-        os::kill_descendants_except(&private_agent::ARGS, None);
+    drop(control);
+    match report.left_running {
+        true if told => wait_for_rest(&events, limit),
+        true => drop(os::kill_descendants_except(&private_agent::ARGS, &[], None)),
+        false => {}
     }
     Ok(Outcome::Fine)
 }
@@ -223,7 +236,7 @@ fn wait_for_end(events: &Receiver<Event>, command: Process, limit: Duration) -> 
         };
         match event {
             Ok(Event::Exited(status)) => {
-                let left_running = os::any_descendant_except(&private_agent::ARGS);
+                let left_running = os::any_descendant_except(&private_agent::ARGS, &[]);
                 return Report { status, left_running };
             }
             Ok(Event::Order(Order::Signal(signal))) => command.forward(signal),
@@ -231,10 +244,24 @@ fn wait_for_end(events: &Receiver<Event>, command: Process, limit: Duration) -> 
             Ok(Event::AgentGone) => kill_at = kill_at.or(Some(Instant::now() + limit)),
             Ok(Event::Order(Order::Kill) | Event::RunGone) | Err(_) => {
                 command.kill();
-                os::kill_descendants_except(&private_agent::ARGS, None);
+                os::kill_descendants_except(&private_agent::ARGS, &[], None);
                 return Report { status: None, left_running: false };
             }
         }
+    }
+}
+
+/// The command has ended and left processes running. They keep the lock until they have ended, also those that have closed their copy
+/// of the connection; when the agent is gone they are killed.
+fn wait_for_rest(events: &Receiver<Event>, limit: Duration) {
+    const INTERVAL: Duration = Duration::from_millis(20);
+    os::close_standard_output();
+    while os::any_descendant_except(&private_agent::ARGS, &[]) {
+        if let Ok(Event::AgentGone) = events.try_recv() {
+            thread::sleep(limit);
+            os::kill_descendants_except(&private_agent::ARGS, &[], None);
+        }
+        thread::sleep(INTERVAL);
     }
 }
 

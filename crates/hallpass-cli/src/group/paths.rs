@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hallpass_agent::{Client, ClientError};
 
@@ -29,10 +30,31 @@ impl Place {
     }
 
     /// The default place of this user's agent, which is also that of the private one.
-    pub(super) fn of_user() -> Result<Self, Fault> {
-        let directory =
-            os::user_directory().map_err(|why| Fault::Unavailable(format!("no place for an agent: {why}")))?;
-        Ok(Self::in_directory(&directory))
+    fn of_user() -> Result<Self, Fault> {
+        let none = |why: String| Fault::Unavailable(format!("no place for an agent: {why}"));
+        let (place, before) = os::user_directory().map_err(none)?;
+        // An agent from before the user had a home directory does not know of the locks of another one.
+        if let Some(before) = before.map(|before| Self::in_directory(&before)).filter(|before| is_in_use(&before.data))
+        {
+            return Err(none(format!(
+                "an agent of this user still runs where it was before there was a home directory; end it with 'hallpass \
+                 leave --socket {}'",
+                before.socket.display()
+            )));
+        }
+        Self::in_directory(&place).trusted()
+    }
+
+    /// An error if others can write to the directory: they could have put something there, even an agent.
+    fn trusted(self) -> Result<Self, Fault> {
+        let directory = self.directory();
+        if os::may_exist(directory) && !os::is_writable_by_user_only(directory) {
+            return Err(Fault::Unavailable(format!(
+                "cannot keep an agent in {}: it must belong to this user, and others must not be able to write there",
+                directory.display()
+            )));
+        }
+        Ok(self)
     }
 
     /// The machine's.
@@ -56,9 +78,7 @@ impl Place {
             return Ok(directory);
         }
         os::create_private_directory(directory).map_err(|error| fail(&error))?;
-        if !os::is_writable_by_user_only(directory) {
-            return Err(fail(&"it must belong to this user, and others must not be able to write there"));
-        }
+        self.clone().trusted()?;
         Ok(directory)
     }
 
@@ -104,15 +124,20 @@ pub(super) fn place_of_agent(
     };
     let socket = socket.unwrap_or_else(|| default.socket.clone());
     let is_default = socket == default.socket;
-    if is_default || data.is_none() {
-        default.create()?;
-    }
     let default_data = || match is_default {
         true => default.data.clone(),
         false => default.directory().join("agents").join(file_name_for(&socket)),
     };
     let data = data.unwrap_or_else(default_data);
     Ok(Place { data, member_file: default.member_file.filter(|_| is_default), socket })
+}
+
+/// Creates the directories above an agent's data, unless it was told where that is.
+pub(super) fn create_parents(place: &Place) -> Result<(), Fault> {
+    if place.data.starts_with(os::SYSTEM_STATE) {
+        return Place::of_machine().create().map(drop);
+    }
+    if place.member_file.is_some() { place.create().map(drop) } else { Ok(()) }
 }
 
 /// A name for what belongs to the socket at this path, different for every path.
@@ -148,8 +173,10 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
             return connect(socket);
         }
         return match &config.state {
-            Some(state) if config.is_member() => connect(&Place::in_directory(state).socket),
-            Some(state) => find_own(Place::in_directory(state)),
+            Some(state) => match find_own(Place::in_directory(state).trusted()?)? {
+                Found::Own(place) if config.is_member() => connect(&place.socket),
+                found => Ok(found),
+            },
             None if os::is_root() => connect(&Place::of_machine().socket),
             None => connect(&Place::of_user()?.socket),
         };
@@ -197,14 +224,34 @@ fn find_own(place: Place) -> Result<Found, Fault> {
 /// A private agent from before the machine had its agent does not know of its locks: both would let somebody in.
 fn not_beside_private(found: Found) -> Result<Found, Fault> {
     let (Found::Agent(_), Ok(own)) = (&found, Place::of_user()) else { return Ok(found) };
+    let socket = own.socket.display();
     if Client::connect(&own.socket).is_ok_and(|client| client.private) {
-        let socket = own.socket.display();
         return Err(Fault::Unavailable(format!(
             "this machine has an agent now, and a private agent of this user still runs; it ends a minute after its last \
              command, or with 'hallpass leave --socket {socket}', which stops its commands"
         )));
     }
+    // One that does not answer may be starting, ending or stopped, with commands at work.
+    if is_in_use(&own.data) || !wait_for_old_sessions(&own) {
+        return Err(Fault::Unavailable(format!(
+            "this machine has an agent now, and another one of this user, at {socket}, is starting, ending or stopped; try \
+             again in a moment"
+        )));
+    }
     Ok(found)
+}
+
+/// Waits until the commands of an agent that was killed must have ended. False if another process looks after that.
+fn wait_for_old_sessions(place: &Place) -> bool {
+    let file = place.data.join("running");
+    let Ok(ttl_ms) = std::fs::read_to_string(&file) else { return true };
+    // While it is locked no agent can be started there.
+    let Ok(lock) = File::open(place.data.join("lock")) else { return true };
+    if lock.try_lock().is_err() {
+        return false;
+    }
+    std::thread::sleep(Duration::from_millis(ttl_ms.trim().parse().unwrap_or(0)));
+    std::fs::remove_file(&file).is_ok()
 }
 
 /// The configuration of the machine's agent. One that may not be looked at is there.

@@ -38,6 +38,7 @@ pub(super) fn detach(directory: &Path) -> Result<Outcome, Fault> {
 pub(super) fn settings(directory: &Path) -> Result<(Builder, AgentOptions), Fault> {
     os::name_process();
     let place = paths::place_of_agent(None, None, Some(directory))?;
+    paths::create_parents(&place)?;
     let mut options = AgentOptions::new(place.socket, place.data);
     options.idle_limit = Some(IDLE_LIMIT);
     options.private = true;
@@ -58,6 +59,13 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
             Ok(client) => return Ok(Some(client)),
             Err(ClientError::Absent { .. } | ClientError::Closed) if !late => {}
             Err(ClientError::Absent { .. } | ClientError::Closed) if end < start_deadline => return Ok(None),
+            Err(_) if paths::is_in_use(&place.data) => {
+                return Err(Fault::Unavailable(format!(
+                    "this user's agent is starting, ending or stopped, and was not ready within {START_TIMEOUT:?}; its log \
+                     is {}",
+                    log_of(directory).display()
+                )));
+            }
             Err(error) => {
                 let log = log_of(directory);
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
@@ -98,6 +106,9 @@ fn start(directory: &Path) -> Result<Child, Fault> {
         .args(ARGS)
         .arg(std::path::absolute(directory).map_err(fail)?)
         .current_dir("/")
+        // It outlives this command, and serves others: what was meant for the command is none of its business.
+        .env_clear()
+        .envs(std::env::var_os("HALLPASS_LOG").map(|level| ("HALLPASS_LOG", level)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

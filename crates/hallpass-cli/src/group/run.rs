@@ -1,6 +1,5 @@
 //! `hallpass run`: acquires a lock from an agent, then runs the command.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use hallpass_agent::api::{Request, Response, WaitingLine};
@@ -23,10 +22,10 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     if !(1..=255).contains(&args.lock().len()) {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
-    if std::env::var_os("HALLPASS_LOCK").is_some_and(|outer| outer == args.lock()) {
+    if args.outer_locks().iter().any(|outer| outer == args.lock()) {
         return Err(Fault::Usage(format!(
             "this is run by 'hallpass run' under lock '{}' already, and would wait for itself for ever; if the locks are \
-             those of different agents, unset HALLPASS_LOCK",
+             those of different agents, unset HALLPASS_LOCK and HALLPASS_OUTER_LOCKS",
             args.lock().escape_debug()
         )));
     }
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
 
 fn connect_to_own(args: &HoldArgs, place: &Place, start: Instant) -> Result<Client, Fault> {
     let patience = args.timeout().or(args.tries().then_some(TRY_TIMEOUT));
-    let client = private_agent::connect(place, patience.map(|patience| start + patience), explains(args))?;
+    let client = private_agent::connect(place, patience.map(|patience| start + patience), args.explains())?;
     client.ok_or_else(|| not_free(args, Some("this user's agent is not ready yet")))
 }
 
@@ -74,7 +73,7 @@ fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, 
         shared: args.shared,
         tries: args.tries(),
         timeout_ms: remaining.map(|remaining| remaining.as_millis() as u64),
-        explain: explains(args),
+        explain: args.explains(),
     };
     // The agent keeps the time. An agent that is stopped cannot, so this process does too, with some time to spare.
     let limit = remaining.or(args.tries().then_some(Duration::ZERO)).map(|limit| limit + ANSWER_TIMEOUT);
@@ -90,11 +89,6 @@ fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, 
         Err(ClientError::Closed) => Err(NotAcquired::AgentGone),
         Err(error) => Err(NotAcquired::Fault(Fault::Unavailable(error.to_string()))),
     }
-}
-
-/// Whether to say what is waited for.
-fn explains(args: &HoldArgs) -> bool {
-    args.verbose || std::io::stderr().is_terminal()
 }
 
 /// What a caller waits for, in a few words.

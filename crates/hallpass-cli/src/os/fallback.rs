@@ -23,13 +23,18 @@ pub(crate) fn adopt_orphans() {}
 
 /// Descendants cannot be listed, so there may be one. The lock is then not released but left to the closing of the connection: it
 /// is free a moment after `run` has ended, and a loss just before the end of the command is not reported.
-pub(crate) fn any_descendant_except(_args: &[&str]) -> bool {
+pub(crate) fn any_descendant_except(_args: &[&str], _spared: &[u32]) -> bool {
     true
 }
 
 /// Descendants cannot be listed: when the lock is lost only the command itself is killed, not what it started.
-pub(crate) fn kill_descendants_except(_args: &[&str], _limit: Option<Duration>) -> bool {
+pub(crate) fn kill_descendants_except(_args: &[&str], _spared: &[u32], _limit: Option<Duration>) -> bool {
     true
+}
+
+/// Children cannot be listed, and none of them is killed.
+pub(crate) fn children() -> Vec<u32> {
+    Vec::new()
 }
 
 /// The process has the name of its program.

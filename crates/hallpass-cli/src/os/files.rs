@@ -27,16 +27,18 @@ pub(crate) fn environment_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Where this user's agent keeps its socket and its data. It follows from the user's number alone, by the password database: if it
-/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. An error says why
-/// there is no such place.
-pub(crate) fn user_directory() -> Result<PathBuf, String> {
+/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. The second is where
+/// it was if the user had no home directory before. An error says why there is no such place.
+pub(crate) fn user_directory() -> Result<(PathBuf, Option<PathBuf>), String> {
     let uid = geteuid();
     let entry = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid.as_raw()))
         .map_err(|error| format!("cannot look up user {}: {error}", uid.as_raw()))?;
+    // Not emptied by a reboot.
+    let without_home = Path::new(TEMPORARY).join(format!("hallpass-{}", uid.as_raw()));
     if let Some(home) = entry.map(|entry| entry.dir)
         && is_own_home(&home)?
     {
-        return Ok(home.join(".local/state/hallpass"));
+        return Ok((home.join(".local/state/hallpass"), Some(without_home)));
     }
     if has_private_temporary_directory() {
         return Err(format!(
@@ -45,8 +47,7 @@ pub(crate) fn user_directory() -> Result<PathBuf, String> {
             uid.as_raw()
         ));
     }
-    // Not emptied by a reboot.
-    Ok(Path::new(TEMPORARY).join(format!("hallpass-{}", uid.as_raw())))
+    Ok((without_home, None))
 }
 
 /// Where users without a home directory keep theirs.

@@ -29,8 +29,8 @@ pub(crate) fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// True if a descendant of this process may still be running, other than programs with these first arguments. In doubt it is true.
-pub(crate) fn any_descendant_except(args: &[&str]) -> bool {
+/// True if a descendant of this process may still be running, other than those spared and programs with these first arguments. In doubt it is true.
+pub(crate) fn any_descendant_except(args: &[&str], spared: &[u32]) -> bool {
     for _ in 0..5 {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::All, peek), Err(Errno::CHILD)) {
@@ -38,7 +38,9 @@ pub(crate) fn any_descendant_except(args: &[&str]) -> bool {
         }
         // The kernel's list may miss a child while another one ends: an empty list is read again.
         match running_children() {
-            Some(children) if !children.is_empty() => return children.iter().any(|child| !has_args(*child, args)),
+            Some(children) if !children.is_empty() => {
+                return children.iter().any(|child| !spared.contains(child) && !has_args(*child, args));
+            }
             Some(_) => thread::sleep(Duration::from_millis(1)),
             None => return true,
         }
@@ -46,17 +48,17 @@ pub(crate) fn any_descendant_except(args: &[&str]) -> bool {
     true
 }
 
-/// Kills all descendants, other than programs with these first arguments, until none is left; false if some are after this time,
+/// Kills all descendants, other than those spared and programs with these first arguments, until none is left; false if some are after this time,
 /// because this user may not kill them. Those that have closed every descriptor and left the session are found, too: a process whose
 /// parent ends becomes a child of this one.
-pub(crate) fn kill_descendants_except(args: &[&str], limit: Option<Duration>) -> bool {
+pub(crate) fn kill_descendants_except(args: &[&str], spared: &[u32], limit: Option<Duration>) -> bool {
     let deadline = limit.map(|limit| Instant::now() + limit);
     let mut pause = Duration::from_millis(1);
-    while any_descendant_except(args) {
+    while any_descendant_except(args, spared) {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return false;
         }
-        for pid in descendants_except(args).into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
+        for pid in descendants_except(args, spared).into_iter().filter_map(|pid| Pid::from_raw(pid as i32)) {
             let _ = kill_process(pid, Signal::KILL);
         }
         thread::sleep(pause);
@@ -65,12 +67,12 @@ pub(crate) fn kill_descendants_except(args: &[&str], limit: Option<Duration>) ->
     true
 }
 
-/// All descendants that have not ended, other than programs with these first arguments.
-fn descendants_except(args: &[&str]) -> Vec<u32> {
+/// All descendants that have not ended, other than those spared and programs with these first arguments.
+fn descendants_except(args: &[&str], spared: &[u32]) -> Vec<u32> {
     let mut found = running_children().unwrap_or_default();
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
-        if has_args(pid, args) {
+        if spared.contains(&pid) || has_args(pid, args) {
             found.swap_remove(next);
             continue;
         }
@@ -86,6 +88,11 @@ pub(super) fn ignored_signals() -> Vec<i32> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
+}
+
+/// The children that this process has now.
+pub(crate) fn children() -> Vec<u32> {
+    running_children().unwrap_or_default()
 }
 
 /// The children of this process that have not ended; none if the list cannot be read.

@@ -1,5 +1,6 @@
 //! Starting, signalling and reaping processes.
 
+use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -143,13 +144,27 @@ const DESCRIPTORS_MAX: usize = 4;
 
 /// Waits until the other end of a connection is closed, and reads nothing from it.
 pub(crate) fn wait_for_close(connection: &OwnedFd) {
-    loop {
-        let mut watched = [PollFd::new(connection, CLOSED)];
-        match poll(&mut watched, None) {
-            Ok(_) if watched[0].revents().is_empty() => {}
-            Err(Errno::INTR) => {}
-            _ => return,
-        }
+    while !is_closed_within(connection, None) {}
+}
+
+/// True if the other end of a connection is closed now.
+pub(crate) fn is_closed(connection: &OwnedFd) -> bool {
+    is_closed_within(connection, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+}
+
+fn is_closed_within(connection: &OwnedFd, limit: Option<&Timespec>) -> bool {
+    let mut watched = [PollFd::new(connection, CLOSED)];
+    match poll(&mut watched, limit) {
+        Ok(_) => !watched[0].revents().is_empty(),
+        Err(error) => error != Errno::INTR,
+    }
+}
+
+/// Closes this process's standard output and error: whoever reads them to their end must not wait for it.
+pub(crate) fn close_standard_output() {
+    if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&nowhere);
+        let _ = rustix::stdio::dup2_stderr(&nowhere);
     }
 }
 

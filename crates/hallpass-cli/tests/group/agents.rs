@@ -22,7 +22,7 @@ fn a_second_agent_does_not_wait_beside_the_first() {
     // The same directory with another socket.
     let taken = user.run("agent --socket b.sock --data a.data");
     assert_eq!(taken.code, 75, "{}", taken.err);
-    assert!(taken.err.contains("another node uses the directory"), "{}", taken.err);
+    assert!(taken.err.contains("another agent uses a.data"), "{}", taken.err);
     let fence = |run: Ran| run.out.trim().parse::<u64>().unwrap();
     let before = fence(user.run("run x --socket a.sock -- sh -c 'echo $HALLPASS_FENCE'"));
     // Killed, it leaves its file: the next one waits as long as the first one's sessions last, though its own are short.

@@ -36,6 +36,12 @@ fn who_waits_is_told_which_member_is_missing() {
     let told = Ran::of(user.start("run x --socket a.sock --verbose --timeout 3s -- true").wait_with_output().unwrap());
     assert_eq!(told.code, 75);
     assert!(told.err.contains("waiting for lock 'x': member 'b' is not connected: "), "{}", told.err);
+    let mut waiter = user.start("run x --socket a.sock -- true");
+    user.wait_for_waiter("--socket a.sock");
+    let listed = user.run("locks --socket a.sock");
+    assert!(listed.out.contains(&waiter.id().to_string()), "{}", listed.out);
+    kill(waiter.id(), "-TERM");
+    waiter.wait().unwrap();
     kill(agent.id(), "-TERM");
     agent.wait().unwrap();
 }
@@ -47,6 +53,8 @@ fn a_run_inside_a_run_of_the_same_lock_is_refused() {
     let inner = user.run(&format!("run x -- {hallpass} run x -- true"));
     inner.failed(64, "under lock 'x' already");
     assert_eq!(user.run(&format!("run x -- {hallpass} run y -- true")).code, 0, "another lock is none of it");
+    let inmost = user.run(&format!("run x -- {hallpass} run y -- {hallpass} run x -- true"));
+    inmost.failed(64, "under lock 'x' already");
 }
 
 #[test]

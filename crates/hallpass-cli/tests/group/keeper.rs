@@ -73,6 +73,81 @@ fn a_killed_agent_leaves_no_worker_even_of_a_run_that_is_stopped() {
     next.wait().unwrap();
 }
 
+/// The command ends, and its worker goes on: the lock is the worker's, though it has closed its copy of the connection. When the agent is
+/// gone, the worker is killed before another one grants anything.
+#[test]
+fn a_worker_that_the_command_leaves_running_keeps_the_lock_and_dies_with_the_agent() {
+    let user = User::new("left-worker");
+    let start = || {
+        let agent = user.start("agent --socket a.sock --ttl 1s");
+        wait_until("the agent answers", || user.run("status --socket a.sock").code == 0);
+        agent
+    };
+    let mut agent = start();
+    fs::write(user.home.join("work"), COMMAND.replace("sleep 1000; true", "true")).unwrap();
+    // Whoever reads the output of run to its end need not wait for the worker.
+    assert_eq!(user.run("run x --socket a.sock -- sh ./work").code, 0);
+    let worker = user.number_in("worker");
+    user.run("run x --socket a.sock --try -- true").failed(75, "not free");
+    kill(agent.id(), "-KILL");
+    agent.wait().unwrap();
+    let mut next = start();
+    assert!(!is_running(worker), "the next agent was ready while a worker of the last one's client ran");
+    assert_eq!(user.run("run x --socket a.sock --timeout 20s -- true").code, 0);
+    // One that ends by itself lets the lock go.
+    fs::write(user.home.join("work"), COMMAND.replace("sleep 1000; true", "true").replace("sleep 1000", "sleep 1"))
+        .unwrap();
+    assert_eq!(user.run("run x --socket a.sock -- sh ./work").code, 0);
+    assert_eq!(user.run("run x --socket a.sock --timeout 20s -- true").code, 0);
+    kill(next.id(), "-TERM");
+    next.wait().unwrap();
+}
+
+/// A `run` that was paused when the lock was granted, and goes on when it is somebody else's, starts nothing.
+#[test]
+fn a_paused_run_whose_agent_is_gone_does_not_start_its_command() {
+    let user = User::new("paused");
+    let mut agent = user.start("agent --socket a.sock --ttl 1s");
+    user.wait_for("a.sock");
+    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; until test -e end; do sleep 0.02; done'");
+    user.wait_for("held");
+    let waiter = user.start("run x --socket a.sock -- touch stale");
+    user.wait_for_waiter("--socket a.sock");
+    kill(waiter.id(), "-STOP");
+    fs::write(user.home.join("end"), "").unwrap();
+    assert!(holder.wait().unwrap().success());
+    kill(agent.id(), "-KILL");
+    agent.wait().unwrap();
+    kill(waiter.id(), "-CONT");
+    let ran = crate::user::Ran::of(waiter.wait_with_output().unwrap());
+    assert!([69, 76].contains(&ran.code), "{}: {}", ran.code, ran.err);
+    assert!(!user.home.join("stale").exists(), "the command was started");
+}
+
+/// A program may become `run` and have children of its own: they are nobody's business.
+#[test]
+fn children_from_before_are_not_killed() {
+    let user = User::new("before");
+    let mut agent = user.start("agent --socket a.sock --ttl 1s");
+    user.wait_for("a.sock");
+    let program = env!("CARGO_BIN_EXE_hallpass");
+    let script = format!(
+        "sleep 1000 >/dev/null 2>&1 & echo $! >child.new; mv child.new child; \
+         exec '{program}' run x --socket a.sock -- sh -c 'touch held; exec sleep 1000'"
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]);
+    user.settings(&mut shell);
+    let mut run = shell.stderr(std::process::Stdio::null()).spawn().unwrap();
+    user.wait_for("held");
+    let child = user.number_in("child");
+    kill(agent.id(), "-TERM");
+    assert_eq!(run.wait().unwrap().code(), Some(76));
+    agent.wait().unwrap();
+    assert!(is_running(child));
+    kill(child, "-KILL");
+}
+
 /// A process that this user may not kill keeps the lock, as long as the agent lives. Only root can become another user here.
 #[test]
 fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {

@@ -28,6 +28,7 @@ answers() {
     for _ in $(seq 300); do "$@" >/dev/null 2>&1 </dev/null && return; sleep 0.05; done
     echo "never answered: $*" >&2; exit 1
 }
+works() { grep -qs '^State:.[RSD]' "/proc/$1/status"; }
 end() { kill -"$1" "$2"; wait "$2" || true; }
 "#;
 
@@ -107,6 +108,7 @@ start_a
 answers test -S /run/hallpass/agent.sock
 answers as 70001 ./hallpass run y --timeout 1s -- true
 expect 69 'no permission' as 70002 ./hallpass run x -- true
+expect 1 "only the agent's own user and root" as 70001 ./hallpass leave
 ./hallpass run x --socket b.sock -- sleep 60 & holder=$!
 answers sh -c './hallpass locks --held --socket b.sock | grep -q sleep'
 expect 75 'not free' as 70001 ./hallpass run x --try -- true
@@ -137,10 +139,19 @@ fn a_private_agent_and_the_machines_agent_do_not_both_grant() {
         "both",
         r#"
 expect 0 '' as 70003 ./hallpass run x -- true
+# Its command is inside while the private agent is stopped, ends, or was just killed.
+as 70003 ./hallpass run x -- sh -c 'echo $$ >/var/tmp/held; trap "" TERM; while :; do sleep 0.05; done; true' 2>holder.log & holder=$!
+answers test -s /var/tmp/held
+inside=$(cat /var/tmp/held)
 ./hallpass agent --socket-group 70003 2>agent.log & agent=$!
 answers test -S /run/hallpass/agent.sock
 expect 69 'a private agent of this user still runs' as 70003 ./hallpass run x -- true
-expect 0 'private agent has ended' as 70003 ./hallpass leave --socket /var/tmp/hallpass-70003/agent.sock
+as 70003 ./hallpass leave --socket /var/tmp/hallpass-70003/agent.sock >/dev/null & leave=$!
+while works $inside; do
+    as 70003 ./hallpass run x --try -- touch /var/tmp/entered 2>/dev/null </dev/null || true
+    if test -e /var/tmp/entered && works $inside; then echo "two inside" >&2; exit 1; fi
+done
+wait $leave; wait $holder || true
 expect 0 '' as 70003 ./hallpass run x -- true
 test ! -e /var/tmp/hallpass-70003/agent.sock
 end TERM $agent

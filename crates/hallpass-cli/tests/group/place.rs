@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::user::{Ran, User, is_root, kill, skipped, wait_until, words};
 
@@ -47,7 +45,13 @@ fn a_place_that_somebody_else_created_is_not_used() {
     let place = user.place();
     fs::create_dir(&place).unwrap();
     user.run("run x -- true").failed(69, "must belong to this user");
-    fs::remove_dir(&place).unwrap();
+    // Not even if there is an agent that greets.
+    fs::write(place.join("member"), "evil").unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(place.join("agent.sock")).unwrap();
+    for command in ["run x -- true", "status", "locks", "leave"] {
+        user.run(command).failed(69, "must belong to this user");
+    }
+    fs::remove_dir_all(&place).unwrap();
     std::os::unix::fs::symlink(&user.home, &place).unwrap();
     user.run("run x -- true").failed(69, "must belong to this user");
     fs::remove_file(&place).unwrap();
@@ -139,20 +143,34 @@ fn an_agent_whose_socket_was_removed_makes_it_again() {
 }
 
 #[test]
-fn an_agent_whose_data_was_removed_ends_and_no_other_is_started_beside_it() {
+fn an_agent_whose_data_was_removed_makes_it_again_and_no_other_is_started_beside_it() {
     let user = User::new("emptied");
-    assert_eq!(user.run("run y -- true").code, 0);
-    let mut holder = user.start("run x -- sh -c 'touch held; trap \"\" TERM; while :; do sleep 0.02; done; true'");
+    let mut holder = user.start("run x -- sh -c 'touch held; until test -e end; do sleep 0.02; done'");
     user.wait_for("held");
     fs::remove_dir_all(user.home.join("state")).unwrap();
-    let mut other = user.start("run x --timeout 30s -- sh -c 'touch entered'");
-    while other.try_wait().unwrap().is_none() {
-        let entered = user.home.join("entered").exists();
-        assert!(!entered || holder.try_wait().unwrap().is_some(), "two agents granted one lock");
-        sleep(Duration::from_millis(5));
-    }
+    let mut other = user.start("run x --timeout 60s -- sh -c 'touch entered'");
+    user.wait_for("state/data/running");
+    user.wait_for_waiter("");
+    assert!(!user.home.join("entered").exists(), "two agents granted one lock");
+    assert!(holder.try_wait().unwrap().is_none(), "the holder keeps its lock");
+    fs::write(user.home.join("end"), "").unwrap();
+    assert!(holder.wait().unwrap().success());
     assert!(other.wait().unwrap().success());
-    assert_eq!(holder.wait().unwrap().code(), Some(76));
+}
+
+/// What an agent has counted is not lost with its directory.
+#[test]
+fn fences_rise_whatever_is_removed() {
+    let user = User::new("rise");
+    let mut last = 0;
+    for _ in 0..4 {
+        let ran = user.run("run x --timeout 30s -- sh -c 'echo $HALLPASS_FENCE'");
+        let fence: u64 = ran.out.trim().parse().unwrap_or_else(|_| panic!("{}", ran.err));
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+        fs::remove_dir_all(user.home.join("state")).unwrap();
+        user.wait_for("state/data/running");
+    }
 }
 
 /// A configuration that is there counts, also for those who may not read it.
