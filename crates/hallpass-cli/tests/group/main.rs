@@ -5,8 +5,6 @@ mod ending;
 mod explain;
 #[cfg(target_os = "linux")]
 mod keeper;
-#[cfg(target_os = "linux")]
-mod machine;
 mod place;
 mod private_agent;
 mod processes;

@@ -49,14 +49,9 @@ impl User {
         Some(user)
     }
 
-    /// The number of the user that commands are run as, and of its group.
-    pub(crate) fn number(&self) -> u32 {
-        self.other.as_ref().unwrap().0
-    }
-
     /// The default place of a user without a home directory.
     pub(crate) fn place(&self) -> PathBuf {
-        PathBuf::from(format!("/var/tmp/hallpass-{}", self.number()))
+        PathBuf::from(format!("/var/tmp/hallpass-{}", self.other.as_ref().unwrap().0))
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
