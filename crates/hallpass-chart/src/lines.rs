@@ -53,6 +53,8 @@ const WIDTH: f64 = RIGHT + 210.0;
 const TOP: f64 = 42.0;
 const FLOOR: f64 = 250.0;
 const BOTTOM: f64 = 40.0;
+/// Between the plot's edges and the outermost values, so that no marker covers a label of an axis.
+const INSET: f64 = 8.0;
 /// Between two labels at the lines' ends.
 const LABEL_HEIGHT: f64 = 15.0;
 /// Of one colour where several series share a stretch.
@@ -63,7 +65,7 @@ impl LineChart {
     pub fn to_svg(&self) -> String {
         let floor = FLOOR.max(TOP + LABEL_HEIGHT * (self.series.len() as f64 - 1.0));
         let values = self.series.iter().flat_map(|series| series.points.iter().map(|(_, y)| *y));
-        let y_axis = LogAxis::new(values, floor, TOP);
+        let y_axis = LogAxis::new(values, floor - INSET, TOP + INSET);
         let places = Places::of(self);
         let lines: Vec<Vec<(f64, f64)>> = self
             .series
@@ -165,7 +167,7 @@ impl<'a> Places<'a> {
     fn of(chart: &'a LineChart) -> Self {
         let values = chart.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x));
         let (XAxis::Log { label } | XAxis::Names { label, .. }) = &chart.x_axis;
-        Self { axis: &chart.x_axis, numbers: LogAxis::new(values, LEFT, RIGHT), label }
+        Self { axis: &chart.x_axis, numbers: LogAxis::new(values, LEFT + INSET, RIGHT - INSET), label }
     }
 
     fn place(&self, x: f64) -> f64 {
@@ -228,6 +230,14 @@ mod tests {
             svg.contains(">a</text>") && svg.contains(">18</text>") && svg.contains("b &lt;i&gt;: 6.000 (nodes 10)")
         );
         assert!(!svg.contains("stroke-dasharray") && !svg.contains("<i>") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn no_marker_covers_the_axes() {
+        let svg = chart(nodes(), &[("a", &[(1.0, 1.0), (10.0, 10.0)])]).to_svg();
+        let (left, right) = (LEFT + INSET, RIGHT - INSET);
+        let (low, high) = (FLOOR - INSET, TOP + INSET);
+        assert!(svg.contains(&format!("points=\"{left:.1},{low:.1} {right:.1},{high:.1}\"")), "{svg}");
     }
 
     #[test]

@@ -78,17 +78,36 @@ pub struct Progress {
     pub depth: usize,
     /// How many states have this depth.
     pub frontier: usize,
+    /// The bytes that tables which are nearly full will take on top of what they have, when they grow. They double, so
+    /// that memory rises by leaps.
+    pub growth: usize,
 }
 
-/// Visits every reachable state, up to the first violation or the bounds of the effort. `on_progress` is called often.
-pub fn explore<P: Protocol>(
+/// Whether an exploration goes on. A closure that returns nothing lets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It goes on.
+    Continue,
+    /// It ends here, incomplete.
+    Stop,
+}
+
+impl From<()> for Flow {
+    fn from((): ()) -> Self {
+        Self::Continue
+    }
+}
+
+/// Visits every reachable state, up to the first violation or the bounds of the effort. `on_progress` is called often, and
+/// may stop it.
+pub fn explore<P: Protocol, F: Into<Flow>>(
     config: &ModelConfig<P>,
     effort: &Effort,
-    mut on_progress: impl FnMut(Progress),
+    mut on_progress: impl FnMut(Progress) -> F,
 ) -> Exploration {
     let began = Instant::now();
     let mut search = Search::<P>::new(Model::new(config));
-    let complete = search.run(config, effort, &mut on_progress);
+    let complete = search.run(config, effort, &mut |progress| on_progress(progress).into());
     Exploration {
         states: search.parents.len(),
         generated: search.generated,
@@ -132,7 +151,7 @@ impl<P: Protocol> Search<P> {
     }
 
     /// True if every reachable state was visited.
-    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, on_progress: &mut impl FnMut(Progress)) -> bool {
+    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, on_progress: &mut dyn FnMut(Progress) -> Flow) -> bool {
         let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
         loop {
             let frontier = std::mem::take(&mut self.next);
@@ -148,11 +167,29 @@ impl<P: Protocol> Search<P> {
                     return false;
                 }
                 if number.is_multiple_of(4096) {
-                    let states = self.parents.len();
-                    on_progress(Progress { states, generated: self.generated, depth: self.depth, frontier: width });
+                    let (states, growth) = (self.parents.len(), self.growth());
+                    let (generated, depth) = (self.generated, self.depth);
+                    if on_progress(Progress { states, generated, depth, frontier: width, growth }) == Flow::Stop {
+                        return false;
+                    }
                 }
             }
         }
+    }
+
+    /// See [`Progress::growth`].
+    fn growth(&self) -> usize {
+        // More than 4096 states have successors.
+        const NEAR: usize = 100_000;
+        let grows = |length: usize, capacity: usize, bytes: usize| if capacity - length < NEAR { bytes } else { 0 };
+        // A table of fingerprints has a byte for each beside it, and an eighth of it is free. While the larger one is filled
+        // the smaller one is still there.
+        let set = self.seen.capacity() * 2 * 9 * 8 / 7;
+        let parents = self.parents.capacity() * size_of::<(u32, Step)>();
+        let next = self.next.capacity() * size_of::<(Model<P>, u32)>();
+        grows(self.seen.len(), self.seen.capacity(), set)
+            + grows(self.parents.len(), self.parents.capacity(), parents)
+            + grows(self.next.len(), self.next.capacity(), next)
     }
 
     fn expand(

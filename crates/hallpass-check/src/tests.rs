@@ -217,11 +217,36 @@ fn a_lost_reply_is_a_deadlock() {
 }
 
 #[test]
+fn a_shared_fence_outside_of_the_exclusive_ones_around_it_is_found() {
+    let ids = [NodeId(1), NodeId(2)];
+    let limits = Limits { readers: true, ..WRITERS };
+    for mutation in [None, Some(Mutation::ReadersBehind), Some(Mutation::ReadersAhead)] {
+        let options = (Default::default(), mutation);
+        let config = ModelConfig::<Mutant<CarvalhoRoucairol>>::new(&ids, options, Order::Any, limits).unwrap();
+        let found = explore(&config, &Effort::default(), |_| {}).violation.map(|(violation, _)| violation.property);
+        assert_eq!(found, mutation.map(|_| "fence"), "{mutation:?}");
+    }
+}
+
+#[test]
 fn the_effort_bounds_the_search() {
     let config = config::<RicartAgrawala>(3, "", Order::Any, WRITERS);
     let found = explore(&config, &Effort { states_max: 1000, ..Effort::default() }, |_| {});
     assert!(!found.complete && found.violation.is_none());
     assert!(found.states < 1100);
+}
+
+#[test]
+fn whoever_is_told_the_progress_can_stop_the_search() {
+    let config = config::<RicartAgrawala>(3, "", Order::Any, WRITERS);
+    let mut seen = 0;
+    let found = explore(&config, &Effort::default(), |progress| {
+        seen = progress.states;
+        if progress.states > 5000 { Flow::Stop } else { Flow::Continue }
+    });
+    assert!(!found.complete && found.violation.is_none());
+    assert_eq!(found.states, seen);
+    assert!(seen > 5000);
 }
 
 #[test]

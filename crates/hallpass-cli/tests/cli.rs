@@ -146,6 +146,17 @@ fn an_impossible_run_is_refused_in_one_line() {
     refused("lab claims --only NO-1", "hallpass lab claims");
 }
 
+/// All ask all: so many messages would fill the memory. That is the simulator's limit, and no violation.
+#[test]
+fn a_run_that_does_not_fit_is_refused_with_the_limit() {
+    let line = refused(&format!("{RUN} --nodes 5000"), "hallpass lab run");
+    assert!(line.contains("5000 nodes") && line.contains("4 million messages"), "{line}");
+    let line = refused("lab run --protocol token-ring --nodes 5001", "hallpass lab run");
+    assert!(line.contains("1 to 5000 nodes"), "{line}");
+    assert_eq!(hallpass("lab run --protocol raymond --nodes 5000 --entries 20").code, 0, "few messages each");
+    assert_eq!(hallpass(&format!("{RUN} --nodes 5000 --entries 3 --load light")).code, 0, "one asks at a time");
+}
+
 #[test]
 fn a_run_has_the_contracts_keys_in_their_order() {
     let ran = hallpass(&format!("{RUN} --nodes 4 --entries 100 --seed 7 --json"));
@@ -254,6 +265,50 @@ fn an_exploration_is_complete_or_says_that_it_is_not() {
     let stopped = hallpass(&format!("{CHECK} --nodes 2 --entries 3 --states-max 100"));
     assert_eq!(stopped.code, 2);
     assert!(stopped.out.contains("not complete"), "{}", stopped.out);
+}
+
+#[test]
+fn an_exploration_stops_at_its_memory_and_says_how_far_it_came() {
+    let large = format!("{CHECK} --nodes 4 --entries 3 --memory 60M");
+    let stopped = hallpass(&large);
+    assert_eq!(stopped.code, 2, "{}", stopped.err);
+    assert!(stopped.out.contains("not complete: stopped at "), "{}", stopped.out);
+    assert!(stopped.out.contains("60 MB of memory"), "{}", stopped.out);
+    let json = hallpass(&format!("{large} --json"));
+    assert_eq!(json.code, 2);
+    assert!(json.err.contains("60 MB of memory") && json.err.lines().count() == 1, "{}", json.err);
+    let report: Value = serde_json::from_str(&json.out).expect("one document");
+    assert_eq!(report["complete"], Value::Bool(false));
+    assert!(report["states"].as_u64().unwrap() > 1000, "{report}");
+    for bad in ["none", "0", "12", "-1G", "1.5G", "99999999999G"] {
+        let line = refused(&format!("{CHECK} --memory={bad}"), "hallpass lab check");
+        assert!(line.contains("500M or 2G"), "{line}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupted_exploration_reports_what_it_has() {
+    let large = command(&format!("{CHECK} --nodes 5 --entries 9 --json")).stdout(Stdio::piped()).spawn().unwrap();
+    let pid = large.id().to_string();
+    // SIGINT would end it before it listens.
+    let listens = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0
+    };
+    for _ in 0..6000 {
+        if listens() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = large.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    assert_eq!(report["complete"], Value::Bool(false));
+    assert!(report["states"].as_u64().unwrap() > 0);
 }
 
 #[test]
@@ -392,6 +447,15 @@ fn a_violated_run_is_drawn_before_it_exits_1() {
 }
 
 #[test]
+fn a_large_trace_says_so_before_it_is_written() {
+    let large =
+        hallpass(&format!("{TRACE} --nodes 30 --entries 3000 --format json --out {}", scratch("large.json").display()));
+    assert_eq!(large.code, 0);
+    assert!(large.err.starts_with("hallpass: warning: the trace has ") && large.err.contains(" MB"), "{}", large.err);
+    assert_eq!(hallpass(&format!("{TRACE} --entries 30 --format json")).err, "");
+}
+
+#[test]
 fn a_sweep_writes_its_page_and_its_pictures() {
     let (page, pictures) = (scratch("sweep.html"), scratch("sweep-pictures"));
     let line = "lab sweep --protocols central,raymond --nodes 2,4 --loads light,saturated";
@@ -437,7 +501,7 @@ fn a_full_disk_behind_stdout_exits_74() {
 #[test]
 fn a_reader_that_closes_the_pipe_is_no_error() {
     // Far more than a pipe holds, so that the writing is cut off in the middle.
-    for line in [format!("{TRACE} --entries 5000"), format!("{TRACE} --entries 5000 --format html")] {
+    for line in [format!("{TRACE} --entries 5000"), format!("{TRACE} --entries 3000 --format html")] {
         let mut child = command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 10];
         child.stdout.take().unwrap().read_exact(&mut first).unwrap();

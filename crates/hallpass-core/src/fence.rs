@@ -4,11 +4,12 @@ use crate::Mode;
 
 /// A fencing token: a positive number that rises with every exclusive entry of a lock.
 ///
-/// The resource that the lock protects keeps the largest fence it has seen, and refuses requests with a smaller one. So
-/// a holder that was paused and has lost the lock meanwhile can do no harm.
+/// A shared entry's is larger than those of all exclusive entries before it, and not larger than that of the next one.
+/// Shared entries between the same two exclusive ones may have different fences.
 ///
-/// A shared entry carries the fence of the next exclusive one. It is larger than those of all writes before it, and no
-/// larger than those of the writes after it.
+/// So what the lock protects keeps the fence of its last write. It accepts a write whose fence is not below that one, a
+/// read whose fence is above it, and only writes raise it. Then a holder that was paused and has lost the lock meanwhile
+/// can do no harm.
 ///
 /// The number fits a signed 64-bit column: the top bit is 0, then follow 27 bits of epoch and 36 bits of count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -86,7 +87,8 @@ impl FenceCounter {
 
     /// The fence of an entry, or `None` past the last one.
     ///
-    /// An exclusive entry takes the next count. A shared one carries it too, and leaves it to the next exclusive one.
+    /// An exclusive entry takes the next count. A shared one carries it too, and leaves it to the next exclusive one, here
+    /// or on a node that knows more.
     #[inline]
     pub fn next(&mut self, mode: Mode) -> Option<Fence> {
         let fence = Fence::compose(self.epoch, self.count + 1)?;

@@ -1,4 +1,4 @@
-use hallpass_check::{Effort, Progress, explore};
+use hallpass_check::{Effort, Flow, Progress, explore};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{NodeId, Protocol};
 use hallpass_sim::trace::{Scale, Trace};
@@ -136,13 +136,16 @@ impl CheckSpec {
     }
 }
 
-/// Explores every order of events. `on_progress` is called often.
-pub fn check(spec: &CheckSpec, mut on_progress: impl FnMut(Progress)) -> Result<CheckReport, LabError> {
-    check_dyn(spec, &mut on_progress)
+/// Explores every order of events. `on_progress` is called often, and may stop it.
+pub fn check<F: Into<Flow>>(
+    spec: &CheckSpec,
+    mut on_progress: impl FnMut(Progress) -> F,
+) -> Result<CheckReport, LabError> {
+    check_dyn(spec, &mut |progress| on_progress(progress).into())
 }
 
 /// One copy for all callers: this compiles the exploration of every protocol, which takes a while.
-fn check_dyn(spec: &CheckSpec, on_progress: &mut dyn FnMut(Progress)) -> Result<CheckReport, LabError> {
+fn check_dyn(spec: &CheckSpec, on_progress: &mut dyn FnMut(Progress) -> Flow) -> Result<CheckReport, LabError> {
     let (kind, ids, mut options) = select(&spec.protocol, spec.nodes, &spec.options)?;
     options.tick = 1;
     let limits = spec.limits()?;
@@ -156,7 +159,7 @@ struct Check<'a> {
     ids: &'a [NodeId],
     options: &'a Options,
     limits: Limits,
-    on_progress: &'a mut dyn FnMut(Progress),
+    on_progress: &'a mut dyn FnMut(Progress) -> Flow,
 }
 
 impl Visitor for Check<'_> {

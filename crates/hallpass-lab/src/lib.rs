@@ -24,7 +24,8 @@ use hallpass_core::protocol::{Kind, OptionError, Options};
 use hallpass_sim::ConfigError;
 
 pub use check::{CheckReport, CheckSpec, Counterexample, check};
-pub use run::{RunSpec, simulate};
+pub use hallpass_check::Flow;
+pub use run::{RunSpec, simulate, simulate_watched};
 pub use swarm::{Failure, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
@@ -83,4 +84,17 @@ fn parse_names(names: &str, nodes: u32) -> Result<Vec<NodeId>, LabError> {
         return Err(LabError(format!("option names has {} numbers for {nodes} nodes; give one for each", ids.len())));
     }
     Ok(ids)
+}
+
+/// How many steps, in words.
+fn steps(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "step" } else { "steps" })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn one_step_is_a_step() {
+        assert_eq!([1, 2].map(super::steps), ["1 step", "2 steps"]);
+    }
 }

@@ -121,10 +121,15 @@ impl RunSpec {
 
 /// Runs a protocol in a simulated world.
 pub fn simulate(spec: &RunSpec) -> Result<Report, LabError> {
+    simulate_watched(spec, &mut |_| {})
+}
+
+/// The same; `on_progress` gets the number of entries now and then.
+pub fn simulate_watched(spec: &RunSpec, on_progress: &mut dyn FnMut(u64)) -> Result<Report, LabError> {
     let (kind, ids, options) = select(&spec.protocol, spec.nodes, &spec.options)?;
     let config = spec.config(ids)?;
     let options = config.prepare(options);
-    let mut report = kind.visit(Simulation { spec, config: &config, options: &options })?;
+    let mut report = kind.visit(Simulation { spec, config: &config, options: &options, on_progress })?;
     report.protocol = kind.name().to_owned();
     if let Some(trace) = &mut report.trace {
         trace.title = spec.command();
@@ -136,6 +141,7 @@ struct Simulation<'a> {
     spec: &'a RunSpec,
     config: &'a Config,
     options: &'a hallpass_core::protocol::Options,
+    on_progress: &'a mut dyn FnMut(u64),
 }
 
 impl Visitor for Simulation<'_> {
@@ -146,6 +152,7 @@ impl Visitor for Simulation<'_> {
         self.config.check(&P::needs(&options))?;
         let options = (options, self.spec.mutation);
         let world = World::<Mutant<P>>::new(self.config, &options);
-        Ok(if self.spec.watch_numbers { world.watching_numbers() } else { world }.run())
+        let world = if self.spec.watch_numbers { world.watching_numbers() } else { world };
+        Ok(world.try_run(self.on_progress)?)
     }
 }

@@ -1,7 +1,8 @@
 //! The simulated world does what its options say.
 
-use hallpass_core::protocol::Options;
+use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
 use hallpass_core::protocol::ricart_agrawala::{Classic, RicartAgrawala, Rules, Sequenced};
+use hallpass_core::protocol::{Mutant, Mutation, Options};
 use hallpass_core::{NodeId, Protocol};
 use hallpass_sim::trace::{Event, EventKind, to_text};
 use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World};
@@ -195,4 +196,15 @@ fn delays_are_measured_in_t() {
     assert_eq!(run(&slow).response_time.mean, 2.0);
     let busy = run(&Config { load: Load::Saturated, ..slow });
     assert_eq!(busy.sync_delay.max, 1.0);
+}
+
+#[test]
+fn a_shared_fence_outside_of_the_exclusive_ones_around_it_is_noticed() {
+    let config = Config { readers: 0.5, ..Config::of_nodes(4) };
+    let run = |mutation| World::<Mutant<CarvalhoRoucairol>>::new(&config, &(Default::default(), mutation)).run();
+    assert!(run(None).violations.is_empty());
+    for mutation in [Mutation::ReadersBehind, Mutation::ReadersAhead] {
+        let report = run(Some(mutation));
+        assert!(report.violations.iter().any(|violation| violation.property == "fence"), "{mutation:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! A storage that refuses writes of a holder who has lost the lock: `cargo run -p hallpass --example fenced_write`.
+//! A storage that refuses writes and reads of a holder who has lost the lock: `cargo run -p hallpass --example fenced_write`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -23,8 +23,14 @@ impl Storage {
         file.sync_all()
     }
 
-    fn value(&self) -> std::io::Result<String> {
-        Ok(read(&mut self.open()?)?.1)
+    /// Reads the value, unless somebody has written who came after the reader: the next writer may have the reader's own
+    /// fence. A read leaves the fence as it is, since readers who hold the lock together may have different ones.
+    fn read(&self, fence: u64) -> std::io::Result<String> {
+        let (last, value) = read(&mut self.open()?)?;
+        if fence <= last {
+            return Err(std::io::Error::other(format!("fence {fence} is too old to read: {last} has written")));
+        }
+        Ok(value)
     }
 
     /// Comparing and writing must not be interrupted by another write: here the file's own lock sees to it, until the file
@@ -72,6 +78,12 @@ async fn show(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
         Ok(()) => return Err("a late write was accepted".into()),
     }
     assert!(slow.is_lost());
-    assert_eq!(storage.value()?, "second");
+    quick.release().await?;
+
+    let reader = node.lock("value").acquire_shared().await?;
+    let value = storage.read(reader.fence())?;
+    println!("fence {}: read '{value}', shared", reader.fence());
+    assert_eq!(value, "second");
+    assert!(storage.read(slow.fence()).is_err(), "a late read is refused as well");
     Ok(())
 }

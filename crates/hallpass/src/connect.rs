@@ -75,15 +75,20 @@ pub(crate) mod testing {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpSocket};
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::{Builder, Node, StartError};
 
     /// Two free ports on loopback, and the builders of two nodes on them. The first one calls the second by a name.
     fn pair() -> ([String; 2], [Builder; 2]) {
-        let listeners = [0, 0].map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).unwrap());
-        let addresses = listeners.map(|listener| listener.local_addr().unwrap().to_string());
+        static NEXT: AtomicU16 = AtomicU16::new(31_000);
+        // Below the ports that systems give to connections.
+        let free = std::iter::repeat_with(|| format!("127.0.0.1:{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let mut free = free.filter(|address| std::net::TcpListener::bind(address).is_ok());
+        let addresses = [(); 2].map(|()| free.next().expect("a free port"));
         let peers = [format!("a@{}", addresses[0]), "b@b.test:7400".to_owned()];
         let a = Node::builder().name("a").listen(&addresses[0]).peers(&peers);
         let b = Node::builder().name("b").listen(&addresses[1]).advertise("b.test:7400").peers(&peers);
@@ -140,8 +145,9 @@ mod tests {
     }
 
     /// An address where connections are neither made nor refused, like one behind a firewall: a full queue.
+    #[cfg(target_os = "linux")]
     async fn black_hole() -> (SocketAddr, Vec<TcpStream>, TcpListener) {
-        let socket = TcpSocket::new_v4().unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
@@ -153,6 +159,7 @@ mod tests {
         (address, queued, listener)
     }
 
+    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn an_address_that_does_not_answer_hides_no_other() {
         let (hole, _queued, _listener) = black_hole().await;

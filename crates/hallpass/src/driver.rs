@@ -288,6 +288,8 @@ impl Driver {
                 Record::Epoch(epoch) => data.remember(epoch),
                 other => Err(std::io::Error::other(format!("unknown record {other:?}"))),
             };
+            // Whoever is woken may stop the node and start one with the same directory.
+            drop(data);
             if let Some(driver) = driver.upgrade() {
                 driver.persisted(record, written);
             }
@@ -346,6 +348,12 @@ impl Driver {
             Ok(state.generation)
         });
         connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
+    }
+
+    /// True if this peer is the one of the two that makes the connection, and there is none.
+    pub(crate) fn waits_for(&self, index: usize) -> bool {
+        let state = self.state();
+        self.peers[index].id < state.node.id() && state.connections[index].is_none()
     }
 
     /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.

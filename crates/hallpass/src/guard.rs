@@ -37,8 +37,9 @@ impl Guard {
 
     /// The fencing token: larger than that of every earlier exclusive holder of this lock.
     ///
-    /// Send it along with everything you do under the lock, and let the storage refuse what carries a smaller one: see
-    /// [Fences](crate#fences). Holders that share a lock may have equal fences.
+    /// Send it along with everything you do under the lock. The storage accepts a write whose fence is not below the last
+    /// write's, and a read whose fence is above it: see [Fences](crate#fences). A shared holder's fence is not larger than
+    /// that of the next exclusive one; shared holders may have equal or different ones.
     pub fn fence(&self) -> u64 {
         self.fence.get()
     }

@@ -55,10 +55,11 @@
 //! A process that is suspended, or was thought dead, may continue to work after its lock has passed to somebody else. No
 //! lock can prevent that; the storage behind it can. [`Guard::fence`] is a positive number that fits a signed 64-bit column.
 //! Exclusive holders of a lock get strictly increasing ones. A shared holder's is larger than those of all earlier
-//! exclusive holders, and not larger than the next one's. So let the storage remember the fence of the last write, and
+//! exclusive holders, and not larger than the next one's; two shared holders may have different ones. So let the storage
+//! remember the fence of the last write, and
 //!
 //! - accept a write if its fence is not smaller than that, and remember it;
-//! - accept a read if its fence is larger than that.
+//! - accept a read if its fence is larger than that, and do not remember it: other readers may rightfully have smaller ones.
 //!
 //! With SQL that is a column and a condition: `UPDATE invoices SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2`, and
 //! no row updated means that the lock was lost. The example `fenced_write` does it with a file.

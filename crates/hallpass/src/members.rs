@@ -35,14 +35,14 @@ pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, Star
             if let Some(name) = name.as_ref().filter(|_| !is_own_name) {
                 return wrong(format!(
                     "{address} is the address of '{name}' in the list of members, and this is '{}': \
-                                      listen on this node's own address",
+                     listen on this node's own address",
                     own.name
                 ));
             }
         } else if is_own_name {
             return wrong(format!(
                 "the list of members has '{name}' at {address}, but it is known as {}: correct the list, \
-                                  or advertise {address}",
+                 or advertise {address}",
                 own.address,
                 name = own.name
             ));
@@ -51,7 +51,7 @@ pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, Star
         } else if name.is_none() && own.has_keys {
             return wrong(format!(
                 "with keys every member has a name, so that none can pass for another: \
-                                  write {address} as NAME@{address}"
+                 write {address} as NAME@{address}"
             ));
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, Star
 pub(crate) fn other_spelling(listed: &str, own: &str) -> String {
     format!(
         "{listed} in the list of members is this node itself, which is known as {own}: write it in the same way, here \
-             and on all members"
+         and on all members"
     )
 }
 

@@ -62,8 +62,10 @@ impl AcquireOptions {
     ///
     /// That takes one round trip, or nothing if the permissions are already here. If a member is connected and does not
     /// answer, the request fails with `Busy` after [`TRY_TIMEOUT`](Self::TRY_TIMEOUT), or after the
-    /// [`timeout`](Self::timeout) that was set. It fails at once while a member that must be asked is not connected, and,
-    /// with a token protocol, while the token is elsewhere. Of two who try at the same moment, both may fail.
+    /// [`timeout`](Self::timeout) that was set. It fails at once while a member that must be asked is not connected, while
+    /// another caller on this node waits for the lock, and, with a token protocol, while the token is elsewhere. Of two who
+    /// try at the same moment, both may fail. A reader may also fail beside readers on its own node if a writer has asked
+    /// since they entered and has given up: its request is known there until they leave.
     pub const fn try_now(mut self) -> Self {
         self.patience = Patience::Try;
         self

@@ -23,8 +23,8 @@ struct Table {
     /// Oldest first.
     connections: Vec<Waiting>,
     next: u64,
-    /// Where members' connections come from, as far as their addresses tell: once for each member.
-    members: Vec<Source>,
+    /// Where members' connections come from, as far as their addresses tell, with the position of each among the peers.
+    members: Vec<(usize, Source)>,
 }
 
 struct Waiting {
@@ -62,13 +62,24 @@ impl Strangers {
         table.next += 1;
         // Under the lock: the task cannot leave before it is here.
         let task = spawn(Place { strangers: Arc::clone(self), id });
-        let is_members = table.members.contains(&source);
+        let is_members = table.members_at(source).next().is_some();
         table.connections.push(Waiting { id, source, is_members, has_spoken: false, task });
         crowded
     }
 
-    pub(crate) fn set_members(&self, addresses: impl IntoIterator<Item = IpAddr>) {
-        self.table().members = addresses.into_iter().map(Source::from).collect();
+    /// The members' addresses, with their positions among the peers.
+    pub(crate) fn set_members(&self, addresses: impl IntoIterator<Item = (usize, IpAddr)>) {
+        let mut members: Vec<_> =
+            addresses.into_iter().map(|(index, address)| (index, Source::from(address))).collect();
+        members.dedup();
+        self.table().members = members;
+    }
+
+    /// The member at this address, if it is the only one there.
+    pub(crate) fn only_member_at(&self, address: IpAddr) -> Option<usize> {
+        let table = self.table();
+        let mut members = table.members_at(address.into());
+        members.next().filter(|_| members.next().is_none())
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -77,9 +88,13 @@ impl Strangers {
 }
 
 impl Table {
+    fn members_at(&self, source: Source) -> impl Iterator<Item = usize> {
+        self.members.iter().filter(move |(_, of)| *of == source).map(|(index, _)| *index)
+    }
+
     /// Ends a connection if there is no place for one more of this source.
     fn make_room(&mut self, source: Source) -> bool {
-        let members = self.members.iter().filter(|of| **of == source).count();
+        let members = self.members_at(source).count();
         let is_full = |counts: &dyn Fn(&Waiting) -> bool, places: usize| {
             self.connections.iter().filter(|each| counts(each)).count() >= places
         };
@@ -174,7 +189,7 @@ mod tests {
     #[tokio::test]
     async fn members_have_places_of_their_own_that_no_stranger_takes() {
         let strangers = Arc::new(Strangers::default());
-        strangers.set_members([IpAddr::from([10, 0, 0, 1])]);
+        strangers.set_members([(0, IpAddr::from([10, 0, 0, 1]))]);
         let (_member, member) = come(&strangers, [10, 0, 0, 1]);
         let all: Vec<_> = (0..2 * PLACES as u8).map(|host| come(&strangers, [10, 0, 1, host])).collect();
         assert!(!is_ended(&member).await);
@@ -187,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn members_that_share_an_address_do_not_share_its_places() {
         let strangers = Arc::new(Strangers::default());
-        strangers.set_members([IpAddr::from([127, 0, 0, 1]); 3]);
+        strangers.set_members([0, 1, 2].map(|index| (index, IpAddr::from([127, 0, 0, 1]))));
         let all: Vec<_> = (0..3 * PLACES_A_SOURCE).map(|_| come(&strangers, [127, 0, 0, 1])).collect();
         assert!(!is_ended(&all[0].1).await);
         let (_one_more, _) = come(&strangers, [127, 0, 0, 1]);
@@ -203,6 +218,15 @@ mod tests {
         assert!(!is_ended(&task).await);
         let ended = all.into_iter().next().unwrap();
         assert!(!Arc::into_inner(ended.0).unwrap().leave(), "it was ended before it could leave");
+    }
+
+    #[test]
+    fn a_member_is_known_by_its_address_if_it_is_alone_there() {
+        let strangers = Strangers::default();
+        let at = |last| IpAddr::from([10, 0, 0, last]);
+        strangers.set_members([(0, at(1)), (0, at(1)), (1, at(2)), (2, at(2)), (3, at(3)), (3, at(4))]);
+        let found = [1, 2, 3, 4, 5].map(|last| strangers.only_member_at(at(last)));
+        assert_eq!(found, [Some(0), None, Some(3), Some(3), None]);
     }
 
     #[test]

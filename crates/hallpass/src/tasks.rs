@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use crate::connect::resolve;
-use crate::connection::{answer, dial};
+use crate::connection::{GreetError, answer, dial};
 use crate::driver::{Driver, TICK};
 use crate::os::{explain, now};
-use crate::strangers::{Place, Strangers};
+use crate::strangers::Strangers;
 use crate::tls::Tls;
 
 pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Option<Tls>) {
@@ -20,7 +20,7 @@ pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Opti
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = &mut members => unreachable!("it has no end"),
+            never = &mut members => never,
             () = driver.when_stopped() => return,
         };
         let (stream, from) = match accepted {
@@ -36,7 +36,16 @@ pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Opti
             }
         };
         let crowded = strangers.admit(from.ip(), |place| {
-            tokio::spawn(serve(Arc::clone(&driver), stream, from, tls.clone(), place)).abort_handle()
+            let (driver, strangers, tls) = (Arc::clone(&driver), Arc::clone(&strangers), tls.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    served = answer(&driver, stream, tls.as_ref(), place) => if let Err(error) = served {
+                        report(&driver, &strangers, from, &error);
+                    },
+                    () = driver.when_stopped() => {}
+                }
+            })
+            .abort_handle()
         });
         if crowded && let Some(left_out) = driver.limits.places.pass("") {
             tracing::warn!(%from, left_out, "too many connections without a greeting; the oldest was closed");
@@ -49,12 +58,12 @@ pub(crate) async fn listen(driver: Arc<Driver>, listener: TcpListener, tls: Opti
 /// Whose addresses are names may move: they are looked up again now and then.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(60);
 
-async fn keep_places_for_members(driver: &Driver, strangers: &Strangers) {
+async fn keep_places_for_members(driver: &Driver, strangers: &Strangers) -> ! {
     loop {
-        let mut addresses: Vec<IpAddr> = Vec::new();
-        for peer in &driver.peers {
+        let mut addresses: Vec<(usize, IpAddr)> = Vec::new();
+        for (index, peer) in driver.peers.iter().enumerate() {
             if let Ok(found) = resolve(&peer.address).await {
-                addresses.extend(found.iter().map(SocketAddr::ip));
+                addresses.extend(found.iter().map(|address| (index, address.ip())));
             }
         }
         strangers.set_members(addresses);
@@ -62,15 +71,14 @@ async fn keep_places_for_members(driver: &Driver, strangers: &Strangers) {
     }
 }
 
-async fn serve(driver: Arc<Driver>, stream: TcpStream, from: SocketAddr, tls: Option<Tls>, place: Place) {
-    let served = answer(&driver, stream, tls.as_ref(), place);
-    tokio::select! {
-        result = served => if let Err(error) = result
-            && let Some(left_out) = driver.limits.strangers.pass(&error.to_string())
-        {
-            tracing::warn!(%from, %error, left_out, "refused a connection");
-        },
-        () = driver.when_stopped() => {}
+/// A connection has failed before its peer was known. If it came from where a member is expected to call from, that is most likely
+/// why this one is missing.
+fn report(driver: &Driver, strangers: &Strangers, from: SocketAddr, error: &GreetError) {
+    if let Some(index) = strangers.only_member_at(from.ip()).filter(|index| driver.waits_for(*index)) {
+        return driver.report_trouble(index, format!("a connection from its address has failed: {error}"));
+    }
+    if let Some(left_out) = driver.limits.strangers.pass(&error.to_string()) {
+        tracing::warn!(%from, %error, left_out, "refused a connection");
     }
 }
 

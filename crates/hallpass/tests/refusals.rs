@@ -115,15 +115,18 @@ async fn keys_that_do_not_fit_are_named() {
         };
         [start(0, first).await, start(1, second).await]
     };
-    let [a, _b] = start(Some(keys(&ours, "1", "a")), Some(keys(&theirs, "1", "b"))).await;
-    trouble(&a, "another 'hallpass init'").await;
-    let [a, _b] = start(Some(keys(&ours, "2", "a")), None).await;
+    let [a, b] = start(Some(keys(&ours, "1", "a")), Some(keys(&theirs, "1", "b"))).await;
+    trouble(&a, "its keys come from another 'hallpass init'").await;
+    trouble(&b, "a connection from its address has failed: this node's keys come from another 'hallpass init'").await;
+    let [a, b] = start(Some(keys(&ours, "2", "a")), None).await;
     trouble(&a, "keys of the same 'hallpass init'").await;
-    let [a, _b] = start(None, Some(keys(&ours, "3", "b"))).await;
+    trouble(&b, "it has keys, and this node has none").await;
+    let [a, b] = start(None, Some(keys(&ours, "3", "b"))).await;
     trouble(&a, "it has keys, and this node has none").await;
+    trouble(&b, "it does not use TLS").await;
 }
 
-/// Who is called sees only that a stranger has failed to authenticate, and says why in the log.
+/// Who is called sees only that somebody at the address of a member has failed to authenticate.
 #[tokio::test]
 async fn old_certificates_are_named() {
     let log = Log::begin();
@@ -131,8 +134,9 @@ async fn old_certificates_are_named() {
     let pair = Pair::new();
     let expired = authority.keys_until(Path::new(&scratch.0), "a", 2020);
     let a = pair.builder(0).keys(expired).start().await.unwrap();
-    let _b = pair.builder(1).keys(authority.keys(&scratch.0, "b")).start().await.unwrap();
+    let b = pair.builder(1).keys(authority.keys(&scratch.0, "b")).start().await.unwrap();
     trouble(&a, "this node's certificate has expired").await;
+    trouble(&b, "its certificate has expired").await;
     assert_eq!(log.with("its certificate has expired").len(), 1, "{:#?}", log.first(10));
 }
 

@@ -5,10 +5,10 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Log, Scratch};
+use common::{Authority, Log, Scratch, addresses};
 use hallpass::{Keys, Node};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -75,23 +75,11 @@ fn is_open(socket: &mut TcpStream) -> bool {
     socket.read(&mut [0; 64]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
-/// A free address, higher than the one before, that no stranger's connection comes from: systems give those higher ports.
-fn free_address() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 10_000) as u16;
-    loop {
-        let address = format!("127.0.0.1:{}", first + NEXT.fetch_add(1, Ordering::Relaxed));
-        if std::net::TcpListener::bind(&address).is_ok() {
-            return address;
-        }
-    }
-}
-
 /// A member joins while strangers take all the places they can get.
 async fn a_member_joins(keys: [Option<Keys>; 2], sources: Vec<Ipv4Addr>, says: &'static [u8]) {
     let log = Log::begin();
     // The lower one makes the connection.
-    let pair = [free_address(), free_address()];
+    let pair = addresses(2);
     let peers = [format!("n0@{}", pair[0]), format!("n1@{}", pair[1])];
     let [first, second] = keys;
     let start = async |index: usize, keys: Option<Keys>| {
@@ -133,7 +121,7 @@ async fn strangers_of_other_addresses_do_not_take_the_places_of_members() {
 /// A peer that connects and disconnects all the time, or sends garbage each time, is a few lines in the log.
 #[tokio::test]
 async fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
-    let pair = [free_address(), free_address()];
+    let pair = addresses(2);
     let start = |index: usize| Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(&pair).start();
     // The greeting of the lower one, which makes the connection.
     let listener = tokio::net::TcpListener::bind(&pair[1]).await.unwrap();

@@ -74,7 +74,8 @@ Examples:
   hallpass lab claims --full --json";
 
 const CHECK_EXAMPLES: &str = "\
-Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete. \
+Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete: \
+stopped by --states-max, by --memory, because the machine has little left, or by Ctrl-C. \
 'endless' is for protocols whose states are finite: numbers=modulo:M with fence=off.
 
 Examples:
@@ -258,6 +259,9 @@ pub(crate) struct CheckArgs {
     /// Stop, incomplete, at this many states
     #[arg(long, value_name = "N", default_value_t = check_defaults().states_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) states_max: u32,
+    /// Stop near this much memory, as 2G [default: half of what is free]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
     /// One JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,
@@ -366,6 +370,32 @@ impl FromStr for Any {
 impl fmt::Display for Any {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_count(f, self.0, "any")
+    }
+}
+
+/// A number of bytes, as `500M` or `2G`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+        let size = units.iter().find_map(|(unit, shift)| {
+            let number: u64 = text.strip_suffix(*unit)?.parse().ok()?;
+            number.checked_mul(1 << shift).filter(|size| *size > 0)
+        });
+        size.map(Self).ok_or_else(|| "it takes a size such as 500M or 2G".to_owned())
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 >> 20 {
+            megabytes @ 0..10_000 => write!(f, "{megabytes} MB"),
+            megabytes => write!(f, "{} GB", megabytes >> 10),
+        }
     }
 }
 

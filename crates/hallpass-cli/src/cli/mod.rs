@@ -7,7 +7,9 @@ use clap::{Parser, Subcommand};
 use crate::group::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
 use crate::install::{CompletionsArgs, ManArgs};
 
-pub(crate) use lab::{CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, SwarmArgs, SweepArgs, TraceArgs, WorldArgs};
+pub(crate) use lab::{
+    CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
+};
 
 /// Distributed mutual exclusion by messages alone
 #[derive(Debug, Parser)]

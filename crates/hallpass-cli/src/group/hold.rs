@@ -51,7 +51,10 @@ pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcom
     let mut sender = client.try_clone().map_err(failed("copy the connection"))?;
     let events = watch(client, signals, &keeper);
     let lock = args.lock().escape_debug();
-    let kill_rest = || os::kill_descendants_except(&private_agent::ARGS, Some(KILL_TIMEOUT));
+    let kill_rest = || {
+        thread::spawn(os::reap_all_children);
+        os::kill_descendants_except(&private_agent::ARGS, Some(KILL_TIMEOUT))
+    };
     match wait_for_end(&events, &keeper, grace) {
         End::Stopped(why) => {
             let end = if kill_rest() { "the command was stopped" } else { "not all of the command could be stopped" };

@@ -168,15 +168,14 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
         return find_own(place.clone());
     }
     let machine = Place::of_machine();
+    if machine.owner().is_some() {
+        return not_beside_private(find_own(machine)?);
+    }
     match Client::connect(&machine.socket) {
         // Only if there is no socket. One that nobody listens at belongs to an agent that will be restarted.
-        Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
-        other => return not_beside_private(other.map(Found::Agent).map_err(unavailable)?),
+        Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => find_own(user?),
+        other => not_beside_private(other.map(Found::Agent).map_err(unavailable)?),
     }
-    if machine.owner().is_some() {
-        return find_own(machine);
-    }
-    find_own(user?)
 }
 
 /// This agent, unless the place belongs to a group and its agent does not run.
@@ -197,7 +196,7 @@ fn find_own(place: Place) -> Result<Found, Fault> {
 
 /// A private agent from before the machine had its agent does not know of its locks: both would let somebody in.
 fn not_beside_private(found: Found) -> Result<Found, Fault> {
-    let Ok(own) = Place::of_user() else { return Ok(found) };
+    let (Found::Agent(_), Ok(own)) = (&found, Place::of_user()) else { return Ok(found) };
     if Client::connect(&own.socket).is_ok_and(|client| client.private) {
         let socket = own.socket.display();
         return Err(Fault::Unavailable(format!(

@@ -7,6 +7,7 @@ use hallpass_lab::{CheckReport, CheckSpec, Counterexample, check};
 use hallpass_sim::trace;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::budget::{Budget, Stop};
 use super::warnings;
 use crate::cli::CheckArgs;
 use crate::exit::{Fault, Outcome};
@@ -15,11 +16,15 @@ use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
     let draw = args.draw.as_deref().map(Drawing::of).transpose()?;
     let spec = spec(args);
-    let report = explore(&spec)?;
+    let mut budget = Budget::new(args.memory)?;
+    let report = explore(&spec, &mut budget)?;
     if args.json {
+        if let Some(stop) = budget.stopped {
+            terminal::note(&format!("the exploration was stopped {stop}"));
+        }
         terminal::print_json(serde_json::to_string_pretty(&report))?;
     } else {
-        terminal::print(&summary(&spec, &report))?;
+        terminal::print(&summary(&report, budget.stopped))?;
     }
     // After the report, which would be lost if the file could not be written.
     if let Some(draw) = draw {
@@ -48,7 +53,7 @@ fn spec(args: &CheckArgs) -> CheckSpec {
 }
 
 /// Explores. Warnings and the spinner wait for the first progress, so that a refused command shows only its error.
-fn explore(spec: &CheckSpec) -> Result<CheckReport, Fault> {
+fn explore(spec: &CheckSpec, budget: &mut Budget) -> Result<CheckReport, Fault> {
     let began = Instant::now();
     let mut spinner = None;
     let report = check(spec, |progress| {
@@ -64,6 +69,7 @@ fn explore(spec: &CheckSpec) -> Result<CheckReport, Fault> {
             progress.depth,
             rate(states, seconds)
         ));
+        budget.check(progress.growth)
     });
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
@@ -82,7 +88,7 @@ fn new_spinner() -> ProgressBar {
     spinner
 }
 
-fn summary(spec: &CheckSpec, report: &CheckReport) -> String {
+fn summary(report: &CheckReport, stopped: Option<Stop>) -> String {
     let paint = Paint::stdout();
     let entries = match report.entries {
         Some(entries) => count(entries.into(), "entry per node", "entries per node"),
@@ -98,22 +104,23 @@ fn summary(spec: &CheckSpec, report: &CheckReport) -> String {
         "took",
         format!("{} ({} states per second)", took(report.seconds), rate(report.states as u64, report.seconds)),
     );
-    format!("{}\n\n{}\n{}", paint.bold(&title), facts.render(), verdict(&paint, spec, report))
+    format!("{}\n\n{}\n{}", paint.bold(&title), facts.render(), verdict(&paint, report, stopped))
 }
 
 fn took(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
-fn verdict(paint: &Paint, spec: &CheckSpec, report: &CheckReport) -> String {
+fn verdict(paint: &Paint, report: &CheckReport, stopped: Option<Stop>) -> String {
     if !report.violations.is_empty() {
         return report.violations.iter().map(|found| explain(paint, found)).collect();
     }
     if report.complete {
         return paint.green("complete: no violation in any state") + "\n";
     }
-    let stopped = format!("not complete: stopped at {} states without a violation", grouped(spec.states_max as u64));
-    format!("{}; --states-max N explores more\n", paint.yellow(&stopped))
+    let far = format!("not complete: stopped at {} states without a violation", grouped(report.states as u64));
+    let why = stopped.map_or_else(|| "; --states-max N explores more".to_owned(), |stop| format!(", {stop}"));
+    format!("{}{why}\n", paint.yellow(&far))
 }
 
 /// A violation and a shortest path to it.

@@ -1,5 +1,6 @@
 //! `hallpass lab`: prints the results of the laboratory's functions for people or as JSON.
 
+mod budget;
 mod check;
 mod claims;
 mod run;

@@ -1,8 +1,8 @@
 //! `hallpass lab run`: makes one simulated run and prints a summary.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use hallpass_lab::{RunSpec, simulate};
+use hallpass_lab::{RunSpec, simulate_watched};
 use hallpass_sim::{Latency, Report, format_duration};
 
 use super::warnings;
@@ -10,6 +10,8 @@ use crate::cli::{RunArgs, WorldArgs};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
+/// A run that takes longer shows how far it is.
+const BAR_AFTER: Duration = Duration::from_secs(1);
 /// With more nodes than this, only the extremes are shown.
 const NODES_LISTED_MAX: usize = 8;
 /// How many kinds of messages fit on one line of a terminal.
@@ -20,7 +22,7 @@ const VIOLATIONS_LISTED_MAX: usize = 10;
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
     let spec = spec(&args.protocol, args.nodes, args.entries, &args.world);
     let began = Instant::now();
-    let report = simulate(&spec)?;
+    let report = simulate_with_bar(&spec)?;
     let seconds = began.elapsed().as_secs_f64();
     warnings::warn(&spec.options, spec.nodes);
     if args.json {
@@ -29,6 +31,23 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
         terminal::print(&summary(&spec, &report, seconds))?;
     }
     Ok(outcome(&report))
+}
+
+/// Simulates, with a progress bar on a terminal once it takes longer than a moment.
+pub(super) fn simulate_with_bar(spec: &RunSpec) -> Result<Report, Fault> {
+    let began = Instant::now();
+    let mut bar = None;
+    let report = simulate_watched(spec, &mut |entries| {
+        if began.elapsed() >= BAR_AFTER {
+            let bar = bar.get_or_insert_with(|| terminal::progress_bar("entries"));
+            bar.set_length(spec.entries);
+            bar.set_position(entries);
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(report?)
 }
 
 /// The laboratory's specification of a run from the arguments.

@@ -1,14 +1,19 @@
 //! `hallpass lab trace`: a space-time diagram of a scenario or of a run.
 
+use std::io::{self, IsTerminal};
+
+use hallpass_lab::RunSpec;
 use hallpass_lab::scenario::{self, CommandOutcome, Playback, SHIPPED};
-use hallpass_lab::{RunSpec, simulate};
 use hallpass_sim::trace::{self, Trace};
 
-use super::run::{outcome, spec};
+use super::run::{outcome, simulate_with_bar, spec};
 use super::warnings;
 use crate::cli::{Format, TraceArgs};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, count};
+
+/// Viewers take their time over a trace of this many bytes.
+const LARGE: usize = 20_000_000;
 
 pub(super) fn run(args: &TraceArgs) -> Result<Outcome, Fault> {
     let format = if args.json { Format::Json } else { args.format };
@@ -22,8 +27,22 @@ pub(super) fn run(args: &TraceArgs) -> Result<Outcome, Fault> {
             ));
         }
     };
+    announce_size(text.len(), args.out.is_none() && io::stdout().is_terminal())?;
     terminal::write(args.out.as_deref(), &text)?;
     Ok(outcome)
+}
+
+/// A large trace is announced before it is written, and kept off a terminal.
+fn announce_size(bytes: usize, on_terminal: bool) -> Result<(), Fault> {
+    if bytes < LARGE {
+        return Ok(());
+    }
+    let size = format!("the trace has {} MB", bytes / 1_000_000);
+    if on_terminal {
+        return Err(Fault::Usage(format!("{size}, too much for a terminal; give --out FILE or fewer --entries")));
+    }
+    terminal::warn(&format!("{size}; fewer --entries make it smaller"));
+    Ok(())
 }
 
 fn render(trace: &Trace, format: Format) -> String {
@@ -38,7 +57,7 @@ fn render(trace: &Trace, format: Format) -> String {
 
 fn draw_run(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String, Outcome), Fault> {
     let spec = RunSpec { keep_trace: true, ..spec(protocol, args.nodes, args.entries, &args.world) };
-    let report = simulate(&spec)?;
+    let report = simulate_with_bar(&spec)?;
     warnings::warn(&spec.options, spec.nodes);
     if let Some(first) = report.violations.first() {
         let violations = count(report.violations.len() as u64, "violation", "violations");
@@ -116,6 +135,14 @@ fn list(format: Format) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_is_not_flooded() {
+        assert!(announce_size(LARGE - 1, true).is_ok());
+        assert!(announce_size(LARGE, false).is_ok());
+        let Err(Fault::Usage(line)) = announce_size(96_000_000, true) else { panic!("it is refused") };
+        assert_eq!(line, "the trace has 96 MB, too much for a terminal; give --out FILE or fewer --entries");
+    }
 
     #[test]
     fn the_first_differing_line_is_described() {

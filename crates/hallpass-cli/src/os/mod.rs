@@ -5,6 +5,7 @@
 //! which has the same functions and says in the docs of each what is lost.
 
 mod files;
+mod memory;
 mod process;
 mod signals;
 
@@ -19,10 +20,11 @@ pub(crate) use files::{
     SYSTEM_CONFIG, SYSTEM_SOCKET, SYSTEM_STATE, create_private_directory, create_private_file, create_public_directory,
     environment_path, host_name, is_root, is_writable_by_user_only, may_exist, user_directory,
 };
+pub(crate) use memory::Memory;
 pub(crate) use native::{adopt_orphans, any_descendant_except, die_with_parent, kill_descendants_except, name_process};
 pub(crate) use process::{
     Process, control_connection, exec, exit_code, keep_exit_statuses, leave_session, make_inheritable,
-    raise_descriptor_limit, reap_children, receive_descriptors, send_descriptors, standard_input, this_program_again,
-    wait_for_close,
+    raise_descriptor_limit, reap_all_children, reap_children, receive_descriptors, send_descriptors, standard_input,
+    this_program_again, wait_for_close,
 };
-pub(crate) use signals::{ForwardedSignals, ReceivedSignal, shutdown_requested};
+pub(crate) use signals::{ForwardedSignals, ReceivedSignal, interrupted, shutdown_requested};

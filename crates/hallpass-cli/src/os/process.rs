@@ -94,6 +94,11 @@ pub(crate) fn reap_children(command: Process, report: impl Fn(Option<ExitStatus>
     }
 }
 
+/// Reaps children as they end, until there are none left. Wants a thread of its own.
+pub(crate) fn reap_all_children() {
+    while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
+}
+
 /// Lets commands that are started from now on inherit the descriptor.
 pub(crate) fn make_inheritable(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(fcntl_setfd(descriptor, FdFlags::empty())?)

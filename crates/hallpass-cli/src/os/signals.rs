@@ -1,8 +1,11 @@
 //! Signals that this process gets.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,4 +54,16 @@ pub(crate) fn shutdown_requested() -> io::Result<impl Future<Output = ()>> {
     Ok(async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
     })
+}
+
+/// A flag that Ctrl-C sets, so that work can end in order; a second one ends this process at once. Where our parent ignores it,
+/// as a shell does for what runs in the background, it stays ignored.
+pub(crate) fn interrupted() -> io::Result<Arc<AtomicBool>> {
+    let set = Arc::new(AtomicBool::new(false));
+    if !ignored_signals().contains(&SIGINT) {
+        // In this order: the first signal finds the flag unset and sets it.
+        flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, Arc::clone(&set))?;
+        flag::register(SIGINT, Arc::clone(&set))?;
+    }
+    Ok(set)
 }

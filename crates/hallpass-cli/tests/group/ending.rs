@@ -26,7 +26,7 @@ fn an_agent_that_is_ended_lets_nobody_in_before_the_last_holder_is_out() {
     }
     assert!(other.wait().unwrap().success());
     let holder = Ran::of(holder.wait_with_output().unwrap());
-    holder.failed(76, "the agent was ended");
+    holder.failed(76, "the agent was ended; the command was stopped");
     assert!(agent.wait().unwrap().success());
 }
 

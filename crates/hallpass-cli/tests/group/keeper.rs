@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Child;
 
-use crate::user::{User, is_root, is_running, kill, wait_until};
+use crate::user::{User, is_root, is_running, kill, skipped, wait_until};
 
 /// Starts a worker that has closed every descriptor it could and left the session, as a daemon does: nothing but its ancestry leads
 /// to it.
@@ -97,7 +97,7 @@ fn a_killed_agent_leaves_no_worker_even_of_a_run_that_is_stopped() {
 #[test]
 fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {
     if !is_root() {
-        return eprintln!("SKIPPED: needs root, to start a command as another user");
+        return skipped("it needs root, to start a command as another user");
     }
     let user = User::new("setuid");
     // The agent and run are of another user, and what they start becomes root's, as with sudo: by a set-user-id program.
@@ -105,7 +105,7 @@ fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {
     fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
     fs::set_permissions(&setpriv, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     if !suid_works(&user) {
-        return eprintln!("SKIPPED: set-user-id programs are not honoured in {}", user.home.display());
+        return skipped("set-user-id programs are not honoured here");
     }
     let user = user.of_somebody_else();
     let mut run = user.start("run x -- sh -c 'echo $$ >pid.new; mv pid.new pid; exec ./setpriv --reuid 0 sleep 4'");

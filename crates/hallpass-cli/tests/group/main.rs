@@ -5,6 +5,8 @@ mod ending;
 mod explain;
 #[cfg(target_os = "linux")]
 mod keeper;
+#[cfg(target_os = "linux")]
+mod machine;
 mod place;
 mod private_agent;
 mod processes;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::user::{Ran, User, is_root, kill, wait_until, words};
+use crate::user::{Ran, User, is_root, kill, skipped, wait_until, words};
 
 /// A login shell and a cron job, a unit without HOME: the same user, the same agent.
 #[test]
@@ -177,7 +177,7 @@ fn the_socket_is_for_its_user_or_for_a_group_of_users() {
     agent.wait().unwrap();
     assert!(!user.home.join("own").exists(), "an agent that was ended leaves nothing that keeps others out");
     if !is_root() {
-        return eprintln!("SKIPPED: needs root, to give a socket to another group");
+        return skipped("it needs root, to give a socket to another group");
     }
     fs::write(user.home.join("group.toml"), "state = 'state'\nsocket = 'group/a.sock'\nsocket_group = '12345'\n")
         .unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::user::{Ran, User, is_running, kill, wait_until, words};
+use crate::user::{Ran, User, is_running, kill, skipped, wait_until, words};
 
 #[cfg(target_os = "linux")]
 #[test]
@@ -120,7 +120,7 @@ fn ctrl_c_reaches_a_command_in_a_group_of_its_own() {
 fn terminal(user: &User, line: &str) -> Option<Child> {
     if Command::new("script").arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "'script' is not installed");
-        eprintln!("SKIPPED: 'script', which creates a terminal, is not installed");
+        skipped("'script', which creates a terminal, is not installed");
         return None;
     }
     let mut terminal = Command::new("script");

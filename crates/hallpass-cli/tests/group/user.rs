@@ -1,6 +1,7 @@
 //! A user of the command line, with directories of its own.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -41,7 +42,7 @@ impl User {
     /// A user whose agent is where it is by default, and who has no home directory. None unless the tests are run by root.
     pub(crate) fn without_a_home(name: &str) -> Option<Self> {
         if !is_root() {
-            eprintln!("SKIPPED: needs root, to run commands as a user of its own");
+            skipped("it needs root, to run commands as a user of its own");
             return None;
         }
         let user = Self::new(name).of_somebody_else();
@@ -154,6 +155,12 @@ pub(crate) fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Says that a part of a test is left out. The test harness does not hide it, unlike what is printed by macros.
+pub(crate) fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
 pub(crate) fn is_root() -> bool {

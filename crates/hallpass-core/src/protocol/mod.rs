@@ -192,7 +192,7 @@ pub trait Message: Clone + Eq + Ord + Hash + Debug + Display + Send {
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads one message; never panics, whatever the bytes.
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError>;
-    /// For [`Mutation`]: the message that grants this one, if this one asks for something that a receiver may defer.
+    /// The message that grants this one, if this one asks for something that a receiver may defer.
     fn grant(&self) -> Option<Self> {
         None
     }

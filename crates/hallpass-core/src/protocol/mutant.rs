@@ -1,6 +1,6 @@
 use std::hash::{Hash, Hasher};
 
-use super::{Capabilities, Effect, Effects, Input, Message, Needs, OptionError, Options, Protocol, Span};
+use super::{Capabilities, Effect, Effects, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span};
 use crate::{Fence, Setup};
 
 /// A bug to plant into any protocol, so that a test can show that a check would notice it.
@@ -20,6 +20,12 @@ pub enum Mutation {
     Slow(u64),
     /// Every entry carries the same fence.
     StuckFence,
+    /// A node is inside as soon as it asks.
+    EnterAtOnce,
+    /// A shared entry carries one less than it should: the last exclusive fence itself.
+    ReadersBehind,
+    /// A shared entry carries one more than it should: beyond the next exclusive fence.
+    ReadersAhead,
     /// Every request is made as a writer's.
     WritersOnly,
     /// Instead of the number that was drawn, the lowest is used.
@@ -35,6 +41,8 @@ pub enum Mutation {
 pub struct Mutant<P> {
     inner: P,
     mutation: Option<Mutation>,
+    /// Of the request that waits, as the protocol itself knows it.
+    mode: Mode,
 }
 
 impl<P> Mutant<P> {
@@ -77,12 +85,16 @@ impl<P: Protocol> Protocol for Mutant<P> {
 
     fn new(setup: &Setup<'_, Self::Options>) -> Self {
         let (options, mutation) = setup.options;
-        Self { inner: P::new(&setup.with_options(options)), mutation: *mutation }
+        Self { inner: P::new(&setup.with_options(options)), mutation: *mutation, mode: Mode::default() }
     }
 
     fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {
         let Some(mutation) = self.mutation else { return self.inner.handle(input, out) };
         let Some(input) = mutate_input(mutation, input) else { return };
+        let asks = matches!(input, Input::Acquire { .. });
+        if let Input::Acquire { mode, .. } = &input {
+            self.mode = *mode;
+        }
         let start = out.len();
         let grant = match &input {
             Input::Deliver { from, message } if mutation == Mutation::NeverDefer => {
@@ -96,7 +108,11 @@ impl<P: Protocol> Protocol for Mutant<P> {
         {
             out.push(Effect::Send { to, message });
         }
-        mutate_effects(mutation, start, out);
+        let entered = || out[start..].iter().any(|effect| matches!(effect, Effect::Enter { .. }));
+        if mutation == Mutation::EnterAtOnce && asks && !entered() {
+            out.push(Effect::Enter { fence: Fence::new(1) });
+        }
+        mutate_effects(mutation, self.mode, start, out);
     }
 
     fn is_idle(&self) -> bool {
@@ -104,7 +120,8 @@ impl<P: Protocol> Protocol for Mutant<P> {
     }
 
     fn is_moot(&self, from: crate::NodeId, message: &P::Message) -> bool {
-        self.mutation.is_none() && self.inner.is_moot(from, message)
+        // The one bug by which a message without an effect has one.
+        self.mutation != Some(Mutation::NeverDefer) && self.inner.is_moot(from, message)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -121,13 +138,13 @@ impl<P> Capabilities for Mutant<P> {}
 fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
     Some(match (mutation, input) {
         (Mutation::Deaf(kind), Input::Deliver { message, .. }) if message.kind() == kind => return None,
-        (Mutation::WritersOnly, Input::Acquire { draw, .. }) => Input::Acquire { mode: super::Mode::Exclusive, draw },
+        (Mutation::WritersOnly, Input::Acquire { draw, .. }) => Input::Acquire { mode: Mode::Exclusive, draw },
         (Mutation::LoadedDice, Input::Acquire { mode, .. }) => Input::Acquire { mode, draw: 0 },
         (_, input) => input,
     })
 }
 
-fn mutate_effects<M: Message, T: Copy>(mutation: Mutation, start: usize, out: &mut Effects<M, T>) {
+fn mutate_effects<M: Message, T: Copy>(mutation: Mutation, mode: Mode, start: usize, out: &mut Effects<M, T>) {
     if mutation == Mutation::HalfDone && out.len() > start + 1 {
         out.pop();
     }
@@ -146,6 +163,12 @@ fn mutate_effects<M: Message, T: Copy>(mutation: Mutation, start: usize, out: &m
                 out.push(Effect::SetTimer { timer, after });
             }
             (Mutation::StuckFence, Effect::Enter { .. }) => out.push(Effect::Enter { fence: Fence::new(1) }),
+            (Mutation::ReadersBehind, Effect::Enter { fence }) if mode == Mode::Shared => {
+                out.push(Effect::Enter { fence: Fence::new(fence.get() - 1) });
+            }
+            (Mutation::ReadersAhead, Effect::Enter { fence }) if mode == Mode::Shared => {
+                out.push(Effect::Enter { fence: Fence::new(fence.get() + 1) });
+            }
             (_, effect) => out.push(effect),
         }
     }

@@ -237,7 +237,8 @@ fn cmu_7(harness: &Harness) -> Vec<Row> {
         let report = harness.simulate(RunSpec { entries: 2000, latency: "1ms".to_owned(), ..busy(protocol, 10) });
         rows.push(
             Row {
-                ok: report.max_overtakes < 10 && report.entries == 2000,
+                // With everybody asking, somebody has to wait for nearly all others.
+                ok: (8..10).contains(&report.max_overtakes) && report.entries == 2000,
                 ..Row::new(
                     &format!("CMU-7/{protocol}-bound"),
                     "bounded fairness: within n = 10 cycles, everybody asking, each inside for T",
@@ -254,8 +255,9 @@ fn cmu_7(harness: &Harness) -> Vec<Row> {
         // Here a lost message can also let two inside. Look for that, although a deadlock takes fewer steps.
         let property = (protocol == "lamport-fifo").then(|| "exclusion".to_owned());
         let spec = CheckSpec { property, ..spec };
-        let found = harness.check(if protocol == "lamport-fifo" { spec.with("links=any") } else { spec }).violations;
-        found.first().map_or("nothing".to_owned(), |found| found.property.to_owned())
+        let report = harness.check(if protocol == "lamport-fifo" { spec.with("links=any") } else { spec });
+        let nothing = if report.complete { "nothing" } else { "incomplete" };
+        report.violations.first().map_or(nothing, |found| found.property)
     });
     rows.push(Row::new(
         "CMU-7/loss",

@@ -364,7 +364,8 @@ fn ra_14(harness: &Harness) -> Vec<Row> {
         ),
         harness.fails("RA-14/stuck-3", "and it can deadlock", "progress", endless(3, 4)),
     ];
-    let sizes = [2u32, 3, 5, 10, 50];
+    rows.extend(super::appendix::modulo_of_four(harness));
+    let sizes = [2u32, 3, 4, 5, 10, 50];
     let reports: Vec<_> = sizes
         .map(|nodes| {
             harness.simulate(
@@ -377,8 +378,8 @@ fn ra_14(harness: &Harness) -> Vec<Row> {
     rows.push(
         Row::new(
             "RA-14/seeds",
-            "modulo 2N-1, N = 2, 3, 5, 10, 50, wild latencies",
-            "2000 entries",
+            "modulo 2N-1, N = 2, 3, 4, 5, 10, 50, wild latencies",
+            "2400 entries",
             format!("{entries} entries"),
         )
         .without_violations(&reports),

@@ -5,7 +5,7 @@ use hallpass_sim::{InFlight, Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
 use super::{CommandOutcome, Playback};
-use crate::{CheckSpec, Counterexample, LabError, RunSpec, check, select, simulate};
+use crate::{CheckSpec, Counterexample, LabError, RunSpec, check, select, simulate, steps};
 
 pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let mut words = script.options.clone();
@@ -262,7 +262,7 @@ impl<P: Protocol> Interpreter<'_, P> {
                         self.events.clone_from(&found.trace.events);
                     }
                     let events = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));
-                    [format!("violation after {} steps", found.steps)]
+                    [format!("violation after {}", steps(found.steps))]
                         .into_iter()
                         .chain(events)
                         .chain(violation_at_end(found))

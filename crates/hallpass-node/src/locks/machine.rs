@@ -54,6 +54,14 @@ impl Machine {
         }
     }
 
+    /// True if this message asks for something that the receiver may defer.
+    pub(crate) fn asks(&self, message: Reader<'_>) -> bool {
+        match self {
+            Self::Inline(_) => asks::<CarvalhoRoucairol>(message),
+            Self::Boxed(running) => running.asks(message),
+        }
+    }
+
     /// Another lock's machine in the same state: for templates.
     pub(crate) fn copy(&self) -> Self {
         match self {
@@ -117,6 +125,7 @@ impl Machine {
 /// A protocol behind a pointer, with its effects and timers.
 pub(crate) trait Running: Send {
     fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError>;
+    fn asks(&self, message: Reader<'_>) -> bool;
     fn copy(&self) -> Box<dyn Running>;
     fn is_idle(&self) -> bool;
     fn capabilities(&self) -> &dyn Capabilities;
@@ -133,6 +142,10 @@ struct Instance<P: Protocol> {
 impl<P: Protocol + 'static> Running for Instance<P> {
     fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError> {
         handle(&mut self.protocol, input, &mut self.effects, &mut self.timers, outbox)
+    }
+
+    fn asks(&self, message: Reader<'_>) -> bool {
+        asks::<P>(message)
     }
 
     fn copy(&self) -> Box<dyn Running> {
@@ -200,6 +213,10 @@ fn handle<P: Protocol>(
         }
     }
     Ok(entered)
+}
+
+fn asks<P: Protocol>(mut message: Reader<'_>) -> bool {
+    P::Message::decode(&mut message).is_ok_and(|message| message.grant().is_some())
 }
 
 /// The timer that is due longest, taken off the list.

@@ -125,6 +125,9 @@ impl<C> Locks<C> {
         // sender's own limit bounds what it can cause.
         let slot = self.table.find(lock).unwrap_or_else(|| self.add(lock));
         let sent = links[link].sent();
+        // All that a node sends while somebody tries there has the mark. Only a request can be deferred: what is deferred when
+        // another message comes is one that its sender has given up before.
+        let attempt = attempt.filter(|_| self.table[slot].machine.asks(bytes.clone()));
         let handled = self.try_handle(slot, Input::Deliver { from, message: bytes }, now, links);
         // If something was sent, the request was answered. What is deferred then is one that its sender has given up before.
         let answered = links[link].sent() != sent;

@@ -98,3 +98,20 @@ fn an_attempt_does_not_wait_for_a_member_that_is_gone() {
     assert_eq!(nodes[0].answer(), Some((5, Outcome::Busy)));
     assert_eq!(attempt(&mut nodes[0], "y"), Answer::Busy);
 }
+
+/// What a node sends while somebody tries there has the attempt's mark, permissions for others too. They are no requests:
+/// whoever has deferred an earlier one, given up since, does not answer BUSY to them.
+#[test]
+fn a_permission_that_is_given_while_somebody_tries_is_not_answered_busy() {
+    let mut nodes: [_; 3] = connected(|_| {});
+    waits(&mut nodes[0], READ, 1);
+    let writer = waits(&mut nodes[1], WRITE, 2);
+    carry(&mut nodes, 1, 0);
+    assert!(nodes[1].handle_cancel(writer, 0));
+    let tried = try_to(&mut nodes[1], "x", READ, 3);
+    assert!(matches!(tried, Answer::Waiting(_)), "{tried:?}");
+    carry(&mut nodes, 0, 1);
+    exchange(&mut nodes);
+    assert_eq!(granted(&mut nodes[1]).0, 3, "only readers ask");
+    assert_eq!(granted(&mut nodes[0]).0, 1);
+}

@@ -1,7 +1,7 @@
 //! Callers: they ask, wait, try, share, give up and release.
 
 use hallpass_core::{Fence, Mode};
-use hallpass_node::{Answer, Grant, Outcome, Patience, Ticket};
+use hallpass_node::{Answer, Grant, Outcome, Patience, Refusal, Ticket};
 
 use super::{Bug, Event, Group, Member};
 use crate::oracle::Violation;
@@ -9,8 +9,8 @@ use crate::oracle::Violation;
 pub(super) struct Caller {
     pub(super) node: usize,
     round: u32,
-    lock: usize,
-    mode: Mode,
+    pub(super) lock: usize,
+    pub(super) mode: Mode,
     pub(super) activity: Activity,
 }
 
@@ -34,7 +34,7 @@ impl Caller {
 
 impl Group {
     /// What a node knows a caller by.
-    fn name(&self, caller: usize) -> u64 {
+    pub(super) fn name(&self, caller: usize) -> u64 {
         (caller as u64) << 32 | u64::from(self.callers[caller].round)
     }
 
@@ -48,12 +48,15 @@ impl Group {
         let mode = if self.rng.chance(self.plan.readers) { Mode::Shared } else { Mode::Exclusive };
         let patience = if self.rng.chance(self.plan.tries) { Patience::Try } else { Patience::Wait };
         (self.callers[caller].lock, self.callers[caller].mode) = (lock, mode);
-        let name = self.name(caller);
+        let (name, tries) = (self.name(caller), patience == Patience::Try);
+        self.watch_ask(caller, tries);
         // As the library does: the fast path first, except for those who only try.
         let (Member { node: asked, slots, .. }, lock_name) = (&mut self.members[node], &self.plan.locks[lock]);
-        let slot = slots[lock].filter(|_| patience == Patience::Wait);
+        let slot = slots[lock].filter(|_| !tries);
         let answer = match slot.and_then(|slot| asked.handle_fast_acquire(slot, lock_name, mode, self.now)) {
             Some(grant) => Ok(Answer::Granted(grant)),
+            None if self.bug == Some(Bug::BusyForNothing) && tries => Ok(Answer::Busy),
+            None if self.bug == Some(Bug::RefuseForNothing) => Err(Refusal::Callers),
             None => asked.handle_acquire(lock_name, mode, patience, self.now, || name),
         };
         self.log(|group| {
@@ -64,6 +67,7 @@ impl Group {
             Ok(Answer::Granted(Grant { ticket, fence })) => self.enter(caller, ticket, ticket, fence),
             Ok(Answer::Waiting(ticket)) => {
                 self.callers[caller].activity = Activity::Waiting(ticket);
+                self.watch_wait(caller, tries);
                 let violation = self.answers.on_wait(self.members[node].id, name);
                 self.note(violation);
                 if self.rng.chance(self.plan.cancels) {
@@ -71,7 +75,14 @@ impl Group {
                     self.queue.push(at, Event::Cancel { caller, round: self.callers[caller].round });
                 }
             }
-            Ok(Answer::Busy) | Err(_) => self.think(caller),
+            Ok(Answer::Busy) => {
+                self.watch_busy(caller);
+                self.think(caller);
+            }
+            Err(refusal) => {
+                self.watch_refusal(caller, refusal);
+                self.think(caller);
+            }
         }
         self.drain(node);
         self.release_early(caller);
@@ -87,14 +98,16 @@ impl Group {
 
     fn enter(&mut self, caller: usize, entered: Ticket, asked: Ticket, fence: Fence) {
         let Caller { node, lock, mode, round, .. } = self.callers[caller];
-        let id = self.members[node].id;
+        let fence = match self.bug {
+            Some(Bug::ReadersBehind) if mode == Mode::Shared => Fence::new(fence.get() - 1),
+            Some(Bug::ReadersAhead) if mode == Mode::Shared => Fence::new(fence.get() + 1),
+            _ => fence,
+        };
         self.members[node].slots[lock] = entered.slot();
         self.report.grants += 1;
         self.progress.on_progress(self.now.max(self.plan.faults_until));
         self.record([1, self.name(caller), fence.get()]);
-        let (exclusion, order) = &mut self.inside[lock];
-        let violations = [exclusion.on_enter(id, mode), order.on_enter(id, mode, fence)];
-        violations.into_iter().for_each(|violation| self.note(violation));
+        self.watch_enter(caller, fence);
         self.callers[caller].activity = Activity::Inside { entered, asked };
         let at = self.within(self.plan.hold);
         self.queue.push(at, Event::Release { caller, round });
@@ -122,18 +135,19 @@ impl Group {
         self.record([2, name, u64::from(known)]);
         let violation = self.answers.on_cancel(id, name, known);
         self.note(violation);
+        self.watch_gone(caller);
         self.think(caller);
         self.drain(node);
     }
 
     pub(super) fn on_release(&mut self, caller: usize, round: u32) {
-        let Caller { node, lock, mode, activity, round: current } = self.callers[caller];
+        let Caller { node, activity, round: current, .. } = self.callers[caller];
         let Activity::Inside { entered, asked } = activity else { return };
         if current != round || self.bug == Some(Bug::ReleaseNever) {
             return;
         }
         let (id, name) = (self.members[node].id, self.name(caller));
-        self.inside[lock].0.on_exit(id, mode);
+        self.watch_exit(caller);
         self.log(|_| format!("node {id}: {name:x} leaves"));
         self.record([3, name, 0]);
         // A future that is dropped right after its turn has come knows only the ticket of its waiting.
@@ -157,9 +171,20 @@ impl Group {
         match self.bug {
             Some(Bug::AnswerNever) => return,
             Some(Bug::AnswerTwice) => self.answer(node, name, outcome),
+            Some(Bug::LastInFirst) => return self.answer(node, self.last_in(name), outcome),
             _ => {}
         }
         self.answer(node, name, outcome);
+    }
+
+    /// For a planted bug: who waits on the same node for the same lock, the last of them.
+    fn last_in(&self, name: u64) -> u64 {
+        let first = &self.callers[(name >> 32) as usize];
+        let same = |other: &Caller| {
+            (other.node, other.lock, other.mode) == (first.node, first.lock, first.mode)
+                && matches!(other.activity, Activity::Waiting(_))
+        };
+        self.callers.iter().rposition(same).map_or(name, |last| self.name(last))
     }
 
     fn answer(&mut self, node: usize, name: u64, outcome: Outcome) {
@@ -174,7 +199,14 @@ impl Group {
         }
         match outcome {
             Outcome::Granted(Grant { ticket, fence }) => self.enter(caller, ticket, asked, fence),
-            Outcome::Busy | Outcome::Refused(_) => self.think(caller),
+            Outcome::Busy => {
+                self.watch_busy(caller);
+                self.think(caller);
+            }
+            Outcome::Refused(refusal) => {
+                self.watch_refusal(caller, refusal);
+                self.think(caller);
+            }
         }
     }
 }

@@ -21,6 +21,11 @@ pub(super) struct End {
     pub(super) cutoff: Ticks,
     /// The beginning of a frame that this end has not yet written to its end.
     pub(super) unfinished: Vec<u8>,
+    /// How many bytes of frames this end has put on their way, and how many have arrived here.
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    /// A frame that this end has written is lost, until the connection breaks and the next one carries it.
+    pub(super) has_lost: bool,
     /// The last frame that this end has written.
     pub(super) last: Vec<u8>,
 }
@@ -40,6 +45,9 @@ impl Connection {
             arrives: now,
             cutoff: Ticks::MAX,
             unfinished: Vec::new(),
+            sent: 0,
+            received: 0,
+            has_lost: false,
             last: Vec::new(),
         };
         Self { nodes, broken: false, ends: [end(), end()] }

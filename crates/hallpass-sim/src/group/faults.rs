@@ -57,6 +57,18 @@ pub enum Bug {
     AnswerGone,
     /// A driver never releases a lock.
     ReleaseNever,
+    /// A driver tells whoever only tries that the lock is not free, and has not asked the node.
+    BusyForNothing,
+    /// A driver refuses a caller for a limit that is far away.
+    RefuseForNothing,
+    /// A driver gives the lock to the caller who has waited for the shortest time.
+    LastInFirst,
+    /// Nodes keep a lock for as long as they have callers of their own.
+    NeverYield,
+    /// A reader is given one less than its fence: the last exclusive one.
+    ReadersBehind,
+    /// A reader is given one more than its fence: beyond the next exclusive one.
+    ReadersAhead,
 }
 
 impl Group {

@@ -16,18 +16,20 @@ mod network;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use hallpass_core::{NodeId, Ticks};
 use hallpass_node::{Node, Output, Slot};
 
 use crate::Rng;
-use crate::oracle::{Answers, Exclusion, FenceOrder, Leftovers, Progress, Violation};
+use crate::oracle::{Answers, Leftovers, Progress, Violation};
 use crate::queue::Queue;
 
 use callers::{Activity, Caller};
 use connection::Connection;
 pub use faults::{Bug, Fault};
 use plan::{MS, Plan};
+use watch::Watch;
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,12 @@ pub struct GroupReport {
     pub nodes: usize,
     /// Entries of all callers to all locks.
     pub grants: u64,
+    /// How often whoever only tried was told that the lock is not free.
+    pub busy: u64,
+    /// How often a node refused a caller.
+    pub refused: u64,
+    /// The most entries, of writers or groups of readers, that one node made before another one of which it knew that it waits.
+    pub overtaken: u64,
     /// How long it took in virtual time.
     pub duration: Ticks,
     /// How often each of [`Fault::ALL`] happened, in that order.
@@ -139,7 +147,7 @@ struct Group {
     blocked_until: Vec<Ticks>,
     dialing: Vec<bool>,
     callers: Vec<Caller>,
-    inside: Vec<(Exclusion, FenceOrder)>,
+    watches: Vec<Watch>,
     answers: Answers,
     progress: Progress,
     bug: Option<Bug>,
@@ -163,6 +171,9 @@ impl Group {
         let report = GroupReport {
             nodes: plan.nodes,
             grants: 0,
+            busy: 0,
+            refused: 0,
+            overtaken: 0,
             duration: 0,
             faults: [0; 6],
             violation: None,
@@ -181,7 +192,7 @@ impl Group {
             blocked_until: vec![0; pairs],
             dialing: vec![false; pairs],
             callers: Vec::new(),
-            inside: Vec::new(),
+            watches: Vec::new(),
             answers: Answers::default(),
             progress,
             bug,
@@ -215,13 +226,17 @@ impl Group {
             self.check_end();
         }
         self.report.duration = self.now;
+        self.report.overtaken = self.watches.iter().map(Watch::overtaken).max().unwrap_or(0);
         self.report
     }
 
     fn set_up(&mut self) {
         let count = self.plan.nodes;
         for position in 0..count {
-            let config = self.plan.node(position);
+            let mut config = self.plan.node(position);
+            if self.bug == Some(Bug::NeverYield) {
+                config.local_streak = u32::MAX;
+            }
             let id = config.me;
             let node = Node::new(config).expect("the plan has classes that exist");
             let current = vec![None; count];
@@ -235,7 +250,7 @@ impl Group {
             }
             (0..position).for_each(|lower| self.dial_later([lower, position], 20 * MS));
         }
-        self.inside = self.plan.locks.iter().map(|_| Default::default()).collect();
+        self.watches = self.plan.locks.iter().map(|_| Watch::new(&self.plan)).collect();
         self.schedule_fault();
     }
 

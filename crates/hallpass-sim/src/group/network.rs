@@ -88,10 +88,11 @@ impl Group {
         }
         let end = self.end_of(connection, node);
         let frames = self.tamper(connection, end, &taken);
+        self.connections[connection].ends[end].sent += frames.len() as u64;
         self.send(connection, 1 - end, frames);
     }
 
-    fn end_of(&self, connection: usize, node: usize) -> usize {
+    pub(super) fn end_of(&self, connection: usize, node: usize) -> usize {
         usize::from(self.connections[connection].nodes[1] == node)
     }
 
@@ -107,6 +108,7 @@ impl Group {
             }
             if faulty && self.rng.chance(self.plan.losses) {
                 self.report.faults[Fault::Loss as usize] += 1;
+                self.connections[connection].ends[end].has_lost = true;
                 // The next frame shows the gap. If none comes, whatever has swallowed this one breaks the connection.
                 let at = self.within(200 * MS);
                 self.queue.push(at, Event::Break { connection });
@@ -175,6 +177,7 @@ impl Group {
     fn on_bytes(&mut self, connection: usize, end: usize, bytes: &[u8]) {
         let nodes = self.connections[connection].nodes;
         let (node, peer) = (nodes[end], self.members[nodes[1 - end]].id);
+        self.connections[connection].ends[end].received += bytes.len() as u64;
         let result = self.members[node].node.handle_bytes(peer, bytes, self.now);
         self.drain(node);
         if let Err(error) = result {
@@ -220,6 +223,7 @@ impl Group {
         if self.members[node].current[peer] == Some(connection) {
             self.log(|group| format!("node {}: connection {connection} is gone", group.members[node].id));
             self.members[node].current[peer] = None;
+            self.watch_disconnect(node);
             let peer = self.members[peer].id;
             self.members[node].node.handle_disconnect(peer);
             self.drain(node);

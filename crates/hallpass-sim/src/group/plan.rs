@@ -28,9 +28,18 @@ pub(super) struct Plan {
     pub(super) duplicates: f64,
     pub(super) cache_idle: Ticks,
     cache_max: usize,
-    local_streak: u32,
+    pub(super) local_streak: u32,
+    pub(super) limits: Limits,
     incarnations: Vec<Incarnation>,
     hash_seed: u64,
+}
+
+/// Beyond these a node refuses its callers.
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub(super) locks: usize,
+    pub(super) callers: usize,
+    pub(super) backlog: usize,
 }
 
 /// A prefix for every protocol that a class may have.
@@ -46,6 +55,11 @@ const CLASSES: [(&str, &str); 10] = [
     ("mk/", "maekawa"),
     ("ring/", "token-ring"),
 ];
+
+/// The prefixes of locks whose protocol answers whoever only tries in one round trip.
+const ONE_ROUND_TRIP: [&str; 2] = ["", "ra/"];
+/// The prefixes of locks whose protocol asks all other nodes itself.
+const ASKING_ALL: [&str; 6] = ["", "ra/", "lamport/", "lf/", "token/", "sk/"];
 
 impl Plan {
     pub(super) fn draw(rng: &mut Rng) -> Self {
@@ -75,6 +89,8 @@ impl Plan {
             cache_idle: pick(rng, &[MS, 20 * MS, 500 * MS, 10_000 * MS]),
             cache_max: [0, 1, 3, 1000][rng.below(4) as usize],
             local_streak: [1, 1, 2, 5][rng.below(4) as usize],
+            // Far away: no run comes near them. A test has others.
+            limits: Limits { locks: 1_000_000, callers: 1_000_000, backlog: 8 * 1024 * 1024 },
             incarnations: (0..nodes).map(|_| small_incarnation(rng)).collect(),
             hash_seed: rng.next_u64(),
         }
@@ -84,6 +100,25 @@ impl Plan {
     pub(super) fn quiet(&self, lock: &str) -> Self {
         let (cancels, locks) = (self.cancels.max(0.1), vec![lock.to_owned()]);
         Self { locks, faults_until: 0, spikes: 0.0, losses: 0.0, duplicates: 0.0, cancels, hold: MS, ..self.clone() }
+    }
+
+    /// The same with limits so low that callers are refused.
+    #[cfg(test)]
+    pub(super) fn tight(&self) -> Self {
+        Self { limits: Limits { locks: 2, callers: 3, backlog: 300 }, ..self.clone() }
+    }
+
+    pub(super) fn is_answered_in_one_round_trip(&self, lock: usize) -> bool {
+        ONE_ROUND_TRIP.contains(&self.prefix(lock))
+    }
+
+    pub(super) fn asks_all_itself(&self, lock: usize) -> bool {
+        ASKING_ALL.contains(&self.prefix(lock))
+    }
+
+    fn prefix(&self, lock: usize) -> &str {
+        let name = &self.locks[lock];
+        name.find('/').map_or("", |end| &name[..=end])
     }
 
     pub(super) fn node(&self, position: usize) -> NodeConfig {
@@ -99,6 +134,9 @@ impl Plan {
             local_streak: self.local_streak,
             cache_idle: self.cache_idle,
             cache_max: self.cache_max,
+            locks_max: self.limits.locks,
+            callers_max: self.limits.callers,
+            backlog_max: self.limits.backlog,
             seed: self.hash_seed,
             ..NodeConfig::new(NodeId(position as u32 + 1), members)
         }

@@ -4,14 +4,18 @@ use super::*;
 #[test]
 fn whole_nodes_keep_their_promises_under_faults() {
     let mut faults = [0; 6];
-    let mut grants = 0;
+    let (mut grants, mut busy, mut overtaken) = (0, 0, 0);
     for seed in 0..300 {
         let report = run(seed);
         assert_eq!(report.violation, None, "seed {seed}");
+        assert_eq!(report.refused, 0, "no run comes near a limit");
         grants += report.grants;
+        busy += report.busy;
+        overtaken = report.overtaken.max(overtaken);
         faults.iter_mut().zip(report.faults).for_each(|(sum, count)| *sum += count);
     }
     assert!(grants > 10_000, "{grants}");
+    assert!(busy > 500 && overtaken > 2, "attempts fail, nodes are overtaken: {busy}, {overtaken}");
     assert!(faults.iter().all(|count| *count > 20), "every fault happens: {faults:?}");
 }
 
@@ -44,6 +48,13 @@ fn planted_bugs_are_noticed() {
         ("x", Bug::AnswerNever, "progress"),
         ("x", Bug::AnswerGone, "answers"),
         ("x", Bug::ReleaseNever, "progress"),
+        ("x", Bug::BusyForNothing, "busy"),
+        ("ra/x", Bug::BusyForNothing, "busy"),
+        ("x", Bug::RefuseForNothing, "refusal"),
+        ("x", Bug::LastInFirst, "overtaking"),
+        ("x", Bug::NeverYield, "overtaking"),
+        ("x", Bug::ReadersBehind, "fence"),
+        ("x", Bug::ReadersAhead, "fence"),
     ] {
         assert!(notices(oracle, lock, bug), "{bug:?} is not noticed by {oracle}");
     }
@@ -61,4 +72,20 @@ fn without_a_planted_bug_renumbering_changes_nothing() {
     let frame = [0, 10, 1, 4, 0x85, 0x01, 7, 3, 1, 1, 1, 9];
     assert_eq!(renumber(&frame, 0, 0), frame);
     assert_eq!(renumber(&frame, -10, 7), [0, 9, 1, 4, 123, 0, 3, 1, 1, 1, 9]);
+}
+
+/// With low limits callers are refused, and always for the reason that they are told.
+#[test]
+fn refusals_have_the_reason_that_they_give() {
+    let refused = (0..100).map(|seed| {
+        let mut group = Group::new(seed, None, true);
+        group.plan = group.plan.tight();
+        let report = group.run();
+        assert_eq!(report.violation, None, "seed {seed}");
+        report.log
+    });
+    let log = refused.flatten().collect::<Vec<_>>().join("\n");
+    for reason in ["Err(Locks)", "Err(Callers)", "Err(Backlog("] {
+        assert!(log.contains(reason), "{reason}");
+    }
 }

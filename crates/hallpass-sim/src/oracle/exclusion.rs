@@ -51,6 +51,7 @@ impl Exclusion {
     fn describe(&self, node: NodeId) -> String {
         match self.writer[0] {
             Some(writer) => format!("node {node} entered while node {writer} was inside"),
+            None if self.readers == 1 => format!("node {node} entered exclusively while 1 reader was inside"),
             None => format!("node {node} entered exclusively while {} readers were inside", self.readers),
         }
     }
@@ -73,6 +74,11 @@ mod tests {
         let mut oracle = Exclusion::default();
         assert_eq!(oracle.on_enter(NodeId(1), Mode::Shared), None);
         assert_eq!(oracle.on_enter(NodeId(2), Mode::Shared), None);
+        let text = |oracle: &Exclusion| oracle.clone().on_enter(NodeId(3), Mode::Exclusive).unwrap().text;
+        assert_eq!(text(&oracle), "node 3 entered exclusively while 2 readers were inside");
+        let mut one = oracle.clone();
+        one.on_exit(NodeId(1), Mode::Shared);
+        assert_eq!(text(&one), "node 3 entered exclusively while 1 reader was inside");
         assert!(oracle.on_enter(NodeId(3), Mode::Exclusive).is_some());
         assert!(oracle.on_enter(NodeId(4), Mode::Shared).is_some(), "a reader may not join a writer");
     }

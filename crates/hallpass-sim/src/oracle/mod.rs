@@ -1,7 +1,9 @@
 //! The properties that must hold in every run, one oracle per file. Each has tests that feed it violations.
 
 mod answers;
+mod attempts;
 mod exclusion;
+mod fairness;
 mod fence;
 mod leftovers;
 mod messages;
@@ -11,7 +13,9 @@ mod progress;
 use std::fmt;
 
 pub use answers::Answers;
+pub use attempts::Attempts;
 pub use exclusion::Exclusion;
+pub use fairness::{Entry, Fairness};
 pub use fence::FenceOrder;
 pub use leftovers::Leftovers;
 pub use messages::{MessageCount, PerEntry};

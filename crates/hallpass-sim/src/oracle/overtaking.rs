@@ -32,6 +32,11 @@ impl Overtaking {
         Some(Violation { property: "overtaking", text })
     }
 
+    /// Entries so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
     /// How often the most overtaken request was overtaken.
     pub fn worst(&self) -> u64 {
         self.worst

@@ -9,6 +9,9 @@ pub struct Progress {
     last: Ticks,
 }
 
+/// Of more nodes than this the rest is counted.
+const LISTED_MAX: usize = 8;
+
 impl Progress {
     /// With the longest time that may pass between entries while a caller waits and no fault happens.
     pub fn new(patience: Ticks) -> Self {
@@ -30,9 +33,13 @@ impl Progress {
         if waiting.is_empty() {
             return None;
         }
-        let nodes: Vec<String> = waiting.iter().map(NodeId::to_string).collect();
-        let word = if nodes.len() == 1 { "waits" } else { "wait" };
-        Some(Violation { property: "progress", text: format!("node {} {word} for ever", nodes.join(", ")) })
+        let listed: Vec<String> = waiting.iter().take(LISTED_MAX).map(NodeId::to_string).collect();
+        let more = match waiting.len() - listed.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let word = if waiting.len() == 1 { "waits" } else { "wait" };
+        Some(Violation { property: "progress", text: format!("node {}{more} {word} for ever", listed.join(", ")) })
     }
 }
 
@@ -45,6 +52,15 @@ mod tests {
         let oracle = Progress::new(100);
         assert_eq!(oracle.on_end(&[]), None);
         assert_eq!(oracle.on_end(&[NodeId(3)]).unwrap().to_string(), "progress: node 3 waits for ever");
+    }
+
+    #[test]
+    fn of_many_nodes_that_wait_the_first_are_named() {
+        let nodes: Vec<NodeId> = (1..=5000).map(NodeId).collect();
+        let text = |count: usize| Progress::new(100).on_end(&nodes[..count]).unwrap().text;
+        assert_eq!(text(2), "node 1, 2 wait for ever");
+        assert_eq!(text(8), "node 1, 2, 3, 4, 5, 6, 7, 8 wait for ever");
+        assert_eq!(text(5000), "node 1, 2, 3, 4, 5, 6, 7, 8 and 4992 more wait for ever");
     }
 
     #[test]

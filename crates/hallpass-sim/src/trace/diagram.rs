@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use hallpass_core::Mode;
 
-use super::labels::{Board, Rect, text_width};
+use super::labels::{BOLD, Board, Rect, text_width};
 use super::layout::{Arrow, Layout, Outcome, Span, State};
 use super::svg::{colour, escape, px};
 use super::text::{describe, timestamp};
@@ -16,6 +16,8 @@ use super::{EventKind, Trace};
 const LABEL_FONT_PX: f64 = 11.0;
 /// How many lines besides its own a label may cross. Across more it is unclear what it labels.
 const CROSSINGS_MAX: usize = 1;
+/// So many messages before a violation, or in a short trace, get a label even across other lines.
+const EXPLAINED_MAX: usize = 8;
 /// Half the height of the bar for the critical section.
 const BAR_PX: f64 = 8.0;
 /// The y coordinate of the lowest row of notes about the whole group, above the first lane.
@@ -32,9 +34,9 @@ pub(super) fn head_px(trace: &Trace) -> f64 {
     if has_notes { 14.0 + NOTE_ROW_PX - NOTE_Y } else { 30.0 }
 }
 
-/// The diagram with its first lane at y = 0.
-pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
-    let mut painter = Painter { trace, layout, board: Board::default(), out: String::new() };
+/// The diagram with its first lane at y = 0, for a picture of this width.
+pub(super) fn draw(trace: &Trace, layout: &Layout, width: f64) -> String {
+    let mut painter = Painter { trace, layout, width, board: Board::default(), out: String::new() };
     painter.axis();
     painter.lifelines();
     for span in &layout.spans {
@@ -54,6 +56,7 @@ pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
 struct Painter<'a> {
     trace: &'a Trace,
     layout: &'a Layout,
+    width: f64,
     /// The areas that labels must avoid.
     board: Board,
     out: String,
@@ -148,13 +151,21 @@ impl Painter<'_> {
     fn span_label(&mut self, span: &Span) {
         let Some(fence) = self.fence(span) else { return };
         let texts = [format!("fence {fence}"), fence.to_string()];
-        let room = span.x1 - span.x0 - 8.0;
+        // The sign of a violation covers the beginning of the bar.
+        let sign = span.first.filter(|first| self.is_violation(*first)).map_or(0.0, |_| 12.0);
+        let room = span.x1 - span.x0 - 8.0 - sign;
         let Some(text) = texts.into_iter().find(|text| text_width(text, LABEL_FONT_PX) <= room) else { return };
-        let (x, y) = (px((span.x0 + span.x1) / 2.0), px(self.layout.y(span.row) + 4.0));
+        let (x, y) = (px((span.x0 + sign + span.x1) / 2.0), px(self.layout.y(span.row) + 4.0));
         let indices = self.indices(span);
         self.put(format_args!(
             "<text class=\"fence\"{indices} x=\"{x}\" y=\"{y}\" pointer-events=\"none\">{text}</text>"
         ));
+    }
+
+    /// True if an entry violates something: that is the next event.
+    fn is_violation(&self, index: usize) -> bool {
+        let mut next = self.trace.events[index..].iter().take(2);
+        next.any(|event| matches!(event.kind, EventKind::Violation(_)))
     }
 
     fn arrow(&mut self, arrow: &Arrow) {
@@ -232,8 +243,20 @@ impl Painter<'_> {
         for index in 0..self.trace.events.len() {
             self.event_label(index);
         }
-        for arrow in &self.layout.arrows {
-            self.arrow_label(arrow);
+        let layout = self.layout;
+        let mut arrows: Vec<&Arrow> = layout.arrows.iter().collect();
+        // What comes just before a violation explains it: its messages have the first choice of places.
+        let violation = self.trace.events.iter().position(|event| matches!(event.kind, EventKind::Violation(_)));
+        if let Some(violation) = violation {
+            arrows.sort_by_key(|arrow| {
+                let explains = arrow.end.is_some_and(|end| end < violation);
+                if explains { (0, violation - arrow.send) } else { (1, arrow.send) }
+            });
+        }
+        for (number, arrow) in arrows.into_iter().enumerate() {
+            // A way to a deadlock has no such moment; all of it explains it, if it is short.
+            let explains = violation.is_some() || layout.arrows.len() <= EXPLAINED_MAX;
+            self.arrow_label(arrow, explains && number < EXPLAINED_MAX);
         }
     }
 
@@ -254,7 +277,8 @@ impl Painter<'_> {
             EventKind::Resume => ("label", "resume", false),
             _ => return,
         };
-        let width = text_width(text, LABEL_FONT_PX) + 6.0;
+        let bold = if top { BOLD } else { 1.0 };
+        let width = text_width(text, LABEL_FONT_PX) * bold + 6.0;
         let place = |dx: f64, y: f64| Rect::around((x + dx, y), width, 13.0);
         // A note begins at its line, or ends there if there is no room on the right.
         let note = |dx: f64, row: f64| place(dx, NOTE_Y - 4.0 - row * NOTE_ROW_PX);
@@ -263,22 +287,38 @@ impl Painter<'_> {
         let beside =
             [place(0.0, y + 20.0), place(0.0, y - 20.0), place(half - 8.0, y + 20.0), place(8.0 - half, y + 20.0)];
         let places = if top { &notes[..] } else { &beside[..] };
-        let fits: Vec<Rect> = places.iter().filter(|place| place.x1 <= self.layout.right + 20.0).copied().collect();
+        let (left, right) = self.edges();
+        let fits: Vec<Rect> = places.iter().filter_map(|place| place.within(left, right)).collect();
         if let Some(rect) = self.board.place(&fits, CROSSINGS_MAX) {
             self.text(&format!("label {class}"), &format!(" data-i=\"{index}\""), rect, text);
         }
     }
 
-    fn arrow_label(&mut self, arrow: &Arrow) {
+    /// Between these x coordinates a label is neither cut off nor hidden by the names.
+    fn edges(&self) -> (f64, f64) {
+        (self.layout.left - 6.0, self.width - 4.0)
+    }
+
+    /// With `always` it may lie beside its line and across others, if there is no better place.
+    fn arrow_label(&mut self, arrow: &Arrow, always: bool) {
         let EventKind::Send { kind, text, .. } = &self.trace.events[arrow.send].kind else { return };
         let (width, height) = (text_width(text, LABEL_FONT_PX) + 4.0, 13.0);
         let at_fraction = |fraction: f64| {
             let (dx, dy) = (arrow.to.0 - arrow.from.0, arrow.to.1 - arrow.from.1);
             Rect::around((arrow.from.0 + dx * fraction, arrow.from.1 + dy * fraction), width, height)
         };
+        let (left, right) = self.edges();
+        let on_line = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(at_fraction);
+        let beside = on_line.into_iter().flat_map(|place| [0.3, -0.3].map(|shift| place.moved(shift * width)));
+        let inside = |place: Rect| place.within(left, right);
+        let on_line: Vec<Rect> = on_line.into_iter().filter_map(inside).collect();
         // Its own line always counts as one crossing.
-        let places = [0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74].map(at_fraction);
-        if let Some(rect) = self.board.place(&places, CROSSINGS_MAX + 1) {
+        let mut place = self.board.place(&on_line, CROSSINGS_MAX + 1);
+        if always && place.is_none() {
+            let anywhere: Vec<Rect> = on_line.into_iter().chain(beside.filter_map(inside)).collect();
+            place = self.board.place(&anywhere, usize::MAX);
+        }
+        if let Some(rect) = place {
             let class = format!("label k{}", colour(&self.layout.kinds, kind));
             self.text(&class, &message_indices(arrow), rect, text);
         }

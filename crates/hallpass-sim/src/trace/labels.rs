@@ -18,6 +18,17 @@ impl Rect {
         Rect { x0: x - width / 2.0, y0: y - height / 2.0, x1: x + width / 2.0, y1: y + height / 2.0 }
     }
 
+    /// The same rectangle, moved to the right.
+    pub(super) fn moved(self, dx: f64) -> Self {
+        Rect { x0: self.x0 + dx, x1: self.x1 + dx, ..self }
+    }
+
+    /// The same rectangle, moved so that it lies between these x coordinates; `None` if it is too wide for that.
+    pub(super) fn within(self, left: f64, right: f64) -> Option<Self> {
+        let (x0, width) = (self.x0.min(right - (self.x1 - self.x0)).max(left), self.x1 - self.x0);
+        (x0 + width <= right).then_some(Rect { x0, x1: x0 + width, ..self })
+    }
+
     fn overlaps(&self, other: &Rect) -> bool {
         self.x0 < other.x1 && other.x0 < self.x1 && self.y0 < other.y1 && other.y0 < self.y1
     }
@@ -111,6 +122,9 @@ fn strip_index(x: f64) -> usize {
     (x.max(0.0) / STRIP_PX) as usize
 }
 
+/// How much wider bold letters are.
+pub(super) const BOLD: f64 = 1.06;
+
 /// The approximate width of a text. Browsers differ, so this errs on the wide side.
 pub(super) fn text_width(text: &str, font_px: f64) -> f64 {
     let ems: f64 = text.chars().map(|c| if c.is_ascii_uppercase() || !c.is_ascii() { 0.72 } else { 0.61 }).sum();
@@ -123,6 +137,14 @@ mod tests {
 
     fn label(x: f64, y: f64) -> Rect {
         Rect::around((x, y), 40.0, 12.0)
+    }
+
+    #[test]
+    fn a_label_is_moved_into_the_picture() {
+        assert_eq!(label(10.0, 5.0).within(0.0, 100.0), Some(label(20.0, 5.0)));
+        assert_eq!(label(90.0, 5.0).within(0.0, 100.0), Some(label(80.0, 5.0)));
+        assert_eq!(label(50.0, 5.0).within(0.0, 100.0), Some(label(50.0, 5.0)));
+        assert_eq!(label(50.0, 5.0).within(0.0, 39.0), None);
     }
 
     #[test]

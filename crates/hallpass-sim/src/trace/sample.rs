@@ -62,6 +62,27 @@ pub(super) fn broadcast() -> Trace {
     steps("broadcast", 3, events)
 }
 
+/// A short way to a violation: a writer enters beside a reader.
+pub(super) fn violation() -> Trace {
+    let text = "exclusion: node 2 entered exclusively while 1 reader was inside";
+    let events = vec![
+        event(1, 1, EventKind::Request(Mode::Shared)),
+        event(1, 1, send(2, 1, "REQUEST", "REQUEST(1, shared)")),
+        event(2, 2, deliver(1, 1, "REQUEST", "REQUEST(1, shared)")),
+        event(2, 2, send(1, 2, "REPLY", "REPLY(1)")),
+        event(3, 2, EventKind::Request(Mode::Exclusive)),
+        event(3, 2, send(1, 3, "REQUEST", "REQUEST(0)")),
+        event(4, 1, deliver(2, 3, "REQUEST", "REQUEST(0)")),
+        event(4, 1, send(2, 4, "REPLY", "REPLY(0)")),
+        event(5, 1, deliver(2, 2, "REPLY", "REPLY(1)")),
+        event(5, 1, EventKind::Enter { mode: Mode::Shared, fence: 1 }),
+        event(6, 2, deliver(1, 4, "REPLY", "REPLY(0)")),
+        event(6, 2, EventKind::Enter { mode: Mode::Exclusive, fence: 1 }),
+        event(6, 2, EventKind::Violation(text.into())),
+    ];
+    steps(text, 2, events)
+}
+
 /// Each kind of event at least once.
 pub(super) fn everything() -> Trace {
     let events = vec![

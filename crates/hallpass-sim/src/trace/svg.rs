@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use hallpass_core::Mode;
 
-use super::labels::text_width;
+use super::labels::{BOLD, text_width};
 use super::layout::{Layout, Outcome, State};
 use super::text::{describe, one_line, timestamp};
 use super::{EventKind, Trace, diagram};
@@ -15,6 +15,8 @@ use super::{EventKind, Trace, diagram};
 const STYLE: &str = include_str!("diagram.css");
 const HATCH: &str = "<defs><pattern id=\"hallpass-hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
                      patternTransform=\"rotate(45)\"><path class=\"hatch\" d=\"M0 0V6\"/></pattern></defs>\n";
+/// No line of the head is wider, so that all of it is visible beside the list of events.
+const SCREEN_PX: f64 = 960.0;
 /// How many colours there are for messages. If there are more kinds, some share a colour.
 const COLOURS: usize = 8;
 
@@ -38,7 +40,7 @@ pub(super) fn draw(trace: &Trace, layout: &Layout) -> String {
         .expect("writing to a String cannot fail");
     writeln!(out, "<g class=\"body\" transform=\"translate(0 {})\">", px(top))
         .expect("writing to a String cannot fail");
-    out.push_str(&diagram::draw(trace, layout));
+    out.push_str(&diagram::draw(trace, layout, head.width));
     writeln!(out, "</g>\n<g class=\"top\">\n{}</g>\n</svg>", head.out).expect("writing to a String cannot fail");
     out
 }
@@ -91,13 +93,15 @@ struct Head {
 
 impl Head {
     fn new(trace: &Trace, layout: &Layout) -> Self {
-        let width = (layout.right + 24.0).max(text_width(&trace.title, 15.0) + 32.0).max(480.0);
-        let mut head = Head { out: String::new(), width, height: 26.0, x: 16.0 };
-        let title = one_line(&trace.title);
-        head.text("title", 16.0, &title);
+        let mut head = Head { out: String::new(), width: (layout.right + 24.0).max(480.0), height: 4.0, x: 16.0 };
+        for line in wrapped(&one_line(&trace.title), 15.0) {
+            head.height += 22.0;
+            head.width = head.width.max(text_width(&line, 15.0) * BOLD + 32.0);
+            head.text("title", 16.0, &line);
+        }
         if let Some(alarm) = alarm(trace) {
             head.height += 22.0;
-            head.width = head.width.max(text_width(&alarm, 13.0) * 1.06 + 32.0);
+            head.width = head.width.max(text_width(&alarm, 13.0) * BOLD + 32.0);
             head.text("alarm", 16.0, &alarm);
         }
         head.height += 24.0;
@@ -156,8 +160,7 @@ impl Head {
 
     fn entry(&mut self, class: &str, shape: &str, name: &str) {
         let width = 32.0 + text_width(name, 11.0) + 20.0;
-        // No wider than a screen, so that the whole legend is visible.
-        if self.x > 16.0 && self.x + width > self.width.min(1100.0) {
+        if self.x > 16.0 && self.x + width > self.width.min(SCREEN_PX) {
             self.x = 16.0;
             self.height += 20.0;
         }
@@ -167,6 +170,20 @@ impl Head {
         self.text("legend", self.x + 32.0, name);
         self.x += width;
     }
+}
+
+/// A text in lines that fit a screen.
+fn wrapped(text: &str, font_px: f64) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        if !line.is_empty() && text_width(line, font_px) + text_width(word, font_px) > SCREEN_PX - 32.0 {
+            lines.push(word.to_owned());
+        } else {
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 /// A line about the violations, because they may be far to the right.
@@ -243,6 +260,44 @@ mod tests {
     #[test]
     fn the_same_trace_gives_the_same_picture() {
         assert_eq!(render(&sample::everything()), render(&sample::everything()));
+    }
+
+    /// The x coordinates between which each text of a class lies.
+    fn extents(svg: &str, class: &str, font_px: f64) -> Vec<(f64, f64, String)> {
+        let of = |line: &str| {
+            let x: f64 = line.split(" x=\"").nth(1)?.split('"').next()?.parse().ok()?;
+            let text = line.split_once('>')?.1.split('<').next()?.to_owned();
+            let half = text_width(&text, font_px) / 2.0;
+            Some((x - half, x + half, text))
+        };
+        svg.lines().filter(|line| line.contains(&format!("<text class=\"{class}"))).filter_map(of).collect()
+    }
+
+    #[test]
+    fn in_the_picture_of_a_violation_no_label_is_cut_off_and_every_message_has_one() {
+        let trace = sample::violation();
+        let layout = Layout::new(&trace);
+        let svg = draw(&trace, &layout);
+        let width: f64 = svg.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+        let labels = extents(&svg, "label", 11.0);
+        for (x0, x1, text) in &labels {
+            assert!(*x0 >= layout.left - 8.0 && *x1 <= width, "'{text}' from {x0} to {x1} of {width}");
+        }
+        let count = |wanted: &str| labels.iter().filter(|(.., text)| text == wanted).count();
+        for (message, times) in [("REQUEST(1, shared)", 1), ("REQUEST(0)", 1), ("REPLY(1)", 1), ("REPLY(0)", 1)] {
+            assert_eq!(count(message), times, "{message}");
+        }
+        assert_eq!(count("exclusion: node 2 entered exclusively while 1 reader was inside"), 1);
+    }
+
+    #[test]
+    fn a_long_title_has_several_lines() {
+        let trace = Trace { title: "word ".repeat(100), ..sample::two_nodes() };
+        let svg = render(&trace);
+        assert!(count(&svg, "<text class=\"title\"") > 1);
+        let lines = wrapped(&trace.title, 15.0);
+        assert_eq!(lines.concat(), trace.title);
+        assert!(lines.iter().all(|line| text_width(line, 15.0) <= SCREEN_PX));
     }
 
     #[test]

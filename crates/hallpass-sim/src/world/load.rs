@@ -24,6 +24,10 @@ impl<P: Protocol> World<'_, P> {
 
     fn request_on_idle_nodes(&mut self) {
         for index in 0..self.nodes.len() {
+            // All at once may be more messages than fit into memory; the run ends at its first event then.
+            if self.is_runaway() {
+                break;
+            }
             self.request_if_idle(index);
         }
     }

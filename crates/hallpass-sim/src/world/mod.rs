@@ -16,7 +16,7 @@ use hallpass_core::{Effect, Effects, InitialHolders, Input, Mode, NodeId, Protoc
 use crate::oracle::{Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
 use crate::queue::Queue;
 use crate::trace::{self, EventKind};
-use crate::{Config, FaultEvent, Report, Rng};
+use crate::{Config, ConfigError, FaultEvent, Report, Rng};
 
 use network::Network;
 use report::Stats;
@@ -105,6 +105,11 @@ enum Event<P: Protocol> {
     Fault,
 }
 
+/// More messages than this in flight would fill the memory.
+const IN_FLIGHT_MAX: u64 = 4_000_000;
+/// More recorded events than this would, too.
+const TRACED_MAX: usize = 5_000_000;
+
 impl<'a, P: Protocol> World<'a, P> {
     /// A world before its first event. The caller has checked that the configuration gives the protocol what it needs.
     pub fn new(config: &'a Config, options: &'a P::Options) -> Self {
@@ -160,8 +165,14 @@ impl<'a, P: Protocol> World<'a, P> {
         self
     }
 
-    /// Simulates the run to its end.
-    pub fn run(mut self) -> Report {
+    /// Simulates the run to its end, which must fit into memory.
+    pub fn run(self) -> Report {
+        self.try_run(&mut |_| {}).expect("the run fits into memory")
+    }
+
+    /// The same, with an error that says the limit if the run does not fit into memory. `on_progress` gets the number of
+    /// entries now and then.
+    pub fn try_run(mut self, on_progress: &mut dyn FnMut(u64)) -> Result<Report, ConfigError> {
         for (at, _) in &self.faults {
             self.queue.push(*at, Event::Fault);
         }
@@ -177,12 +188,22 @@ impl<'a, P: Protocol> World<'a, P> {
             }
             self.now = at;
             let stuck = self.progress.is_stuck(at) && self.outstanding > 0 && self.faults.is_empty();
-            if stuck || self.is_runaway() {
+            if stuck || self.is_runaway() || self.is_trace_full() {
                 break;
             }
             self.handle_event(event);
+            if self.events.is_multiple_of(1 << 16) {
+                on_progress(self.overtaking.entries());
+            }
         }
-        self.into_report()
+        match self.too_large() {
+            Some(why) => Err(ConfigError(why)),
+            None => Ok(self.into_report()),
+        }
+    }
+
+    fn is_trace_full(&self) -> bool {
+        self.trace.as_ref().is_some_and(|events| events.len() > TRACED_MAX)
     }
 
     fn new_node(&self, id: NodeId) -> Node<P> {
@@ -225,7 +246,23 @@ impl<'a, P: Protocol> World<'a, P> {
     /// True if the run has taken so many events that it must be a loop, or has so many messages in flight that they would
     /// fill the memory.
     fn is_runaway(&self) -> bool {
-        self.events > self.events_max || self.network.in_flight > 4_000_000
+        self.events > self.events_max || self.network.in_flight > IN_FLIGHT_MAX
+    }
+
+    /// Why this run does not fit into memory, though nothing is wrong with the protocol.
+    fn too_large(&self) -> Option<String> {
+        let nodes = self.nodes.len() as u64;
+        // A few messages between any two nodes are no flood, in a group as large as this.
+        if self.network.in_flight > IN_FLIGHT_MAX && 3 * nodes * nodes > IN_FLIGHT_MAX {
+            return Some(format!(
+                "{nodes} nodes have more than {} million messages in flight, the most that a simulation keeps; use fewer \
+                 nodes or --load light",
+                IN_FLIGHT_MAX / 1_000_000
+            ));
+        }
+        self.is_trace_full().then(|| {
+            format!("a trace keeps at most {} million events; use fewer --entries or --nodes", TRACED_MAX / 1_000_000)
+        })
     }
 
     fn handle_event(&mut self, event: Event<P>) {

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +11,15 @@ use hallpass_node::wire::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Free ports on loopback. Another process could take one before it is used; so far none did.
+/// Free addresses on loopback, in rising order. Their ports are below those that systems give to connections: these could take
+/// one before it is used.
 pub fn addresses(count: usize) -> Vec<String> {
-    let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes that follow each other are far apart.
+    let first = 10_000 + std::process::id() % 200 * 100;
+    let candidates = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000);
+    let addresses = candidates.map(|port| format!("127.0.0.1:{port}"));
+    addresses.filter(|address| std::net::TcpListener::bind(address).is_ok()).take(count).collect()
 }
 
 /// The list of members that are called n0, n1 and so on.

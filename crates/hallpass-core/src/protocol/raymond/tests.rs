@@ -400,6 +400,30 @@ mod recovering {
         assert!(*net.fences.last().unwrap() <= 28 + 3 * 3 + 3, "and not by much more than the reserve a death");
     }
 
+    /// A holder's count may come while a neighbour that it has advised already still waits for others. If that were ignored,
+    /// the neighbour would give the holder, when it has crashed as well, a count that is too low.
+    #[test]
+    fn a_later_and_higher_count_of_a_neighbour_that_has_advised_is_remembered() {
+        let mut net = Group::new(1..=3, "tree=line recovery=classic fence-reserve=3");
+        net.crash_and_restart(2, 1);
+        net.deliver_first("RESTART", 2, 1);
+        net.deliver_first("ADVISE", 1, 2);
+        for _ in 0..8 {
+            net.acquire(1);
+            net.release(1);
+        }
+        for _ in 0..2 {
+            assert_eq!(net.deliver_first("ADVISE", 1, 2), NOTHING, "the count, before node 3 has advised");
+        }
+        net.deliver_first("RESTART", 2, 3);
+        assert_eq!(net.deliver_first("ADVISE", 3, 2), ["joined"]);
+        net.crash_and_restart(1, 1);
+        net.deliver_all();
+        net.acquire(1);
+        assert_eq!(net.fences[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(net.fences[8] > 8, "{:?}", net.fences);
+    }
+
     #[test]
     fn alone_each_incarnation_has_counts_of_its_own() {
         let mut net = Group::new(1..=1, "recovery=classic");

@@ -25,7 +25,7 @@ fn numbers_are_not_monotonic_and_fences_are() {
 }
 
 #[test]
-fn a_shared_entry_shows_the_last_exclusive_fence_plus_one() {
+fn shared_fences_lie_between_the_exclusive_ones_around_them() {
     let mut net = Group::new(1..=3, "");
     net.pass_through(1);
     net.pass_through_as(2, Shared);
@@ -34,6 +34,22 @@ fn a_shared_entry_shows_the_last_exclusive_fence_plus_one() {
     net.pass_through(3);
     net.pass_through_as(2, Shared);
     assert_eq!(net.fences, [1, 2, 2, 2, 2, 3]);
+}
+
+/// A node that has forgotten the lock starts it again above the fences of all locks that it has forgotten.
+#[test]
+fn readers_who_are_inside_together_may_have_different_fences() {
+    let mut net = Group::new(1..=3, "");
+    net.acquire_as(1, Shared);
+    net.deliver_all();
+    net.nodes.get_mut(&3).unwrap().raise_floor(Floor { number: 0, fence: 100 });
+    net.acquire_as(2, Shared);
+    net.deliver_all();
+    assert_eq!((net.inside(), net.fences.as_slice()), (vec![1, 2], [1, 101].as_slice()));
+    net.release(1);
+    net.release(2);
+    net.pass_through(1);
+    assert_eq!(net.fences, [1, 101, 101], "the next writer's is not below any reader's");
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! The machine's agent, which root starts for everybody: in a mount namespace of its own, where nothing of the real machine is touched.
+
+use std::fs;
+use std::process::Command;
+
+use crate::user::{Ran, User, is_root, skipped};
+
+/// Functions for the scripts below: `as USER COMMAND ..` and `expect CODE TEXT COMMAND ..`.
+const PRELUDE: &str = r#"
+set -eu
+# Whatever fails, nothing is left running.
+trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
+mount -t proc none /proc
+mount -t tmpfs none /run
+mount -t tmpfs none /var/lib
+mount -t tmpfs none /var/tmp
+chmod 1777 /var/tmp
+as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; }
+expect() {
+    code=$1 text=$2; shift 2
+    got=0; said=$("$@" 2>&1 </dev/null) || got=$?
+    case "$got:$said" in
+        "$code:"*"$text"*) ;;
+        *) echo "expected $code with '$text', got $got: $said; command: $*" >&2; exit 1 ;;
+    esac
+}
+answers() {
+    for _ in $(seq 300); do "$@" >/dev/null 2>&1 </dev/null && return; sleep 0.05; done
+    echo "never answered: $*" >&2; exit 1
+}
+end() { kill -"$1" "$2"; wait "$2" || true; }
+"#;
+
+/// Runs a script as root, with directories of its own in place of the machine's.
+fn script(name: &str, text: &str) {
+    if !is_root() {
+        return skipped("it needs root, to start the machine's agent in a mount namespace");
+    }
+    let user = User::new(name);
+    // The directory of the program may be closed to others.
+    fs::copy(env!("CARGO_BIN_EXE_hallpass"), user.home.join("hallpass")).unwrap();
+    fs::write(user.home.join("script"), format!("{PRELUDE}{text}")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "./script"]);
+    user.settings(&mut command);
+    command.env_remove("HALLPASS_CONFIG").env("PORT", crate::agents::free_ports(2).to_string());
+    let ran = Ran::of(command.output().unwrap());
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn a_machine_that_belongs_to_a_group_has_no_private_agents() {
+    script(
+        "machine",
+        r#"
+peers="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1))"
+start_a() { ./hallpass agent --name a --listen 127.0.0.1:$PORT --peers "$peers" --socket-group 70001 2>a.log & a=$!; }
+start_a
+./hallpass agent --name b --listen 127.0.0.1:$((PORT + 1)) --peers "$peers" --socket b.sock --data b.data 2>b.log & b=$!
+answers test -S /run/hallpass/agent.sock
+answers as 70001 ./hallpass run y --timeout 1s -- true
+expect 69 'no permission' as 70002 ./hallpass run x -- true
+./hallpass run x --socket b.sock -- sleep 60 & holder=$!
+answers sh -c './hallpass locks --held --socket b.sock | grep -q sleep'
+expect 75 'not free' as 70001 ./hallpass run x --try -- true
+for signal in TERM KILL; do
+    end $signal $a
+    for user in 0 70001 70002; do
+        expect 69 '' as $user ./hallpass run x -- touch entered
+    done
+    test ! -e entered
+    test $signal = KILL || start_a
+    # Two of the same number never run at once: a restarted member waits for the others, and is enough for the mark.
+    test $signal = KILL || answers test -S /run/hallpass/agent.sock
+done
+# Others cannot give its place up.
+expect 1 'cannot remove' as 70001 ./hallpass leave
+rm -f /run/hallpass/agent.sock
+expect 69 "is a member of group 'hallpass' and does not run" as 70001 ./hallpass run x -- true
+expect 0 '' ./hallpass leave
+expect 0 '' as 70001 ./hallpass run x -- true
+end TERM $b; wait $holder || true
+"#,
+    );
+}
+
+#[test]
+fn a_private_agent_and_the_machines_agent_do_not_both_grant() {
+    script(
+        "both",
+        r#"
+expect 0 '' as 70003 ./hallpass run x -- true
+./hallpass agent --socket-group 70003 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+expect 69 'a private agent of this user still runs' as 70003 ./hallpass run x -- true
+expect 0 'private agent has ended' as 70003 ./hallpass leave --socket /var/tmp/hallpass-70003/agent.sock
+expect 0 '' as 70003 ./hallpass run x -- true
+test ! -e /var/tmp/hallpass-70003/agent.sock
+end TERM $agent
+# One that root has ended leaves nothing that keeps others out.
+test ! -e /run/hallpass
+expect 0 '' as 70004 ./hallpass run x -- true
+test -e /var/tmp/hallpass-70004/agent.sock
+as 70003 ./hallpass leave || true; as 70004 ./hallpass leave
+"#,
+    );
+}
