@@ -209,12 +209,13 @@ fn an_agent_that_nobody_uses_leaves_nothing_but_the_mark_of_a_member() {
 #[test]
 fn an_agent_whose_holder_stays_leaves_its_mark_when_the_session_is_over() {
     let place = Place::new("stays");
-    let agent = Starting::new(place.options(Duration::from_millis(300))).wait().unwrap();
+    let start = || Starting::new(place.options(Duration::from_millis(300))).wait().unwrap();
+    let agent = start();
     let mut holder = place.client();
     let fence = acquire(&mut holder);
     agent.stop();
     assert!(place.running_file().exists(), "the next agent must wait");
-    let next = place.start();
+    let next = start();
     assert!(acquire(&mut place.client()) > fence);
     next.stop();
 }
