@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hallpass::Node;
 use hallpass_agent::api::{Request, Response};
-use hallpass_agent::{Agent, AgentOptions, Client, Ended, ServeError};
+use hallpass_agent::{Agent, AgentOptions, Client, ClientError, Ended, ServeError};
 
 /// Much longer than anything takes that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -227,8 +227,8 @@ fn nobody_is_let_in_while_a_holder_of_an_ending_agent_is_inside() {
     let mut holder = place.client();
     acquire(&mut holder);
     (agent.stop)();
-    assert!(matches!(holder.receive(), Ok(Response::Ending { .. })));
-    assert!(Client::connect(&place.socket()).is_err(), "new clients are sent away");
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
+    assert!(matches!(Client::connect(&place.socket()), Err(ClientError::Closed)), "new clients are sent away");
     let beside = Starting::new(place.options(LIMIT)).fails();
     assert!(matches!(beside, ServeError::Taken(_)), "{beside}");
     thread::sleep(AWHILE);
@@ -254,7 +254,7 @@ fn an_agent_whose_files_were_removed_keeps_others_from_its_place() {
         let error = Starting::new(options).fails();
         assert!(matches!(error, ServeError::Claimed(_)), "{error}");
     }
-    assert!(matches!(holder.receive(), Ok(Response::Ending { .. })), "it has noticed");
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })), "it has noticed");
     drop(holder);
     let error = agent.ended().unwrap_err();
     assert!(matches!(error, ServeError::DataGone(_)), "{error}");
