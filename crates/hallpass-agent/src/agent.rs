@@ -1,7 +1,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hallpass::{Builder, DataDirectory, Node, StartError};
 use tokio::sync::{Notify, watch};
@@ -133,6 +133,28 @@ pub struct Agent {
     member_file: Option<PathBuf>,
     state: Arc<State>,
     idle_limit: Option<Duration>,
+    log: RareLines,
+}
+
+/// Log lines that clients can cause as often as they like: at most one in a while is written.
+#[derive(Debug, Default)]
+struct RareLines {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl RareLines {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// How many were left out since the last one, if it is time for another.
+    fn due(&mut self) -> Option<u64> {
+        if self.last.is_some_and(|last| last.elapsed() < Self::INTERVAL) {
+            self.left_out += 1;
+            return None;
+        }
+        self.last = Some(Instant::now());
+        Some(std::mem::take(&mut self.left_out))
+    }
 }
 
 /// What an agent shares with the sessions of its clients.
@@ -198,6 +220,7 @@ impl Agent {
             member_file,
             state,
             idle_limit,
+            log: RareLines::default(),
         })
     }
 
@@ -226,7 +249,9 @@ impl Agent {
             match accepted {
                 Ok((connection, _)) => self.serve_client(connection),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a client");
+                    if let Some(left_out) = self.log.due() {
+                        tracing::warn!(%error, left_out, "cannot accept a client; if files are short, raise 'ulimit -n'");
+                    }
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -254,17 +279,23 @@ impl Agent {
                     self.door = door;
                     tracing::warn!(socket = %path.display(), "somebody removed the socket; it has been made again");
                 }
-                Ok(Err(error)) => tracing::warn!(socket = %path.display(), %error, "the socket is gone"),
-                Err(error) => tracing::warn!(%error, "the socket is gone"),
+                Ok(Err(error)) if self.log.due().is_some() => {
+                    tracing::warn!(socket = %path.display(), %error, "somebody removed the socket");
+                }
+                Err(error) if self.log.due().is_some() => tracing::warn!(%error, "somebody replaced the socket"),
+                _ => {}
             }
         }
         Ok(())
     }
 
-    fn serve_client(&self, connection: Connection) {
+    fn serve_client(&mut self, connection: Connection) {
         let state = Arc::clone(&self.state);
         if state.clients.len() >= CLIENTS_MAX {
-            return tracing::warn!("refused a client: there are too many");
+            if let Some(left_out) = self.log.due() {
+                tracing::warn!(left_out, "refused a client: there are {CLIENTS_MAX} already");
+            }
+            return;
         }
         let session = Session::new(Arc::clone(&state), connection);
         tokio::spawn(async move {

@@ -13,14 +13,12 @@ mod usage;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{Cli, Command};
+use cli::Command;
 
 fn main() -> ExitCode {
     exit::report_panics_in_one_line();
     let args: Vec<OsString> = std::env::args_os().collect();
-    let result = match Cli::try_parse_from(&args) {
+    let result = match usage::parse(&args) {
         Ok(cli) => match cli.command {
             Command::Demo(args) => group::demo(&args),
             Command::Run(args) => group::run(&args),

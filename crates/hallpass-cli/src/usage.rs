@@ -1,13 +1,28 @@
 //! The argument parser's help, which goes to stdout, and its errors as one line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
+use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
 
 use crate::cli::Cli;
 use crate::exit::{Fault, Outcome};
 use crate::terminal;
+
+/// Parses the arguments.
+pub(crate) fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = without_empty_variables(Cli::command()).try_get_matches_from(args)?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// A variable that is set to nothing counts as not set, as in service files that leave one out so.
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg })
+        .mut_subcommands(without_empty_variables)
+}
 
 /// Handles what the parser returns instead of a command: `--help`, `--version` or an error.
 pub(crate) fn answer(error: &clap::Error, args: &[OsString]) -> Result<Outcome, Fault> {

@@ -154,7 +154,8 @@ fn the_swarm_notices_a_planted_bug() {
 
 #[test]
 fn random_runs_hold() {
-    let seeds = std::env::var("HALLPASS_SWARM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let seeds = std::env::var("HALLPASS_SWARM_SEEDS")
+        .map_or(400, |text| text.parse().expect("HALLPASS_SWARM_SEEDS is a number"));
     let mut entries = 0;
     for seed in 1..=seeds {
         let spec = match seed % 8 {

@@ -393,7 +393,7 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 >> 20 {
-            megabytes @ 0..10_000 => write!(f, "{megabytes} MB"),
+            megabytes @ 0..10_000 if megabytes % 1024 != 0 => write!(f, "{megabytes} MB"),
             megabytes => write!(f, "{} GB", megabytes >> 10),
         }
     }

@@ -215,3 +215,36 @@ fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(),
     table.add_rows(rows);
     terminal::print(&format!("{}\n", table.trim_fmt()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_warned_before_its_fences_are_used_up() {
+        let status = |fences_left: u64| StatusLine {
+            group: "g".to_owned(),
+            node: "n".to_owned(),
+            complete: true,
+            epoch: Some(1),
+            encrypted: false,
+            members: 1,
+            connected: 0,
+            clients: 0,
+            locks: 0,
+            messages: 0,
+            grants: 0,
+            fences_left,
+            private: false,
+        };
+        assert!(!status_facts(&status(Fence::COUNT_MAX)).render().contains("fences"));
+        let shown = status_facts(&status(Fence::COUNT_MAX / 5)).render();
+        assert!(shown.contains("20 % left") && shown.contains("restarted"), "{shown}");
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_short_names_make_it() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"n".repeat(255)).chars().count(), CELL_CHARS);
+    }
+}

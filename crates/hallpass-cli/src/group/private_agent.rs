@@ -105,12 +105,20 @@ fn start(directory: &Path) -> Result<Child, Fault> {
         .map_err(fail)
 }
 
-/// Why an agent could not start, by its log.
+/// Why an agent could not start, by its log, or because it could not even write that.
 fn last_error(directory: &Path) -> String {
     let log = log_of(directory);
     let text = std::fs::read_to_string(&log).unwrap_or_default();
-    let error = text.lines().rev().find_map(|line| line.strip_prefix("hallpass: "));
-    error.map_or_else(|| format!("see {}", log.display()), str::to_owned)
+    if let Some(error) = text.lines().rev().find_map(|line| line.strip_prefix("hallpass: ")) {
+        return error.to_owned();
+    }
+    let probe = directory.join("probe");
+    let written = std::fs::write(&probe, "Can this be written? Then it can be removed.");
+    let _ = std::fs::remove_file(&probe);
+    match written {
+        Ok(()) => format!("see {}", log.display()),
+        Err(error) => format!("cannot write to {}: {error}", directory.display()),
+    }
 }
 
 fn log_of(directory: &Path) -> PathBuf {

@@ -101,6 +101,7 @@ mod tests {
     #[test]
     fn a_stop_says_why() {
         assert_eq!(Stop::Memory(Size(60 * MEGABYTE)).to_string(), "near 60 MB of memory; --memory SIZE explores more");
+        assert_eq!(Stop::Memory(Size(3 << 30)).to_string(), "near 3 GB of memory; --memory SIZE explores more");
         let left = Stop::Machine(Size(20_000 * MEGABYTE)).to_string();
         assert_eq!(left, "because only 19 GB of memory are left on this machine");
     }

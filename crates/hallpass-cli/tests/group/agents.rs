@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::user::{Ran, User, is_running, kill, wait_until};
+use crate::user::{Ran, User, first_line, is_running, kill, wait_until};
 
 /// An agent that is started while another one runs fails at once. If it waited, its wait could be over before the other is killed.
 #[test]
@@ -29,7 +29,8 @@ fn a_second_agent_does_not_wait_beside_the_first() {
     kill(first.id(), "-KILL");
     first.wait().unwrap();
     let mut next = user.start("agent --socket a.sock --data a.data --ttl 500ms");
-    sleep(Duration::from_secs(2));
+    let line = first_line(&mut next);
+    assert!(line.contains("did not end in order") && line.contains("wait=60s"), "{line}");
     user.run("run x --socket a.sock -- true").failed(69, "no agent answers");
     kill(next.id(), "-KILL");
     next.wait().unwrap();
@@ -65,6 +66,35 @@ fn a_lost_agent_stops_the_command_before_the_lock_is_granted_again() {
     assert!(user.home.join("terminated").exists(), "SIGTERM comes before SIGKILL");
     assert_eq!(user.run("leave").code, 0);
     assert!(next.wait().unwrap().success());
+}
+
+/// Too many clients for its descriptors: those that are served stay so, the others come in later, and the log stays short.
+#[test]
+fn an_agent_without_descriptors_serves_again_when_there_are_some() {
+    let user = User::new("descriptors");
+    let program = env!("CARGO_BIN_EXE_hallpass");
+    let mut agent = Command::new("sh");
+    agent.args(["-c", &format!("ulimit -n 40; exec '{program}' agent --socket a.sock 2>log")]);
+    user.settings(&mut agent);
+    let mut agent = agent.spawn().unwrap();
+    user.wait_for("a.sock");
+    let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; until test -e end; do sleep 0.02; done'");
+    user.wait_for("held");
+    let connect = |_| std::os::unix::net::UnixStream::connect(user.home.join("a.sock"));
+    let clients: Vec<_> = (0..60).map_while(|index| connect(index).ok()).collect();
+    assert!(clients.len() > 40);
+    let log = || fs::read_to_string(user.home.join("log")).unwrap();
+    wait_until("the agent notices", || log().contains("cannot accept a client"));
+    sleep(Duration::from_millis(500));
+    assert_eq!(log().matches("cannot accept a client").count(), 1, "{}", log());
+    assert!(log().contains("ulimit -n"), "{}", log());
+    drop(clients);
+    user.run("run x --socket a.sock --try -- true").failed(75, "held by pid");
+    fs::write(user.home.join("end"), "").unwrap();
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(user.run("run x --socket a.sock -- true").code, 0);
+    kill(agent.id(), "-TERM");
+    agent.wait().unwrap();
 }
 
 #[test]

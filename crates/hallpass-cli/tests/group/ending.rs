@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::user::{Ran, User, kill};
+use crate::user::{Ran, User, first_line, kill};
 
 /// The command does not end at SIGTERM: it is inside until the grace is over.
 const STUBBORN: &str = "sh -c 'touch held; trap \"\" TERM; while :; do sleep 0.02; done; true'";
@@ -47,7 +47,7 @@ fn a_holder_that_ends_in_time_releases_the_lock_to_the_other_members() {
     let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let mut waiter = user.start("run x --socket b.sock --timeout 60s -- sh -c 'touch entered'");
-    sleep(Duration::from_millis(300));
+    user.wait_for_waiter("--socket b.sock");
     assert!(!user.home.join("entered").exists());
     kill(a.id(), "-TERM");
     assert!(waiter.wait().unwrap().success(), "the lock was released before the member was gone");
@@ -75,7 +75,8 @@ fn a_left_over_socket_is_waited_for() {
     agent.wait().unwrap();
     fs::remove_dir_all(user.home.join("data")).unwrap();
     let mut next = user.start("agent --socket a.sock --data data --ttl 60s");
-    sleep(Duration::from_secs(2));
+    let line = first_line(&mut next);
+    assert!(line.contains("did not end in order") && line.contains("wait=60s"), "{line}");
     user.run("run x --socket a.sock -- true").failed(69, "no agent answers");
     kill(next.id(), "-KILL");
     next.wait().unwrap();

@@ -33,6 +33,53 @@ answers() {
 end() { kill -"$1" "$2"; wait "$2" || true; }
 "#;
 
+/// Somebody who may not read the machine's configuration, or not even look into its directory, is on a machine that has one.
+#[test]
+fn a_machine_with_a_configuration_has_no_private_agents() {
+    script(
+        "configured",
+        r#"
+cp -a /etc etc && mount --bind etc /etc
+mkdir -p -m 0700 /etc/hallpass && echo "name = 'a'" >/etc/hallpass/hallpass.toml
+for mode in 700 755; do
+    chmod $mode /etc/hallpass
+    chmod 600 /etc/hallpass/hallpass.toml
+    expect 69 'no agent answers at /run/hallpass/agent.sock' as 70007 ./hallpass run x -- touch entered
+done
+chmod 644 /etc/hallpass/hallpass.toml
+expect 69 'no agent answers at /run/hallpass/agent.sock' as 70007 ./hallpass run x -- touch entered
+test ! -e entered
+./hallpass agent --socket-group 70007 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+chmod 700 /etc/hallpass
+expect 0 '' as 70007 ./hallpass run x -- true
+end TERM $agent
+"#,
+    );
+}
+
+/// A full disk and a directory that cannot be written are reported in one line, and nothing is granted.
+#[test]
+fn a_user_whose_directory_cannot_be_written_is_told_so() {
+    script(
+        "shortage",
+        r#"
+mount -t tmpfs -o size=16k none /var/tmp && chmod 1777 /var/tmp
+head -c 16384 /dev/zero >/var/tmp/filler || true
+expect 69 'No space left on device' as 70005 ./hallpass run x -- touch entered
+rm /var/tmp/filler
+expect 0 '' as 70005 ./hallpass run x -- true
+expect 0 '' as 70005 ./hallpass leave
+rm -r /var/tmp/hallpass-70005
+mkdir -m 0500 /var/tmp/hallpass-70005 && chown 70005 /var/tmp/hallpass-70005
+expect 69 'Permission denied' as 70005 ./hallpass run x -- touch entered
+mount -t tmpfs -o ro none /var/tmp
+expect 69 'Read-only file system' as 70006 ./hallpass run x -- touch entered
+test ! -e entered
+"#,
+    );
+}
+
 /// Runs a script as root, with directories of its own in place of the machine's.
 fn script(name: &str, text: &str) {
     if !is_root() {

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::user::{Ran, User, kill};
 
@@ -34,7 +32,7 @@ fn waiters_outlive_their_private_agent_and_keep_their_timeout() {
     let mut holder = user.start("run x -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
     let waiter = user.start("run x -- true");
-    sleep(Duration::from_millis(200));
+    user.wait_for_waiter("");
     assert_eq!(user.run("leave").code, 0);
     assert_eq!(holder.wait().unwrap().code(), Some(76));
     let ran = Ran::of(waiter.wait_with_output().unwrap());

@@ -5,8 +5,6 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -87,8 +85,8 @@ fn an_agent_that_does_not_answer_is_not_waited_for_beyond_the_timeout() {
     user.wait_for("a.sock");
     let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
-    let waiter = user.start("run x --socket a.sock --timeout 500ms -- true");
-    sleep(Duration::from_millis(100));
+    let waiter = user.start("run x --socket a.sock --timeout 5s -- true");
+    user.wait_for_waiter("--socket a.sock");
     kill(agent.id(), "-STOP");
     Ran::of(waiter.wait_with_output().unwrap()).failed(69, "does not answer");
     kill(agent.id(), "-CONT");
@@ -121,6 +119,15 @@ fn every_error_is_one_line_that_names_the_cause() {
     assert!(!bare.err.contains("__child"), "{}", bare.err);
     user.run("demo --protocol paxos").failed(64, "paxos");
     user.run("demo --nodes 0").failed(64, "0");
+}
+
+/// Service files leave a variable out by setting it to nothing.
+#[test]
+fn variables_that_are_set_to_nothing_count_as_not_set() {
+    let user = User::new("empty");
+    let mut run = user.command(&words("run x -- true"));
+    let ran = Ran::of(run.env("HALLPASS_SOCKET", "").env("HALLPASS_TTL", "").output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.err);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A user of the command line, with directories of its own.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -90,6 +90,15 @@ impl User {
         fs::read_to_string(self.home.join(file)).unwrap().trim().parse().unwrap()
     }
 
+    /// Waits until somebody waits for a lock, at the agent of these options.
+    pub(crate) fn wait_for_waiter(&self, options: &str) {
+        wait_until("somebody waits", || {
+            let locks = self.run(&format!("locks --held --json {options}"));
+            let locks: Vec<serde_json::Value> = serde_json::from_str(&locks.out).unwrap_or_default();
+            locks.iter().any(|lock| lock["waiters"] != 0)
+        });
+    }
+
     /// Waits until a file exists.
     pub(crate) fn wait_for(&self, file: &str) {
         wait_until(&format!("{file} exists"), || self.home.join(file).exists());
@@ -128,6 +137,13 @@ impl Ran {
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);
         assert!(self.err.starts_with("hallpass: ") && self.err.contains(text), "{}", self.err);
     }
+}
+
+/// The first line of an agent's log.
+pub(crate) fn first_line(agent: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(agent.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    line
 }
 
 /// Splits at spaces, except within single quotes.

@@ -35,7 +35,7 @@ pub(super) struct Plan {
 }
 
 /// Beyond these a node refuses its callers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) locks: usize,
     pub(super) callers: usize,
@@ -102,10 +102,16 @@ impl Plan {
         Self { locks, faults_until: 0, spikes: 0.0, losses: 0.0, duplicates: 0.0, cancels, hold: MS, ..self.clone() }
     }
 
-    /// The same with limits so low that callers are refused.
+    /// The same with so little room for locks and callers that some are refused.
     #[cfg(test)]
-    pub(super) fn tight(&self) -> Self {
-        Self { limits: Limits { locks: 2, callers: 3, backlog: 300 }, ..self.clone() }
+    pub(super) fn with_few_locks_and_callers(&self) -> Self {
+        Self { limits: Limits { locks: 2, callers: 3, ..self.limits }, ..self.clone() }
+    }
+
+    /// The same with no room for messages that peers have not acknowledged.
+    #[cfg(test)]
+    pub(super) fn without_backlog(&self) -> Self {
+        Self { limits: Limits { backlog: 0, ..self.limits }, ..self.clone() }
     }
 
     pub(super) fn is_answered_in_one_round_trip(&self, lock: usize) -> bool {

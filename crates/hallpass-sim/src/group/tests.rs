@@ -77,14 +77,17 @@ fn without_a_planted_bug_renumbering_changes_nothing() {
 /// With low limits callers are refused, and always for the reason that they are told.
 #[test]
 fn refusals_have_the_reason_that_they_give() {
-    let refused = (0..100).map(|seed| {
+    let log = |seed: u64, limit: fn(&Plan) -> Plan| {
         let mut group = Group::new(seed, None, true);
-        group.plan = group.plan.tight();
+        group.plan = limit(&group.plan);
         let report = group.run();
         assert_eq!(report.violation, None, "seed {seed}");
         report.log
-    });
-    let log = refused.flatten().collect::<Vec<_>>().join("\n");
+    };
+    let few = (0..50).flat_map(|seed| log(seed, Plan::with_few_locks_and_callers));
+    // It takes many messages on one connection.
+    let busy = (900..920).flat_map(|seed| log(seed, Plan::without_backlog));
+    let log = few.chain(busy).collect::<Vec<_>>().join("\n");
     for reason in ["Err(Locks)", "Err(Callers)", "Err(Backlog("] {
         assert!(log.contains(reason), "{reason}");
     }
