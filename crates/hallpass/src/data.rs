@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(next(Some(7), DAY), 86_400 / 4 + 1, "an old directory");
         assert_eq!(next(Some(1_000_000), DAY), 1_000_001, "a clock that is behind");
         assert!(next(None, DAY + Duration::from_secs(4)) > next(None, DAY));
+        assert_eq!(next(None, 12 * YEAR), 12 * 365 * 86_400 / 4 + 1, "a clock counts into 2038");
     }
 
     #[test]
@@ -244,6 +245,32 @@ mod tests {
         assert!(open.remember(end + 1).is_err());
         drop(open);
         assert_eq!(DataDirectory::open(&directory).unwrap().incarnation().get(), before + 1);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// Taken for none, it would be counted anew, and a clock that is behind would let fences fall.
+    #[test]
+    fn a_number_that_cannot_be_read_is_an_error() {
+        let directory = std::env::temp_dir().join(format!("hallpass-unreadable-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        os::create_private_directory(&directory).unwrap();
+        std::fs::write(directory.join(FILE), b"\xff\xfe").unwrap();
+        let error = DataDirectory::open(&directory).unwrap_err().to_string();
+        assert!(error.contains("cannot read 'incarnation'"), "{error}");
+        assert_eq!(std::fs::read(directory.join(FILE)).unwrap(), b"\xff\xfe", "nothing was stored");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_directory_whose_files_were_removed_or_replaced_is_not_intact() {
+        let directory = std::env::temp_dir().join(format!("hallpass-intact-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        let open = DataDirectory::open(&directory).unwrap();
+        assert!(open.is_intact());
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(!open.is_intact(), "removed");
+        let other = DataDirectory::open(&directory).unwrap();
+        assert!(!open.is_intact() && other.is_intact(), "replaced");
         std::fs::remove_dir_all(directory).unwrap();
     }
 

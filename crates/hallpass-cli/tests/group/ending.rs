@@ -46,7 +46,7 @@ fn a_holder_that_ends_in_time_releases_the_lock_to_the_other_members() {
     user.wait_for("b.sock");
     let mut holder = user.start("run x --socket a.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");
-    let mut waiter = user.start("run x --socket b.sock -- sh -c 'touch entered'");
+    let mut waiter = user.start("run x --socket b.sock --timeout 60s -- sh -c 'touch entered'");
     user.wait_for_waiter("--socket b.sock");
     assert!(!user.home.join("entered").exists());
     kill(a.id(), "-TERM");

@@ -54,6 +54,26 @@ fn a_killed_keeper_takes_the_command_and_its_workers_along() {
     assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
 }
 
+/// The keeper's death by itself ends the command, at once and for certain: `run` is stopped here and cannot help.
+#[test]
+fn a_killed_keeper_takes_a_command_along_that_ignores_sigterm() {
+    let user = User::new("ignores-term");
+    let mut run = user
+        .start("run x -- sh -c 'trap \"\" TERM; echo $$ >pid.new; mv pid.new pid; while :; do sleep 0.02; done; true'");
+    let command = user.number_in("pid");
+    let keeper = keeper_of(run.id());
+    kill(run.id(), "-STOP");
+    kill(keeper, "-KILL");
+    let died = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !is_running(command)
+    });
+    // First, so that nothing stays stopped when this fails.
+    kill(run.id(), "-CONT");
+    assert!(died, "the command outlived its keeper");
+    assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
+}
+
 /// `run` stops the command when its agent is gone. One that is stopped itself cannot: the keeper does.
 #[test]
 fn a_killed_agent_leaves_no_worker_even_of_a_run_that_is_stopped() {

@@ -10,6 +10,8 @@ const PRELUDE: &str = r#"
 set -eu
 # Whatever fails, nothing is left running.
 trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
+# Agents with the same paths know of each other in whatever namespace they are: there is one such machine at a time.
+exec 9>>"${TMPDIR:-/tmp}/hallpass-machine.lock"; flock 9
 mount -t proc none /proc
 mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
@@ -160,6 +162,37 @@ test ! -e /run/hallpass
 expect 0 '' as 70004 ./hallpass run x -- true
 test -e /var/tmp/hallpass-70004/agent.sock
 as 70003 ./hallpass leave || true; as 70004 ./hallpass leave
+"#,
+    );
+}
+
+/// It was killed, or has not been started yet: its socket, its mark or its configuration is there, or may be there.
+#[test]
+fn an_agent_of_the_machine_that_does_not_run_is_not_replaced_by_a_private_one() {
+    script(
+        "absent",
+        r#"
+refused() { expect 69 "$1" as 70005 ./hallpass run x -- true; test ! -e /var/tmp/hallpass-70005; }
+./hallpass agent --socket-group 70005 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+expect 0 '' as 70005 ./hallpass run x -- true
+end KILL $agent
+refused 'no agent answers at /run/hallpass/agent.sock'
+rm -r /run/hallpass
+echo g >/var/lib/hallpass/member
+refused "is a member of group 'g' and does not run"
+chmod 700 /var/lib/hallpass
+refused 'may be a member of a group'
+rm -r /var/lib/hallpass
+mount -t tmpfs none /etc
+touch /etc/passwd
+mkdir -m 700 /etc/hallpass
+touch /etc/hallpass/hallpass.toml
+refused 'no agent answers at /run/hallpass/agent.sock'
+rm -r /etc/hallpass
+expect 0 '' as 70005 ./hallpass run x -- true
+test -e /var/tmp/hallpass-70005/agent.sock
+as 70005 ./hallpass leave
 "#,
     );
 }
