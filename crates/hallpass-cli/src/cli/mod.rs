@@ -80,7 +80,7 @@ pub(crate) enum Command {
 const RUN_HELP: &str = "\
 The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE in its environment. \
 As with flock(1), a process that the command leaves running keeps the lock until it ends; \
-if the agent ends first, nothing stops that process.
+if the agent ends first, that process is stopped.
 
 The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
 else this user's, else the machine's. Where none belongs, a private agent is started, so that \

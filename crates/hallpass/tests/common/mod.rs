@@ -1,9 +1,10 @@
 //! Groups on loopback for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
@@ -129,16 +130,26 @@ impl Authority {
 }
 
 /// Every line that is logged on this thread, until this is dropped.
+///
+/// There is one collector for the whole process: if tests came and went with their own, a line could be taken for one that nobody
+/// wants because another test was just ending.
 pub struct Log {
-    lines: Arc<Mutex<Vec<String>>>,
-    _guard: tracing::subscriber::DefaultGuard,
+    lines: Lines,
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+thread_local! {
+    static LOG: RefCell<Option<Lines>> = const { RefCell::new(None) };
 }
 
 impl Log {
     pub fn begin() -> Self {
-        let lines = Arc::default();
-        let guard = tracing::subscriber::set_default(Collector(Arc::clone(&lines)));
-        Self { lines, _guard: guard }
+        static START: Once = Once::new();
+        START.call_once(|| tracing::subscriber::set_global_default(Collector).unwrap());
+        let lines = Lines::default();
+        LOG.set(Some(Arc::clone(&lines)));
+        Self { lines }
     }
 
     pub fn len(&self) -> usize {
@@ -155,7 +166,13 @@ impl Log {
     }
 }
 
-struct Collector(Arc<Mutex<Vec<String>>>);
+impl Drop for Log {
+    fn drop(&mut self) {
+        LOG.take();
+    }
+}
+
+struct Collector;
 
 impl tracing::Subscriber for Collector {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -171,7 +188,7 @@ impl tracing::Subscriber for Collector {
         }
         let mut fields = Fields(event.metadata().level().to_string());
         event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
+        LOG.with_borrow(|log| log.iter().for_each(|lines| lines.lock().unwrap().push(fields.0.clone())));
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
