@@ -254,14 +254,16 @@ fn wait_for_end(events: &Receiver<Event>, command: Process, limit: Duration) -> 
 /// The command has ended and left processes running. They keep the lock until they have ended, also those that have closed their copy
 /// of the connection; when the agent is gone they are killed.
 fn wait_for_rest(events: &Receiver<Event>, limit: Duration) {
-    const INTERVAL: Duration = Duration::from_millis(20);
+    const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
     os::close_standard_output();
+    let mut pause = PAUSES[0];
     while os::any_descendant_except(&private_agent::ARGS, &[]) {
-        if let Ok(Event::AgentGone) = events.try_recv() {
+        if let Ok(Event::AgentGone) = events.recv_timeout(pause) {
             thread::sleep(limit);
             os::kill_descendants_except(&private_agent::ARGS, &[], None);
         }
-        thread::sleep(INTERVAL);
+        // It may be a daemon, which lives for ever.
+        pause = (pause * 2).min(PAUSES[1]);
     }
 }
 
