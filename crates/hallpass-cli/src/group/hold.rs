@@ -19,6 +19,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long processes may take to end after SIGKILL. Some cannot be killed: those of other users.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The exit code after SIGKILL.
+const KILLED: u8 = 128 + 9;
 /// How often to look whether this process was paused.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const AGENT_GONE: &str = "its agent is gone";
@@ -38,10 +40,8 @@ enum End {
     Exited(Report),
     /// It was stopped because the lock was lost, for this reason.
     Stopped(String),
-    /// It was stopped because its keeper was killed.
+    /// The keeper has ended without a report.
     KeeperGone,
-    /// The keeper ended by this signal, which `run` got too, before it could start the command.
-    Interrupted(i32),
 }
 
 pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcome, Fault> {
@@ -67,7 +67,13 @@ pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcom
             Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost: {why}; {end}")))
         }
         End::KeeperGone => {
-            if !kill_rest() {
+            // A signal to all, before the keeper could start anything, or an error that it has reported itself.
+            let code = keeper.wait().filter(|code| *code != KILLED);
+            let all_stopped = kill_rest();
+            if let Some(code) = code.filter(|_| all_stopped) {
+                return Ok(Outcome::Code(code));
+            }
+            if !all_stopped {
                 // This process has the connection, so the lock is kept meanwhile.
                 terminal::note(
                     "the process that watches the command was killed; waiting for what cannot be killed to end",
@@ -75,9 +81,8 @@ pub(super) fn hold(args: &HoldArgs, client: Client, fence: u64) -> Result<Outcom
                 os::kill_descendants_except(&private_agent::ARGS, &children_before, None);
             }
             let why = "the process that watches the command was killed; the command was stopped";
-            Err(Fault::Code(128 + 9, why.to_owned()))
+            Err(Fault::Code(KILLED, why.to_owned()))
         }
-        End::Interrupted(signal) => Ok(Outcome::Code(u8::try_from(128 + signal).unwrap_or(1))),
         End::Exited(Report { left_running: true, status }) => {
             // As with flock(1), a process that the command left running keeps the lock. The keeper stays with it.
             if args.explains() {
@@ -125,7 +130,6 @@ fn watch(mut client: Client, signals: ForwardedSignals, keeper: &Keeper) -> Rece
 /// Waits for the command to end. If the lock is lost before that: SIGTERM, the grace, SIGKILL.
 fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> End {
     let mut lost: Option<(String, Instant)> = None;
-    let mut signalled = None;
     let mut last_look = Instant::now();
     loop {
         let wait = lost.as_ref().map_or(LOOK_INTERVAL, |(_, end)| end.saturating_duration_since(Instant::now()));
@@ -142,13 +146,10 @@ fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, grace: Duration) -> E
                     // This process was paused, and the keeper noticed it first.
                     (None, Some(Report { status: None, .. })) => End::Stopped(AGENT_GONE.to_owned()),
                     (None, Some(report)) => End::Exited(report),
-                    (None, None) => signalled.map_or(End::KeeperGone, End::Interrupted),
+                    (None, None) => End::KeeperGone,
                 };
             }
-            Ok(Event::Signal(signal)) => {
-                signalled = Some(signal.number);
-                keeper.forward(signal);
-            }
+            Ok(Event::Signal(signal)) => keeper.forward(signal),
             Ok(Event::Response(Response::Ending { why })) if lost.is_none() => {
                 lost = Some((why, end));
                 keeper.terminate();

@@ -121,9 +121,9 @@ impl Keeper {
         Ok(Self { control, process })
     }
 
-    /// Waits for the process to end, which it does right after its report.
-    pub(super) fn wait(mut self) {
-        let _ = self.process.wait();
+    /// Waits for the process to end, which it does right after its report, and returns its exit code as a shell would.
+    pub(super) fn wait(mut self) -> Option<u8> {
+        self.process.wait().ok().and_then(os::exit_code)
     }
 
     pub(super) fn forward(&self, signal: ReceivedSignal) {
