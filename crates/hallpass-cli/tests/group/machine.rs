@@ -83,15 +83,23 @@ test ! -e entered
 
 /// Runs a script as root, with directories of its own in place of the machine's.
 fn script(name: &str, text: &str) {
-    if !is_root() {
-        return skipped("it needs root, to start the machine's agent in a mount namespace");
+    let in_namespaces = || {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh"]);
+        command
+    };
+    // Root of a container may not be allowed to.
+    let mounts = "mount -t proc none /proc && mount -t tmpfs none /run";
+    let may_mount = || in_namespaces().args(["-c", mounts]).output().is_ok_and(|output| output.status.success());
+    if !is_root() || !may_mount() {
+        return skipped("it needs root who may mount, to start the machine's agent in a mount namespace");
     }
     let user = User::new(name);
     // The directory of the program may be closed to others.
     fs::copy(env!("CARGO_BIN_EXE_hallpass"), user.home.join("hallpass")).unwrap();
     fs::write(user.home.join("script"), format!("{PRELUDE}{text}")).unwrap();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "./script"]);
+    let mut command = in_namespaces();
+    command.arg("./script");
     user.settings(&mut command);
     command.env_remove("HALLPASS_CONFIG").env("PORT", crate::agents::free_ports(2).to_string());
     let ran = Ran::of(command.output().unwrap());
