@@ -66,6 +66,8 @@ fn member(user: &User) -> (std::process::Child, std::process::Child) {
         user.start(&format!("agent --name {name} --listen 127.0.0.1:{port} --peers {peers} {socket}"))
     };
     let agents = (start("a", base, ""), start("b", base + 1, "--socket b.sock"));
+    // Before that the place belongs to nobody, and 'run' would start a private agent.
+    user.wait_for("state/member");
     wait_until("both agents answer", || {
         user.run("run y --timeout 2s -- true").code == 0
             && user.run("run y --timeout 2s --socket b.sock -- true").code == 0
