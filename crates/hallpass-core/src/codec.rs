@@ -136,6 +136,11 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// Everything that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.bytes)
+    }
+
     /// Fails if bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }

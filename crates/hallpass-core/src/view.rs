@@ -53,7 +53,7 @@ pub struct InitialHolders<'a> {
     pub holders: &'a [NodeId],
     /// The mode in which they hold it.
     pub mode: Mode,
-    /// The largest fence given so far.
+    /// The largest fence given so far. Its count goes on in this view; a view with a higher epoch may start at 0.
     pub fence: Fence,
 }
 

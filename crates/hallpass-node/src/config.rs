@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use hallpass_core::protocol::OptionError;
 use hallpass_core::{NodeId, Ticks};
 
@@ -39,10 +41,91 @@ pub struct NodeConfig {
     pub backlog_max: usize,
     /// Makes the hashes of lock names unpredictable to those who choose the names.
     pub seed: u64,
+    /// Members come, go and fail while the rest goes on: [`members`](Self::members), `agreed` and `classes` are only those
+    /// of a group that this node may found. Without, the members are a fixed list.
+    pub views: Option<ViewsConfig>,
+}
+
+/// What a node needs to take part in views.
+#[derive(Clone, Debug)]
+pub struct ViewsConfig {
+    /// The address by which others reach this node.
+    pub address: String,
+    /// How a group comes to be, if this node is in none.
+    pub founding: Founding,
+    /// What it stores outlives the process. In a group whose members do, others have no vote.
+    pub durable: bool,
+    /// What it has stored: see [`Write`](crate::Write). [`keys`](crate::keys) names what its driver stores there.
+    pub stored: BTreeMap<u64, Vec<u8>>,
+    /// A group that it founds has epochs above this one.
+    pub epoch_floor: u64,
+    /// Every earlier process of this node is dead, and so is whoever it had granted a lock to.
+    pub predecessor_is_dead: bool,
+    /// How long a session lasts without being renewed, in a group that this node founds.
+    pub ttl: Ticks,
+    /// By how many millionths the clocks of two members may differ in rate, in a group that this node founds.
+    pub drift_ppm: u32,
+    /// A voter that is away for longer is replaced.
+    pub replace_after: Ticks,
+    /// At most so many members vote: 1, 3 or 5.
+    pub voters_max: usize,
+    /// A bug to plant, to test what finds bugs.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
+}
+
+/// A bug that the simulator plants, each against one rule of the safety argument.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Sabotage {
+    /// The steward removes a member before that one's session is over.
+    EvictEarly,
+    /// A view is started before all members have reported.
+    NoWaitForReports,
+    /// Messages of a view that is over are taken for the current one's.
+    AcceptStaleEpoch,
+    /// A member starts a view although it has reported for a later one.
+    AcceptStaleStart,
+    /// A member whose session is over keeps what it holds.
+    KeepPermissionsAfterLapse,
+    /// An acknowledgement that comes too late revives a session.
+    LateAckUndoesLapse,
+    /// What was held back while too much waited for a peer is never asked for.
+    ForgetHeldUp,
+}
+
+/// How a group comes to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Founding {
+    /// This node joins a group that exists.
+    Never,
+    /// This many nodes found a group together, this one among them, as soon as all of them have found each other. With 1 it
+    /// founds a group alone.
+    Together(usize),
+}
+
+impl ViewsConfig {
+    /// The defaults of every setting: a group of one that is founded at once and forgotten with its process.
+    pub fn new(address: impl Into<String>) -> Self {
+        const SECOND: Ticks = 1_000_000_000;
+        Self {
+            address: address.into(),
+            founding: Founding::Together(1),
+            durable: false,
+            stored: BTreeMap::new(),
+            epoch_floor: 0,
+            predecessor_is_dead: true,
+            ttl: 5 * SECOND,
+            drift_ppm: 10_000,
+            replace_after: 600 * SECOND,
+            voters_max: 5,
+            sabotage: None,
+        }
+    }
 }
 
 /// The protocol of the locks whose names begin with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Class {
     /// The beginning of the names.
     pub prefix: String,
@@ -50,6 +133,13 @@ pub struct Class {
     pub protocol: String,
     /// Its options: `key=value`.
     pub options: Vec<String>,
+}
+
+impl Class {
+    /// The default protocol for these locks.
+    pub(crate) fn default_for(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), protocol: "carvalho-roucairol".to_owned(), options: Vec::new() }
+    }
 }
 
 impl NodeConfig {
@@ -72,6 +162,7 @@ impl NodeConfig {
             callers_max: 1_000_000,
             backlog_max: 8 * 1024 * 1024,
             seed: 0,
+            views: None,
         }
     }
 

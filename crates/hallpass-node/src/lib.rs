@@ -10,7 +10,11 @@
 //! 2. Take [`Node::poll_output`] until it returns `None`:
 //!    - [`Output::Persist`]: start to write the record to disk. Once it is synced, which may be much later, call
 //!      [`Node::handle_persisted`]. The node holds back everything that depends on the record until then.
-//!    - [`Output::Answer`]: give a waiting caller its answer.
+//!    - [`Output::Answer`]: give a waiting caller its answer. [`Output::Lapsed`], [`Output::Lost`] and [`Output::Revoked`] take
+//!      away what was granted: whoever holds it must know before the next output is carried out.
+//!    - [`Output::View`]: connect with [`Node::contacts`] on both [planes](wire::Plane), the lower id dials; while
+//!      [`Node::needs_seeds`], dial the addresses that were given, too. [`Output::Disconnect`]: close a connection.
+//!    - [`Output::Control`]: one message for a control connection. It may be lost.
 //!    - [`Output::Transmit`]: give [`Node::poll_transmit`] to the connection with that peer, and report how many bytes it
 //!      took by [`Node::handle_transmitted`]. When a connection that did not take all can take more, call
 //!      [`Node::handle_writable`].
@@ -48,11 +52,16 @@ mod status;
 mod tests;
 pub mod wire;
 
-pub use config::{Class, NodeConfig};
+#[doc(hidden)]
+pub use membership::model;
+
+#[doc(hidden)]
+pub use config::Sabotage;
+pub use config::{Class, Founding, NodeConfig, ViewsConfig};
 pub use incarnation::Incarnation;
 pub use links::LinkError;
 pub use locks::Slot;
-pub use membership::HelloError;
+pub use membership::{HelloError, RecoverError, keys, recover};
 pub use node::Node;
-pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Ticket};
-pub use status::{LockStatus, MemberStatus, Place};
+pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
+pub use status::{Contact, LockStatus, MemberStatus, Place, Status, ViewState};

@@ -4,36 +4,48 @@ use std::ops::Range;
 
 use hallpass_core::codec::DecodeError;
 use hallpass_core::protocol::OptionError;
-use hallpass_core::{Mode, NodeId, Ticks};
+use hallpass_core::{Fence, Mode, NodeId, Ticks, View};
 
-use crate::config::NodeConfig;
+use crate::config::{Class, NodeConfig, Sabotage};
 use crate::links::{Arrived, LinkError, Links};
-use crate::locks::{Classes, Locks, Slot};
-use crate::membership::{Advance, FixedList, HelloError};
-use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Ticket};
-use crate::status::{LockStatus, MemberStatus};
-use crate::wire::{Body, Frame, Hello};
+use crate::locks::{Classes, HeldLock, Locks, Slot};
+use crate::membership::{Action, Advance, FixedList, HelloError, Membership, Views};
+use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Request, RequestError, Ticket};
+use crate::status::{Contact, LockStatus, MemberStatus, Status, ViewState};
+use crate::wire::{Body, Frame, Hello, Plane};
 
 /// One member of a group. `C` is what the driver knows a waiting caller by.
 ///
-/// - **Inputs**: [`handle_acquire`](Self::handle_acquire), [`handle_fast_acquire`](Self::handle_fast_acquire),
-///   [`handle_release`](Self::handle_release), [`handle_cancel`](Self::handle_cancel); [`handle_hello`](Self::handle_hello),
-///   [`handle_bytes`](Self::handle_bytes), [`handle_writable`](Self::handle_writable),
-///   [`handle_disconnect`](Self::handle_disconnect); [`handle_timeout`](Self::handle_timeout).
+/// - **Inputs** of callers: [`handle_acquire`](Self::handle_acquire), [`handle_fast_acquire`](Self::handle_fast_acquire),
+///   [`handle_release`](Self::handle_release), [`handle_cancel`](Self::handle_cancel),
+///   [`handle_request`](Self::handle_request).
+/// - **Inputs** of connections: [`handle_hello`](Self::handle_hello); [`handle_bytes`](Self::handle_bytes),
+///   [`handle_writable`](Self::handle_writable), [`handle_disconnect`](Self::handle_disconnect);
+///   [`handle_control`](Self::handle_control), [`handle_control_disconnect`](Self::handle_control_disconnect).
+/// - **Inputs** of disk and clock: [`handle_persisted`](Self::handle_persisted), [`handle_timeout`](Self::handle_timeout).
 /// - **Outputs**: [`poll_output`](Self::poll_output), with [`poll_transmit`](Self::poll_transmit) and
-///   [`handle_transmitted`](Self::handle_transmitted), [`handle_persisted`](Self::handle_persisted);
-///   [`poll_timeout`](Self::poll_timeout).
-/// - **Getters**: [`hello`](Self::hello), [`is_complete`](Self::is_complete), [`locks`](Self::locks),
-///   [`lock_status`](Self::lock_status), [`members`](Self::members), [`messages`](Self::messages).
+///   [`handle_transmitted`](Self::handle_transmitted); [`poll_timeout`](Self::poll_timeout).
+/// - **Getters**: [`hello`](Self::hello), [`control_hello`](Self::control_hello), [`contacts`](Self::contacts),
+///   [`needs_seeds`](Self::needs_seeds), [`is_complete`](Self::is_complete), [`valid_until`](Self::valid_until),
+///   [`generation`](Self::generation), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
+///   [`lock_status`](Self::lock_status), [`messages`](Self::messages).
 ///
 /// The [crate's front page](crate) gives the order in which they are called.
 pub struct Node<C> {
     config: NodeConfig,
-    membership: FixedList,
+    membership: Membership,
     links: Links,
     pub(crate) locks: Locks<C>,
     /// Records to persist, in order.
     records: VecDeque<Record>,
+    /// What callers and the driver must know, in order, before anything is sent.
+    notices: VecDeque<Output<C>>,
+    /// Control messages and connections to close, in order.
+    controls: VecDeque<Output<C>>,
+    /// How often everything that was granted has been lost.
+    generation: u64,
+    /// Until when what is held here is held for certain.
+    valid_until: Ticks,
 }
 
 impl<C> Node<C> {
@@ -41,17 +53,24 @@ impl<C> Node<C> {
     pub fn new(config: NodeConfig) -> Result<Self, OptionError> {
         let config = config.normalize()?;
         // Classes that do not fit are reported now, not when the group is complete.
-        Classes::new(&config, 0)?;
+        Classes::new(config.me, &View::new(config.members.iter().copied()), &config.classes)?;
         let peers = config.members.iter().copied().filter(|member| *member != config.me);
+        let (membership, links) = match &config.views {
+            None => (Membership::Fixed(FixedList::new(&config)), Links::new(peers)),
+            Some(views) => (Membership::Views(Box::new(Views::new(&config, views)?)), Links::new([].into_iter())),
+        };
         let mut node = Self {
-            membership: FixedList::new(&config),
-            links: Links::new(peers),
+            membership,
+            links,
             locks: Locks::new(&config),
             records: VecDeque::new(),
+            notices: VecDeque::new(),
+            controls: VecDeque::new(),
+            generation: 0,
+            valid_until: Ticks::MAX,
             config,
         };
-        let alone = node.membership.advance(&node.links);
-        node.advance(alone, 0);
+        node.progress(0);
         Ok(node)
     }
 
@@ -66,8 +85,10 @@ impl<C> Node<C> {
         now: Ticks,
         caller: impl FnOnce() -> C,
     ) -> Result<Answer, Refusal> {
-        self.begin();
-        self.locks.acquire(lock, mode, patience, now, &mut self.links, caller)
+        self.begin(now);
+        let answer = self.locks.acquire(lock, mode, patience, now, &mut self.links, caller);
+        self.look_at_fences(now);
+        answer
     }
 
     /// The fast path for a lock that is free and whose permissions are here. It was found in this
@@ -76,6 +97,9 @@ impl<C> Node<C> {
     #[inline]
     pub fn handle_fast_acquire(&mut self, slot: Slot, lock: &str, mode: Mode, now: Ticks) -> Option<Grant> {
         self.assert_drained();
+        if now >= self.valid_until {
+            return None;
+        }
         let grant = self.locks.acquire_fast(slot, lock, mode, now)?;
         self.links.offer_leftovers();
         Some(grant)
@@ -84,58 +108,118 @@ impl<C> Node<C> {
     /// A caller releases its lock; false if it does not hold it.
     #[inline]
     pub fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {
-        self.begin();
+        self.begin(now);
         self.locks.release(ticket, now, &mut self.links)
     }
 
     /// A waiting caller gives up, wherever it is in the queue. If it holds the lock by now, it releases it. False if it
     /// neither waits nor holds.
     pub fn handle_cancel(&mut self, ticket: Ticket, now: Ticks) -> bool {
-        self.begin();
+        self.begin(now);
         self.locks.cancel(ticket, now, &mut self.links)
     }
 
     // ---- connections ----
 
-    /// The greeting for a new connection with this peer, if it is a member.
+    /// The greeting for a new connection with this peer that carries locks, if it is a member or about to be one.
     pub fn hello(&self, peer: NodeId) -> Option<Hello> {
-        self.membership.hello(peer, &self.links)
+        match &self.membership {
+            Membership::Fixed(list) => list.hello(peer, &self.links),
+            Membership::Views(views) => views.hello(peer, &self.links),
+        }
+    }
+
+    /// The greeting for a new control connection. Of a node that is dialed by its address alone the id is not known.
+    pub fn control_hello(&self, peer: Option<NodeId>) -> Option<Hello> {
+        self.views().map(|views| views.control_hello(peer))
     }
 
     /// Whether a greeting is acceptable. Nothing changes.
     pub fn check_hello(&self, hello: &Hello) -> Result<(), HelloError> {
-        self.membership.check(hello, &self.links).map(drop)
+        match &self.membership {
+            Membership::Fixed(list) => list.check(hello, &self.links).map(drop),
+            Membership::Views(views) => views.check(hello, &self.links),
+        }
     }
 
-    /// The peer's greeting on a new connection. On success the connection stands, and an earlier one with the same peer is
-    /// to be closed.
+    /// The peer's greeting on a new connection. On success the connection stands, and an earlier one of the same plane with
+    /// the same peer is to be closed.
     pub fn handle_hello(&mut self, hello: &Hello, now: Ticks) -> Result<(), HelloError> {
-        self.begin();
-        self.membership.accept(hello, &mut self.links)?;
+        self.begin(now);
+        match &mut self.membership {
+            Membership::Fixed(list) => list.accept(hello, &mut self.links)?,
+            Membership::Views(views) => {
+                views.check(hello, &self.links)?;
+                match hello.plane {
+                    Plane::Locks => views.accept(hello, &mut self.links)?,
+                    Plane::Control => views.on_control_connected(hello, now),
+                }
+            }
+        }
         self.links.offer_all();
-        let next = self.membership.advance(&self.links);
-        self.advance(next, now);
-        self.locks.serve_held_up(now, &mut self.links);
+        self.progress(now);
+        self.serve_held_up(now);
         Ok(())
     }
 
-    /// The connection with this peer is gone. What it may have lost is sent again over the next one.
-    pub fn handle_disconnect(&mut self, peer: NodeId) {
-        self.begin();
+    /// The connection with this peer that carries locks is gone. What it may have lost is sent again over the next one.
+    pub fn handle_disconnect(&mut self, peer: NodeId, now: Ticks) {
+        self.begin(now);
         let Some(link) = self.links.position(peer) else { return };
-        self.links[link].disconnect();
+        self.links[link].disconnect(now);
         self.locks.on_disconnect(&mut self.links);
+    }
+
+    /// The control connection with this peer is gone, and what it may have lost with it.
+    pub fn handle_control_disconnect(&mut self, peer: NodeId, now: Ticks) {
+        self.begin(now);
+        if let Membership::Views(views) = &mut self.membership {
+            views.on_control_disconnected(peer);
+            self.progress(now);
+        }
+    }
+
+    /// A whole control message has arrived from this peer. On an error the connection is to be closed.
+    pub fn handle_control(&mut self, peer: NodeId, message: &[u8], now: Ticks) -> Result<(), DecodeError> {
+        self.begin(now);
+        let Membership::Views(views) = &mut self.membership else { return Err(DecodeError::Unknown) };
+        views.on_control(peer, message, now)?;
+        self.progress(now);
+        Ok(())
+    }
+
+    // ---- the group ----
+
+    /// Asks something of the whole group. The answer is an [`Output::Done`] with this token.
+    pub fn handle_request(&mut self, request: Request, token: u64, now: Ticks) {
+        self.begin(now);
+        match &mut self.membership {
+            Membership::Fixed(_) => {
+                self.notices.push_back(Output::Done { token, result: Err(RequestError::Fixed) });
+            }
+            Membership::Views(views) => {
+                views.on_request(request, token, now);
+                self.progress(now);
+            }
+        }
+    }
+
+    /// Whoever made this request waits no longer. What it asked for may still happen.
+    pub fn handle_request_cancel(&mut self, token: u64) {
+        if let Membership::Views(views) = &mut self.membership {
+            views.forget_request(token);
+        }
     }
 
     /// Bytes have arrived from this peer, in any portions. On an error the connection is to be closed.
     pub fn handle_bytes(&mut self, peer: NodeId, bytes: &[u8], now: Ticks) -> Result<(), LinkError> {
-        self.begin();
+        self.begin(now);
         let Some(link) = self.links.position(peer) else { return Err(LinkError::Misaddressed) };
         if !self.links[link].connected {
             return Ok(());
         }
         let mut inbound = std::mem::take(&mut self.links[link].inbound);
-        if !self.is_complete() && inbound.len() + bytes.len() > self.config.inbound_max() {
+        if inbound.len() + bytes.len() > self.config.inbound_max() {
             return Err(LinkError::Flooded);
         }
         // Almost always a read brings whole frames: they are handled where they are.
@@ -146,13 +230,14 @@ impl<C> Node<C> {
             self.handle_frames(link, &inbound, now).inspect(|taken| drop(inbound.drain(..*taken)))
         };
         self.links[link].inbound = inbound;
-        self.locks.serve_held_up(now, &mut self.links);
+        self.serve_held_up(now);
+        self.look_at_fences(now);
         result.map(drop)
     }
 
     /// The connection with a peer takes bytes again, after it did not take all.
-    pub fn handle_writable(&mut self) {
-        self.begin();
+    pub fn handle_writable(&mut self, now: Ticks) {
+        self.begin(now);
         self.links.offer_all();
     }
 
@@ -167,26 +252,45 @@ impl<C> Node<C> {
 
     /// A record of [`Output::Persist`] is on disk.
     pub fn handle_persisted(&mut self, record: Record, now: Ticks) {
-        let next = self.membership.persisted(record);
-        self.advance(next, now);
+        match (&mut self.membership, record) {
+            (Membership::Fixed(list), record) => {
+                let next = list.persisted(&record);
+                self.advance(next, now);
+            }
+            (Membership::Views(views), Record::Write(write)) => {
+                views.on_persisted(write.number, now);
+                self.progress(now);
+            }
+            (Membership::Views(_), Record::Epoch(_)) => {}
+        }
     }
 
     /// It is time: at least as late as [`poll_timeout`](Self::poll_timeout) said. Too early does no harm.
     pub fn handle_timeout(&mut self, now: Ticks) {
-        self.begin();
+        self.begin(now);
         self.locks.handle_timeout(now, &mut self.links);
+        if let Membership::Views(views) = &mut self.membership {
+            views.on_timeout(now, &self.links);
+            self.progress(now);
+        }
         self.links.shrink();
     }
 
     // ---- outputs ----
 
-    /// The next thing to do: what must be on disk comes first, then answers to callers, then bytes for peers.
+    /// The next thing to do: what must be on disk comes first, then what callers must know, then messages to peers.
     pub fn poll_output(&mut self) -> Option<Output<C>> {
         if let Some(record) = self.records.pop_front() {
             return Some(Output::Persist(record));
         }
+        if let Some(notice) = self.notices.pop_front() {
+            return Some(notice);
+        }
         if let Some((caller, outcome)) = self.locks.poll_answer() {
             return Some(Output::Answer { caller, outcome });
+        }
+        if let Some(control) = self.controls.pop_front() {
+            return Some(control);
         }
         self.links.poll_offer().map(Output::Transmit)
     }
@@ -194,7 +298,9 @@ impl<C> Node<C> {
     /// False if [`poll_output`](Self::poll_output) would return `None`; true if it might not.
     #[inline]
     pub fn has_output(&self) -> bool {
-        self.locks.has_answers() || self.links.has_offers() || !self.records.is_empty()
+        self.locks.has_answers()
+            || self.links.has_offers()
+            || !(self.records.is_empty() && self.notices.is_empty() && self.controls.is_empty())
     }
 
     /// What to send to this peer now.
@@ -204,19 +310,72 @@ impl<C> Node<C> {
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest.
     pub fn poll_timeout(&self) -> Option<Ticks> {
-        self.locks.poll_timeout()
+        let views = self.views().and_then(Views::timeout);
+        let session = (self.valid_until != Ticks::MAX && self.valid_until != 0).then_some(self.valid_until);
+        self.locks.poll_timeout().into_iter().chain(views).chain(session).min()
     }
 
     // ---- getters ----
 
-    /// Every member is known and there is a view: locks are granted.
+    /// There is a view: locks are granted.
     pub fn is_complete(&self) -> bool {
-        self.epoch().is_some()
+        match &self.membership {
+            Membership::Fixed(list) => list.epoch().is_some(),
+            Membership::Views(views) => views.state() == ViewState::Open,
+        }
     }
 
-    /// The view's number, once the group is complete.
+    /// The view's number, once there has been one.
     pub fn epoch(&self) -> Option<u64> {
-        self.membership.epoch()
+        match &self.membership {
+            Membership::Fixed(list) => list.epoch(),
+            Membership::Views(views) => views.epoch(),
+        }
+    }
+
+    /// How often everything that was granted has been lost: a grant of an earlier generation is void.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Until when everything that is held here is held for certain; [`Ticks::MAX`] if nothing can take it away. Whoever reads
+    /// it must look at the clock afterwards.
+    #[inline]
+    pub fn valid_until(&self) -> Ticks {
+        self.valid_until
+    }
+
+    /// From when on what is held here is at risk: a renewal of the session should have been answered by then.
+    pub fn at_risk_from(&self) -> Ticks {
+        self.views().map_or(Ticks::MAX, Views::at_risk_from)
+    }
+
+    /// How far this node is.
+    pub fn status(&self) -> Status {
+        match &self.membership {
+            Membership::Fixed(list) => Status::fixed(list.epoch()),
+            Membership::Views(views) => views.status(&self.links),
+        }
+    }
+
+    /// Who is in the view that is open here; nobody if none is. Consensus may be ahead of it.
+    pub fn view(&self) -> Vec<NodeId> {
+        match &self.membership {
+            _ if !self.is_complete() => Vec::new(),
+            Membership::Fixed(_) => self.config.members.clone(),
+            Membership::Views(views) => views.view(),
+        }
+    }
+
+    /// The nodes that this one is to be connected with, on both planes: members, voters, and those about to join.
+    pub fn contacts(&self) -> Vec<Contact> {
+        self.views().map(Views::contacts).unwrap_or_default()
+    }
+
+    /// True while this node knows no group, or reaches no member of its own: the addresses it was given are to be dialed.
+    pub fn needs_seeds(&self) -> bool {
+        self.views().is_some_and(Views::needs_seeds)
     }
 
     /// This node.
@@ -273,26 +432,41 @@ impl<C> Node<C> {
 
     /// All members, this one among them, in rising order.
     pub fn members(&self) -> Vec<MemberStatus> {
-        let incarnation = Some(self.membership.process().incarnation);
-        let me = MemberStatus { id: self.config.me, incarnation, connected: true, backlog: 0 };
-        let others = self.links.iter().map(|link| MemberStatus {
-            id: link.peer,
-            incarnation: link.process.map(|process| process.incarnation),
-            connected: link.connected,
-            backlog: link.backlog(),
-        });
-        let mut all: Vec<MemberStatus> = others.chain([me]).collect();
+        let mut all: Vec<MemberStatus> = match &self.membership {
+            Membership::Fixed(list) => {
+                let me = MemberStatus {
+                    incarnation: Some(list.process().incarnation),
+                    connected: true,
+                    ..MemberStatus::new(self.config.me)
+                };
+                self.links.iter().map(MemberStatus::of).chain([me]).collect()
+            }
+            Membership::Views(views) => views.members(&self.links),
+        };
         all.sort_unstable_by_key(|member| member.id);
         all
     }
 
     // ---- inside ----
 
-    /// Every input begins here: the driver's contract is kept, and what connections did not take is offered again.
+    /// A bug is planted: for tests of what finds bugs.
+    fn is_sabotaged(&self, bug: Sabotage) -> bool {
+        self.config.views.as_ref().is_some_and(|views| views.sabotage == Some(bug))
+    }
+
+    fn views(&self) -> Option<&Views> {
+        if let Membership::Views(views) = &self.membership { Some(views) } else { None }
+    }
+
+    /// Every input begins here: the driver's contract is kept, what connections did not take is offered again, and a session
+    /// that has run out is over before anything else happens.
     #[inline]
-    fn begin(&mut self) {
+    fn begin(&mut self, now: Ticks) {
         self.assert_drained();
         self.links.offer_leftovers();
+        if now >= self.valid_until {
+            self.lapse(now);
+        }
     }
 
     #[inline]
@@ -300,19 +474,98 @@ impl<C> Node<C> {
         debug_assert!(!self.has_output(), "the outputs of the last input were not taken: see the driver's contract");
     }
 
+    #[cold]
+    fn lapse(&mut self, now: Ticks) {
+        if let Membership::Views(views) = &mut self.membership {
+            views.lapse_if_due(now);
+            self.progress(now);
+        }
+    }
+
+    /// Membership goes on as far as it can.
+    fn progress(&mut self, now: Ticks) {
+        match &mut self.membership {
+            Membership::Fixed(list) => {
+                let next = list.advance(&self.links);
+                self.advance(next, now);
+            }
+            Membership::Views(_) => self.act(now),
+        }
+    }
+
     fn advance(&mut self, next: Option<Advance>, now: Ticks) {
         match next {
             Some(Advance::Persist(record)) => self.records.push_back(record),
-            Some(Advance::Install { epoch }) => self.install(epoch, now),
+            Some(Advance::Install { epoch }) => {
+                let Membership::Fixed(list) = &self.membership else { return };
+                self.links.open(list.sender(epoch));
+                let view = View::new(self.config.members.iter().copied()).with_epoch(epoch);
+                self.open(&view, self.config.classes.clone(), &[], now);
+            }
             None => {}
         }
     }
 
-    /// There is a view: what has waited for it happens, in order.
-    fn install(&mut self, epoch: u64, now: Ticks) {
-        self.links.open(self.membership.sender(epoch));
-        let classes = Classes::new(&self.config, epoch).expect("classes were checked when the node was made");
-        self.locks.open(classes, now, &mut self.links);
+    /// Carries out what the view layer asks for.
+    fn act(&mut self, now: Ticks) {
+        while let Membership::Views(views) = &mut self.membership
+            && let Some(action) = views.poll_action()
+        {
+            match action {
+                Action::Persist(write) => self.records.push_back(Record::Write(write)),
+                Action::Send { to, bytes } => self.controls.push_back(Output::Control { to, bytes }),
+                Action::Peers => {
+                    for gone in views.update_links(&mut self.links, now) {
+                        self.controls.push_back(Output::Disconnect(gone));
+                    }
+                    self.notices.push_back(Output::View);
+                }
+                Action::Close => {
+                    self.locks.close();
+                    self.links.close();
+                    views.on_closed(self.locks.held(), now);
+                }
+                Action::Open(opening) => {
+                    self.links.open(opening.sender);
+                    self.open(&opening.view, opening.classes, &opening.holders, now);
+                    self.notices.push_back(Output::View);
+                }
+                Action::Lapse { comes_back } => {
+                    self.locks.lapse();
+                    self.links.close();
+                    self.generation += 1;
+                    self.notices.push_back(Output::Lapsed);
+                    self.notices.push_back(Output::View);
+                    for link in (0..self.links.len()).filter(|_| comes_back) {
+                        self.controls.push_back(Output::Disconnect(self.links[link].peer));
+                        self.links[link].reset();
+                    }
+                }
+                Action::Break { from, token, lock, at } => {
+                    for ticket in views.on_break(from, token, &self.locks.holders_of(&lock), at) {
+                        self.notices.push_back(Output::Revoked { ticket, at });
+                    }
+                }
+                Action::Revoke(ticket) => {
+                    if self.locks.revoke(ticket, now, &mut self.links) {
+                        self.notices.push_back(Output::Lost(ticket));
+                    }
+                }
+                Action::Done { token, result } => self.notices.push_back(Output::Done { token, result }),
+                Action::View => self.notices.push_back(Output::View),
+            }
+        }
+        if let Some(views) = self.views() {
+            self.valid_until = views.valid_until();
+        }
+    }
+
+    /// A new view begins: what has waited for it happens, in order.
+    fn open(&mut self, view: &View, classes: Vec<Class>, holders: &[HeldLock], now: Ticks) {
+        let classes = Classes::fitting(self.config.me, view, &classes);
+        for lost in self.locks.reopen(classes, holders, now, &mut self.links) {
+            self.notices.push_back(Output::Lost(lost));
+        }
         for link in 0..self.links.len() {
             let mut bytes = std::mem::take(&mut self.links[link].inbound);
             // An error here will come again with the next bytes, and close the connection then.
@@ -320,6 +573,25 @@ impl<C> Node<C> {
                 bytes.drain(..taken);
             }
             self.links[link].inbound = bytes;
+        }
+        // Among that may have been what acknowledges messages of the view before, and nothing else may ever come.
+        self.serve_held_up(now);
+    }
+
+    /// Peers may have taken messages: what was held up by those is asked for.
+    fn serve_held_up(&mut self, now: Ticks) {
+        if !self.is_sabotaged(Sabotage::ForgetHeldUp) {
+            self.locks.serve_held_up(now, &mut self.links);
+        }
+    }
+
+    /// Long before the fences of a view are used up the group begins another one.
+    fn look_at_fences(&mut self, now: Ticks) {
+        if self.locks.fences_used() > Fence::COUNT_MAX / 2
+            && let Membership::Views(views) = &mut self.membership
+        {
+            views.ask_for_new_epoch(now);
+            self.act(now);
         }
     }
 
@@ -333,8 +605,15 @@ impl<C> Node<C> {
                 Err(DecodeError::Truncated) => break,
                 Err(error) => return Err(error.into()),
             };
+            if frame.header.epoch > sender.epoch {
+                // It waits until this node has started that view, too.
+                break;
+            }
             taken += length;
-            if self.links[link].receive(sender, &frame, self.config.unread_max())? {
+            let is_new = self.links[link].receive(sender, &frame, self.config.unread_max())?;
+            // What belongs to a view that is over counts as received, and is dropped.
+            let is_current = frame.header.epoch == sender.epoch || self.is_sabotaged(Sabotage::AcceptStaleEpoch);
+            if is_new && is_current {
                 let sent = self.links[link].sent();
                 let handled = self.handle_body(link, frame.body, now);
                 self.links[link].count_answers(sent);

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::Range;
 
-use hallpass_core::{Fence, NodeId};
+use hallpass_core::{Fence, NodeId, Ticks};
 
+use crate::config::Class;
 use crate::locks::Slot;
 use crate::wire::{Attempt, NAME_MAX};
 
@@ -90,7 +92,8 @@ pub enum Refusal {
     Callers,
     /// Too many bytes wait for this member, which does not take them. Try again later.
     Backlog(NodeId),
-    /// The lock has used up all fences or request numbers of this view. Restart all members of the group.
+    /// The lock has used up all fences or request numbers of this view. Try again: the group begins another one long before
+    /// that, unless its members are a fixed list.
     Fences,
 }
 
@@ -103,7 +106,9 @@ impl fmt::Display for Refusal {
                 f.write_str("too many locks of this class are in use on this node; try again when some are released")
             }
             Self::Callers => f.write_str("too many callers wait on this node; try again later"),
-            Self::Fences => f.write_str("the lock has used up all its fences; restart all members of the group"),
+            Self::Fences => {
+                f.write_str("the lock has used up all fences of this view; try again, the group begins another one")
+            }
             Self::Backlog(node) => {
                 write!(f, "member {node} takes no messages and too many wait for it; try again later")
             }
@@ -114,15 +119,86 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// What must be on disk before the node goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Record {
-    /// The view's number. The node's next incarnation must be above it.
+    /// With a fixed list of members: the view's number. The node's next incarnation must be above it.
     Epoch(u64),
+    /// With views: a change of what is stored.
+    Write(Write),
 }
 
+/// A change of what a node stores: a map from numbers to bytes. First some entries are removed, then others are put, and
+/// all of it is on disk or nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// Tells this change from others: they are numbered in the order in which they must be carried out.
+    pub number: u64,
+    /// Entries with these keys are removed first.
+    pub remove: Range<u64>,
+    /// Then these are stored, and replace others with the same keys.
+    pub put: Vec<(u64, Vec<u8>)>,
+}
+
+/// What a caller asks of the whole group: see [`Node::handle_request`](crate::Node::handle_request).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Request {
+    /// This node stops: it leaves the view at once, and keeps its vote until it is back.
+    Stop,
+    /// This node leaves for good: its vote goes to another member first.
+    Leave,
+    /// A member is removed, once its session has run out.
+    Evict {
+        /// Which one.
+        node: NodeId,
+        /// Members of its name are not admitted again.
+        ban: bool,
+    },
+    /// Members of this name are admitted again.
+    Admit {
+        /// The name.
+        name: String,
+    },
+    /// Locks whose names begin with a prefix get another protocol, from the next view on.
+    SetClass(Class),
+    /// Whoever holds this lock has to give it back, and loses it if it does not.
+    Break {
+        /// The lock's name.
+        lock: String,
+    },
+}
+
+/// Why a [`Request`] was not carried out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// No member has this id.
+    NoMember(NodeId),
+    /// Nobody holds this lock.
+    NotHeld,
+    /// The request makes no sense, for this reason.
+    Invalid(String),
+    /// The members are a fixed list.
+    Fixed,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMember(node) => write!(f, "no member has the id {node}"),
+            Self::NotHeld => f.write_str("nobody holds this lock"),
+            Self::Invalid(why) => f.write_str(why),
+            Self::Fixed => f.write_str("the members of this group are a fixed list"),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
 /// One thing for the driver to do; see the [contract](crate).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Output<C> {
     /// Write this to disk, sync it, then call [`Node::handle_persisted`](crate::Node::handle_persisted).
     Persist(Record),
@@ -132,6 +208,37 @@ pub enum Output<C> {
         caller: C,
         /// The answer.
         outcome: Outcome,
+    },
+    /// Everything that was granted before is lost: this node's session has run out. Its guards say so from now on, and
+    /// callers who wait keep waiting.
+    Lapsed,
+    /// This grant is lost, though the session is not.
+    Lost(Ticket),
+    /// This grant will be lost at the given time, unless it is released before.
+    Revoked {
+        /// The grant.
+        ticket: Ticket,
+        /// When it is lost.
+        at: Ticks,
+    },
+    /// The answer to a request: it has taken effect, or will not.
+    Done {
+        /// What the driver knows the request by.
+        token: u64,
+        /// What became of it.
+        result: Result<(), RequestError>,
+    },
+    /// Something that [`Node::status`](crate::Node::status), [`members`](crate::Node::members) or
+    /// [`contacts`](crate::Node::contacts) show has changed: connections may have to be made or closed.
+    View,
+    /// Close the connection with this peer that carries locks: what was sent on it is void.
+    Disconnect(NodeId),
+    /// Send this message over the control connection with this peer; drop it if there is none.
+    Control {
+        /// The receiver.
+        to: NodeId,
+        /// One message, of at most [`CONTROL_MAX`](crate::wire::CONTROL_MAX) bytes.
+        bytes: Vec<u8>,
     },
     /// Give [`Node::poll_transmit`](crate::Node::poll_transmit) to the connection with this peer.
     Transmit(NodeId),

@@ -1,6 +1,7 @@
-use hallpass_core::{Fence, Mode, NodeId};
+use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 use crate::Incarnation;
+use crate::links::Link;
 
 /// A lock as [`Node::locks`](crate::Node::locks) shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,14 +40,113 @@ pub enum Place {
 }
 
 /// A member as [`Node::members`](crate::Node::members) shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
     /// Its id.
     pub id: NodeId,
+    /// Its name and address, as the group knows them; empty with a fixed list of members.
+    pub name: String,
+    /// See `name`.
+    pub address: String,
+    /// It takes part in the view. One that does not may still vote, or be about to join.
+    pub in_view: bool,
+    /// It votes on who the members are.
+    pub voter: bool,
+    /// It is the steward: it decides when members have failed, and brings about the next view.
+    pub steward: bool,
+    /// When its session ends unless it is renewed, as far as this node knows: it does of itself, and of all as the steward.
+    pub session_until: Option<Ticks>,
     /// Its incarnation, once a connection with it was made.
     pub incarnation: Option<Incarnation>,
     /// A connection stands; always true for this node itself.
     pub connected: bool,
     /// Bytes that wait for it.
     pub backlog: usize,
+}
+
+/// How far a node is, as [`Node::status`](crate::Node::status) shows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The state of its view.
+    pub view: ViewState,
+    /// The view's number, if it has ever been in one.
+    pub epoch: Option<u64>,
+    /// The group's id, if it is in one.
+    pub group_id: Option<u64>,
+    /// The steward, if one is known.
+    pub steward: Option<NodeId>,
+    /// Who votes, as far as it knows.
+    pub voters: Vec<NodeId>,
+    /// Until when its session lasts; `None` if it has none, or needs none.
+    pub session_until: Option<Ticks>,
+    /// How long sessions last in its group; 0 with a fixed list of members, where there are none.
+    pub ttl: Ticks,
+    /// What it waits for, in words for people, if it does not grant locks.
+    pub waits_for: Option<String>,
+}
+
+/// The state of a node's view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ViewState {
+    /// Locks are granted.
+    Open,
+    /// The next view is about to begin; nothing is granted until then, and what is held stays held.
+    Changing,
+    /// Its session has run out: it holds nothing, and joins again.
+    Lapsed,
+    /// It is about to join, or to found, a group.
+    Joining,
+}
+
+/// A node that this one is to be connected with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contact {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where it is reached.
+    pub address: String,
+}
+
+impl Status {
+    /// With a fixed list there is one view, and no session.
+    pub(crate) fn fixed(epoch: Option<u64>) -> Self {
+        Self {
+            view: if epoch.is_some() { ViewState::Open } else { ViewState::Joining },
+            epoch,
+            group_id: None,
+            steward: None,
+            voters: Vec::new(),
+            session_until: None,
+            ttl: 0,
+            waits_for: None,
+        }
+    }
+}
+
+impl MemberStatus {
+    pub(crate) fn new(id: NodeId) -> Self {
+        Self {
+            id,
+            name: String::new(),
+            address: String::new(),
+            in_view: true,
+            voter: false,
+            steward: false,
+            session_until: None,
+            incarnation: None,
+            connected: false,
+            backlog: 0,
+        }
+    }
+
+    pub(crate) fn of(link: &Link) -> Self {
+        Self {
+            incarnation: link.process.map(|process| process.incarnation),
+            connected: link.connected,
+            backlog: link.backlog(),
+            ..Self::new(link.peer)
+        }
+    }
 }

@@ -46,12 +46,14 @@ fn run(nodes: &mut [Node<()>]) -> Option<Ticket> {
                     Output::Persist(record) => nodes[from].handle_persisted(record, 0),
                     Output::Answer { outcome: Outcome::Granted(grant), .. } => granted = Some(grant.ticket),
                     Output::Answer { outcome, .. } => panic!("{outcome:?}"),
+                    other @ (Output::Lapsed | Output::Control { .. }) => panic!("{other:?} with a fixed list"),
                     Output::Transmit(peer) => {
                         let (me, to) = (nodes[from].id(), peer.0 as usize - 1);
                         let bytes = nodes[from].poll_transmit(peer).to_vec();
                         nodes[from].handle_transmitted(peer, bytes.len());
                         nodes[to].handle_bytes(me, &bytes, 0).unwrap();
                     }
+                    _ => {}
                 }
             }
         }

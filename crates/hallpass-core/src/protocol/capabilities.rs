@@ -29,8 +29,15 @@ pub trait Capabilities {
         None
     }
 
-    /// Starts above what earlier instances on this node have used; called before the first input.
+    /// Later requests and entries stay above what earlier instances on this node have used. A request that waits keeps its
+    /// number.
     fn raise_floor(&mut self, _floor: Floor) {}
+
+    /// The floor from which a fresh instance gives its first request the number of the request that waits here, so that
+    /// the request keeps its place in the next view. `None` if none waits, or if numbers mean nothing outside the view.
+    fn number_floor(&self) -> Option<u64> {
+        None
+    }
 
     /// True if another node is known to wait in a mode that conflicts with the local request. A protocol that cannot
     /// know returns true.

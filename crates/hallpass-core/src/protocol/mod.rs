@@ -235,6 +235,8 @@ pub struct Needs {
     pub recovery: bool,
     /// Every founding member gets [`Input::Join`] before any other input.
     pub start: bool,
+    /// At most one node may hold the lock at the start, whatever the mode.
+    pub one_holder: bool,
     /// There is one more process, [`NodeId::SERVER`], which is not a member and never asks to enter.
     pub server: bool,
     /// Entries carry fences. Without them, an exploration of endless entries stays finite.
@@ -255,6 +257,7 @@ impl Default for Needs {
             membership: false,
             recovery: false,
             start: false,
+            one_holder: false,
             server: false,
             fences: true,
         }

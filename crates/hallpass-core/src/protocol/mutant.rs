@@ -1,11 +1,11 @@
 use std::hash::{Hash, Hasher};
 
-use super::{Capabilities, Effect, Effects, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span};
-use crate::{Fence, Setup};
+use super::{Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span};
+use crate::{Fence, InitialHolders, NodeId, Setup};
 
 /// A bug to plant into any protocol, so that a test can show that a check would notice it.
 ///
-/// It changes inputs and effects only, so that the algorithms need no code for it.
+/// It changes how an instance is made, its inputs and its effects only, so that the algorithms need no code for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mutation {
     /// Every message is sent twice.
@@ -34,6 +34,14 @@ pub enum Mutation {
     HalfDone,
     /// Messages of this kind are never received.
     Deaf(&'static str),
+    /// An instance that replaces a dropped one numbers its requests from the beginning.
+    ForgetNumbers,
+    /// An instance that replaces a dropped one counts its fences from the beginning.
+    ForgetFences,
+    /// An instance of which nothing is known, new or dropped, counts as one with the permission to read.
+    AbsentMayRead,
+    /// Whoever holds the lock at the start is not taken into account.
+    IgnoreHolders,
 }
 
 /// A protocol with at most one [`Mutation`].
@@ -85,7 +93,13 @@ impl<P: Protocol> Protocol for Mutant<P> {
 
     fn new(setup: &Setup<'_, Self::Options>) -> Self {
         let (options, mutation) = setup.options;
-        Self { inner: P::new(&setup.with_options(options)), mutation: *mutation, mode: Mode::default() }
+        let setup = setup.with_options(options);
+        let inner = match mutation {
+            Some(Mutation::AbsentMayRead) if setup.initial.holders.is_empty() => after_reading(&setup),
+            Some(Mutation::IgnoreHolders) => P::new(&Setup { initial: InitialHolders::NOBODY, ..setup }),
+            _ => P::new(&setup),
+        };
+        Self { inner, mutation: *mutation, mode: Mode::default() }
     }
 
     fn handle(&mut self, input: Input<P::Message, P::Timer>, out: &mut Effects<P::Message, P::Timer>) {
@@ -119,9 +133,10 @@ impl<P: Protocol> Protocol for Mutant<P> {
         self.inner.is_idle()
     }
 
-    fn is_moot(&self, from: crate::NodeId, message: &P::Message) -> bool {
-        // The one bug by which a message without an effect has one.
-        self.mutation != Some(Mutation::NeverDefer) && self.inner.is_moot(from, message)
+    fn is_moot(&self, from: NodeId, message: &P::Message) -> bool {
+        // The bugs by which a message without an effect has one, now or later.
+        let has_effect = matches!(self.mutation, Some(Mutation::NeverDefer | Mutation::ForgetNumbers));
+        !has_effect && self.inner.is_moot(from, message)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -133,7 +148,68 @@ impl<P: Protocol> Protocol for Mutant<P> {
     }
 }
 
-impl<P> Capabilities for Mutant<P> {}
+/// All of them are the protocol's own, except where the bug is about dropped instances.
+impl<P: Protocol> Capabilities for Mutant<P> {
+    fn floor(&self) -> Option<Floor> {
+        self.inner.floor()
+    }
+
+    fn raise_floor(&mut self, floor: Floor) {
+        self.inner.raise_floor(match self.mutation {
+            Some(Mutation::ForgetNumbers) => Floor { number: 0, ..floor },
+            Some(Mutation::ForgetFences) => Floor { fence: 0, ..floor },
+            _ => floor,
+        });
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        self.inner.number_floor()
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.inner.has_waiters()
+    }
+
+    fn reenter(&mut self) -> Option<Fence> {
+        self.inner.reenter()
+    }
+
+    fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
+        self.inner.enter_fast(mode)
+    }
+
+    fn leave_fast(&mut self) -> bool {
+        self.inner.leave_fast()
+    }
+
+    fn forget_deferred(&mut self, from: NodeId) -> bool {
+        self.inner.forget_deferred(from)
+    }
+
+    fn supports_try(&self) -> bool {
+        self.inner.supports_try()
+    }
+
+    fn drop_permissions(&mut self) {
+        self.inner.drop_permissions();
+    }
+
+    fn is_cached(&self) -> bool {
+        self.inner.is_cached()
+    }
+
+    fn missing_permissions(&self) -> Option<Vec<NodeId>> {
+        self.inner.missing_permissions()
+    }
+}
+
+/// An instance whose caller has just left, after reading.
+fn after_reading<P: Protocol>(setup: &Setup<'_, P::Options>) -> P {
+    let initial = InitialHolders { holders: &[setup.me], mode: Mode::Shared, ..setup.initial };
+    let mut protocol = P::new(&Setup { initial, ..*setup });
+    protocol.handle(Input::Release, &mut Effects::new());
+    protocol
+}
 
 fn mutate_input<M: Message, T>(mutation: Mutation, input: Input<M, T>) -> Option<Input<M, T>> {
     Some(match (mutation, input) {

@@ -57,6 +57,8 @@ roster! {
     RicartAgrawalaRing: Ring = "ricart-agrawala-ring";
     /// The Carnegie Mellon notes: a central server.
     Central: super::central::Central = "central";
+    /// The same, where a member is the server.
+    CentralHosted: super::central::Hosted = "central" where "server" is "member";
     /// The Carnegie Mellon notes: Lamport's algorithm, for messages in any order.
     Lamport: super::lamport::Lamport = "lamport";
     /// Lamport 1978 as first published, for links that keep order.

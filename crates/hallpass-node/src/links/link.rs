@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
-use hallpass_core::NodeId;
 use hallpass_core::codec::DecodeError;
+use hallpass_core::{NodeId, Ticks};
 
 use crate::Incarnation;
 use crate::wire::{Frame, Header, Outgoing, write};
@@ -17,6 +17,13 @@ pub(crate) struct Link {
     /// The peer's process, once a connection with it was made.
     pub(crate) process: Option<Process>,
     pub(crate) connected: bool,
+    /// When the last connection ended, or the link was made.
+    pub(crate) disconnected_at: Ticks,
+    /// The peer is a member of the view: only then it takes part in the locks.
+    pub(crate) in_view: bool,
+    /// The peer's incarnation in the view, if that counts: frames are for no other. So an incarnation with which frames were
+    /// exchanged has been in a view, and never comes back after it was removed: its link can be forgotten then.
+    pub(crate) in_view_as: Option<Incarnation>,
     /// Frames that have not been acknowledged, from `start`; what is before has been.
     out: Vec<u8>,
     start: usize,
@@ -70,7 +77,7 @@ pub enum LinkError {
     Decode(DecodeError),
     /// A frame is missing before this one.
     Gap,
-    /// A frame for another view, incarnation or node.
+    /// A frame for another incarnation or node.
     Misaddressed,
     /// A frame was acknowledged that was never sent.
     Acknowledgement,
@@ -85,7 +92,7 @@ impl std::fmt::Display for LinkError {
         match self {
             Self::Decode(error) => error.fmt(f),
             Self::Gap => f.write_str("a message is missing before this one"),
-            Self::Misaddressed => f.write_str("a message is for another view, another incarnation or another node"),
+            Self::Misaddressed => f.write_str("a message is for another incarnation or another node"),
             Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
             Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
             Self::Unread => f.write_str("it sends without reading the answers, and no more of those are kept for it"),
@@ -107,6 +114,9 @@ impl Link {
             peer,
             process: None,
             connected: false,
+            disconnected_at: 0,
+            in_view: true,
+            in_view_as: None,
             out: Vec::new(),
             start: 0,
             written: 0,
@@ -144,6 +154,9 @@ impl Link {
     /// messages are bounded.
     pub(crate) fn push(&mut self, sender: Sender, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
         let Some(process) = self.process else { return debug_assert!(false, "a frame for an unknown process") };
+        if self.in_view_as.is_some_and(|incarnation| incarnation != process.incarnation) {
+            return;
+        }
         let header = Header {
             sequence: self.next,
             acknowledges: self.received,
@@ -192,10 +205,27 @@ impl Link {
         self.acknowledge(received)
     }
 
-    pub(crate) fn disconnect(&mut self) {
+    pub(crate) fn disconnect(&mut self, now: Ticks) {
+        if self.connected {
+            self.disconnected_at = now;
+        }
         self.connected = false;
         // The peer sends a part of a frame again as a whole one, and so the whole ones that wait for the group.
         self.inbound.clear();
+    }
+
+    /// This process of the peer counts from now on: if it is another one, everything begins again.
+    pub(crate) fn meet(&mut self, process: Process) {
+        if self.process != Some(process) {
+            self.reset();
+            self.process = Some(process);
+        }
+    }
+
+    /// Begins again, without a connection: the link is between two processes, and one of them is gone.
+    pub(crate) fn reset(&mut self) {
+        let Self { peer, in_view, in_view_as, disconnected_at, .. } = *self;
+        *self = Self { in_view, in_view_as, disconnected_at, ..Self::new(peer) };
     }
 
     /// Checks a frame against the link; false if it was received before. A new one is refused while the peer leaves more than
@@ -204,8 +234,7 @@ impl Link {
         let header = &frame.header;
         let known = header.from == self.peer
             && self.process.is_some_and(|process| process.incarnation == header.incarnation)
-            && header.to_incarnation == sender.incarnation
-            && header.epoch == sender.epoch;
+            && header.to_incarnation == sender.incarnation;
         if !known {
             return Err(LinkError::Misaddressed);
         }

@@ -4,10 +4,11 @@ mod link;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 
 use hallpass_core::codec::Reader;
-use hallpass_core::{Message, NodeId};
+use hallpass_core::{Message, NodeId, Ticks};
 
 use crate::wire::{Attempt, Outgoing};
 
@@ -40,6 +41,26 @@ impl Links {
         self.sender = Some(sender);
     }
 
+    /// The view is over: nothing is sent or received until the next one.
+    pub(crate) fn close(&mut self) {
+        self.sender = None;
+    }
+
+    /// Keeps links with exactly these peers. Returns those whose links are gone.
+    pub(crate) fn keep(&mut self, peers: &BTreeSet<NodeId>, now: Ticks) -> Vec<NodeId> {
+        let gone = self.links.iter().map(|link| link.peer).filter(|peer| !peers.contains(peer)).collect();
+        self.links.retain(|link| peers.contains(&link.peer));
+        for peer in peers {
+            if let Err(position) = self.links.binary_search_by_key(peer, |link| link.peer) {
+                let mut link = Link::new(*peer);
+                (link.disconnected_at, link.in_view) = (now, false);
+                self.links.insert(position, link);
+            }
+        }
+        self.next = 0;
+        gone
+    }
+
     pub(crate) fn sender(&self) -> Option<Sender> {
         self.sender
     }
@@ -56,9 +77,18 @@ impl Links {
         self.links.binary_search_by_key(&peer, |link| link.peer).ok()
     }
 
-    /// A peer for which more than this many bytes wait, if there is one.
+    /// A member of the view for which more than this many bytes wait, if there is one.
     pub(crate) fn congested(&self, backlog_max: usize) -> Option<NodeId> {
-        self.links.iter().find(|link| link.is_congested(backlog_max)).map(|link| link.peer)
+        self.in_view().find(|link| link.is_congested(backlog_max)).map(|link| link.peer)
+    }
+
+    /// Every other member of the view is connected.
+    pub(crate) fn reach_all(&self) -> bool {
+        self.in_view().all(|link| link.connected)
+    }
+
+    fn in_view(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|link| link.in_view)
     }
 
     pub(crate) fn messages(&self) -> u64 {

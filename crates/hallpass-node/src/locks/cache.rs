@@ -64,7 +64,7 @@ impl<C> Locks<C> {
             self.floors.raise(&entry.name, floor);
             self.fences_used = self.fences_used.max(floor.fence);
             self.table.forget(slot);
-        } else {
+        } else if self.is_open {
             entry.listed = true;
             self.idle.push_back((now, slot));
         }

@@ -25,10 +25,10 @@ impl<C> Locks<C> {
             return Err(Refusal::Callers);
         }
         let id = self.next_caller;
+        if !self.is_open && patience == Patience::Try {
+            return Ok(Answer::Busy);
+        }
         if self.classes.is_none() {
-            if patience == Patience::Try {
-                return Ok(Answer::Busy);
-            }
             let waiter = Waiter { id, mode, patience, caller: caller() };
             self.early.insert(id, Early { lock: lock.into(), waiter });
             self.count_caller();
@@ -48,7 +48,7 @@ impl<C> Locks<C> {
     #[inline]
     pub(crate) fn acquire_fast(&mut self, slot: Slot, lock: &str, mode: Mode, now: Ticks) -> Option<Grant> {
         let entry = self.table.get_mut(slot).filter(|entry| *entry.name == *lock)?;
-        if self.callers >= self.limits.callers_max {
+        if !self.is_open || self.callers >= self.limits.callers_max {
             return None;
         }
         let id = self.next_caller;
@@ -136,6 +136,10 @@ impl<C> Locks<C> {
         {
             return Err(Refusal::NoShared(why));
         }
+        if !self.is_open {
+            entry.enqueue(Waiter { id, mode, patience, caller: caller() });
+            return Ok(Answer::Waiting(ticket));
+        }
         let joins = entry.phase == Phase::Inside(Mode::Shared) && mode == Mode::Shared;
         if joins && entry.queue.is_empty() && !entry.has_waiters() {
             entry.add_holder(id);
@@ -151,7 +155,7 @@ impl<C> Locks<C> {
         if let Some(fence) = entry.enter_fast(id, mode, now) {
             return granted(fence);
         }
-        if tries && links.iter().any(|link| !link.connected) {
+        if tries && !links.reach_all() {
             return Ok(Answer::Busy);
         }
         if let Some(peer) = links.congested(self.limits.backlog_max) {
@@ -197,6 +201,10 @@ impl<C> Locks<C> {
     #[inline]
     fn leave(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
         let entry = &mut self.table[slot];
+        if !self.is_open {
+            entry.phase = Phase::Idle;
+            return;
+        }
         entry.used = now;
         self.fences_used = self.fences_used.max(entry.fence.count());
         let next = entry.queue.front().map(|waiter| waiter.mode);
@@ -291,8 +299,10 @@ impl<C> Locks<C> {
             return;
         }
         entry.phase = Phase::Idle;
-        self.handle(slot, Input::Cancel, now, links);
-        self.serve(slot, now, links);
+        if self.is_open {
+            self.handle(slot, Input::Cancel, now, links);
+            self.serve(slot, now, links);
+        }
     }
 
     pub(super) fn enter(&mut self, slot: Slot, mode: Mode, fence: Fence) {
@@ -316,10 +326,10 @@ impl<C> Locks<C> {
         }
     }
 
-    fn admit_readers(&mut self, slot: Slot) {
+    pub(super) fn admit_readers(&mut self, slot: Slot) {
         let entry = &self.table[slot];
         let next_reads = entry.queue.front().is_some_and(|next| next.mode == Mode::Shared);
-        if entry.phase == Phase::Inside(Mode::Shared) && next_reads && !entry.has_waiters() {
+        if self.is_open && entry.phase == Phase::Inside(Mode::Shared) && next_reads && !entry.has_waiters() {
             self.admit(slot);
         }
     }

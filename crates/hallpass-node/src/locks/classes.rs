@@ -1,24 +1,33 @@
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use hallpass_core::View;
 use hallpass_core::protocol::{Kind, OptionError, Options};
+use hallpass_core::{InitialHolders, NodeId, View};
 
-use super::machine::{Factory, Machine};
-use crate::config::{Class, NodeConfig};
+use super::machine::{Factory, Machine, Made, Start};
+use super::reopen::HeldLock;
+use crate::config::Class;
 
 /// The lock classes of a view: which protocol a lock of a given name starts as.
 pub(crate) struct Classes {
+    pub(crate) me: NodeId,
     /// The longest prefix first; the last one fits all names.
     templates: Vec<Template>,
+    /// Locks that the last one serves in this view, whatever their names.
+    exceptions: BTreeSet<Box<str>>,
 }
 
-/// What all locks of one class start as.
+/// How all locks of one class start.
 pub(crate) struct Template {
     prefix: String,
     pub(crate) protocol: &'static str,
-    pub(crate) machine: Machine,
+    start: Start,
+    /// A lock that nobody holds, to be copied.
+    unheld: Machine,
     /// Why shared entries are refused, if they are.
     pub(crate) no_shared: Option<&'static str>,
+    /// At most one node may hold a lock at the start.
+    one_holder: bool,
 }
 
 /// A class, by its position among the templates.
@@ -32,18 +41,32 @@ impl ClassIndex {
 }
 
 impl Classes {
-    pub(crate) fn new(config: &NodeConfig, epoch: u64) -> Result<Self, OptionError> {
-        let view = View::new(config.members.iter().copied()).with_epoch(epoch);
-        let fallback = Class { prefix: String::new(), protocol: "carvalho-roucairol".to_owned(), options: Vec::new() };
+    /// The classes as this node runs them in a view. An error names the class that does not fit, and why.
+    pub(crate) fn new(me: NodeId, view: &View, classes: &[Class]) -> Result<Self, OptionError> {
         let mut templates = Vec::new();
-        for class in config.classes.iter().chain([&fallback]) {
-            let template = Template::new(class, config, &view);
+        for class in classes {
+            let template = Template::new(class, me, view);
             templates
                 .push(template.map_err(|error| OptionError(format!("lock class '{}': {}", class.prefix, error.0)))?);
         }
-        // A stable sort: of two classes with one prefix the first counts, and the fallback comes last.
+        Ok(Self::of(templates, me, view))
+    }
+
+    /// The same for a view of a running group. A class that does not fit its members, such as one with a number for each
+    /// of them, is served by the default protocol: every member decides that alike.
+    pub(crate) fn fitting(me: NodeId, view: &View, classes: &[Class]) -> Self {
+        let template = |class: &Class| {
+            let fallback = || Template::new(&Class::default_for(&class.prefix), me, view);
+            Template::new(class, me, view).or_else(|_| fallback()).ok()
+        };
+        Self::of(classes.iter().filter_map(template).collect(), me, view)
+    }
+
+    fn of(mut templates: Vec<Template>, me: NodeId, view: &View) -> Self {
+        templates.push(Template::new(&Class::default_for(""), me, view).expect("the default protocol has no options"));
+        // A stable sort: of two classes with one prefix the first counts, and the default comes last.
         templates.sort_by_key(|template| Reverse(template.prefix.len()));
-        Ok(Self { templates })
+        Self { me, templates, exceptions: BTreeSet::new() }
     }
 
     pub(crate) fn get(&self, class: ClassIndex) -> &Template {
@@ -52,19 +75,49 @@ impl Classes {
 
     /// The class of a lock.
     pub(crate) fn find(&self, name: &str) -> ClassIndex {
+        if !self.exceptions.is_empty() && self.exceptions.contains(name) {
+            return ClassIndex(self.templates.len() as u16 - 1);
+        }
         let found = self.templates.iter().position(|template| name.starts_with(&template.prefix));
         ClassIndex(found.expect("the last template fits all names") as u16)
+    }
+
+    /// The class of a lock that is held at the start of the view. If its class has been given a protocol that lets no two
+    /// nodes in, and readers hold it together, the default protocol serves it until the next view: all members know the
+    /// holders, so all of them do so.
+    pub(crate) fn find_held(&mut self, held: &HeldLock) -> ClassIndex {
+        let class = self.find(&held.name);
+        if held.holders.len() < 2 || !self.get(class).one_holder {
+            return class;
+        }
+        self.exceptions.insert(held.name.clone());
+        self.find(&held.name)
     }
 }
 
 impl Template {
-    fn new(class: &Class, config: &NodeConfig, view: &View) -> Result<Self, OptionError> {
+    fn new(class: &Class, me: NodeId, view: &View) -> Result<Self, OptionError> {
         let mut options = Options::from_words(class.options.iter().map(String::as_str))?;
         options.nodes = view.members().to_vec();
         options.tick = 1_000_000;
+        if class.protocol == Kind::Central.name() && options.get("server").is_none() {
+            // Every process of a group is a member.
+            options.set("server", "member")?;
+        }
         let kind = Kind::select(&class.protocol, &mut options)?;
-        let made = Factory { options: &options, me: config.me, view }.make(kind)?;
-        let (machine, no_shared) = (made.machine, made.no_shared);
-        Ok(Self { prefix: class.prefix.clone(), protocol: kind.name(), machine, no_shared })
+        let Made { start, needs } = Factory { options: &options, me, view }.make(kind)?;
+        let unheld = start(InitialHolders::NOBODY);
+        let (prefix, protocol) = (class.prefix.clone(), kind.name());
+        Ok(Self { prefix, protocol, start, unheld, no_shared: needs.no_shared, one_holder: needs.one_holder })
+    }
+
+    /// A lock that nobody holds.
+    pub(crate) fn unheld(&self) -> Machine {
+        self.unheld.copy()
+    }
+
+    /// A lock that is held at the start of the view.
+    pub(crate) fn held(&self, initial: InitialHolders<'_>) -> Machine {
+        (self.start)(initial)
     }
 }

@@ -22,6 +22,11 @@ impl Floors {
         self.0[position(name)]
     }
 
+    /// A new epoch: its fences are above all of the last one, whatever their counts. Request numbers go on rising.
+    pub(crate) fn start_epoch(&mut self) {
+        self.0.iter_mut().for_each(|floor| floor.fence = 0);
+    }
+
     pub(crate) fn raise(&mut self, name: &str, floor: Floor) {
         self.0[position(name)].raise(floor);
     }

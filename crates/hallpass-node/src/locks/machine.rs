@@ -94,6 +94,14 @@ impl Machine {
         }
     }
 
+    /// The highest request number known to it, or 0 if its numbers mean nothing outside the view.
+    pub(crate) fn highest_number(&self) -> u64 {
+        match self {
+            Self::Inline(protocol) => protocol.highest_number(),
+            Self::Boxed(running) => running.highest_number(),
+        }
+    }
+
     /// The fast path, without a call through a pointer where it matters.
     #[inline]
     pub(crate) fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
@@ -128,6 +136,7 @@ pub(crate) trait Running: Send {
     fn asks(&self, message: Reader<'_>) -> bool;
     fn copy(&self) -> Box<dyn Running>;
     fn is_idle(&self) -> bool;
+    fn highest_number(&self) -> u64;
     fn capabilities(&self) -> &dyn Capabilities;
     fn capabilities_mut(&mut self) -> &mut dyn Capabilities;
     fn timeout(&self) -> Option<Ticks>;
@@ -154,6 +163,10 @@ impl<P: Protocol + 'static> Running for Instance<P> {
 
     fn is_idle(&self) -> bool {
         self.protocol.is_idle() && self.timers.is_empty()
+    }
+
+    fn highest_number(&self) -> u64 {
+        self.protocol.highest_number()
     }
 
     fn capabilities(&self) -> &dyn Capabilities {
@@ -202,7 +215,13 @@ fn handle<P: Protocol>(
                     outbox.send(index, &message);
                 }
             }
-            Effect::Broadcast { message } => (0..outbox.links.len()).for_each(|index| outbox.send(index, &message)),
+            Effect::Broadcast { message } => {
+                for index in 0..outbox.links.len() {
+                    if outbox.links[index].in_view {
+                        outbox.send(index, &message);
+                    }
+                }
+            }
             Effect::Enter { fence } => entered = Some(fence),
             Effect::SetTimer { timer, after } => {
                 timers.retain(|(_, set)| *set != timer);
@@ -226,17 +245,20 @@ fn take_due<T: Copy>(timers: &mut Vec<(Ticks, T)>, now: Ticks) -> Option<T> {
     Some(timers.swap_remove(index).1)
 }
 
-/// Makes the machine that all locks of a class start as.
+/// Makes what starts the locks of a class.
 pub(crate) struct Factory<'a> {
     pub(crate) options: &'a Options,
     pub(crate) me: NodeId,
     pub(crate) view: &'a View,
 }
 
-/// A class's machine, and why shared entries are refused if they are.
+/// Makes the machine of one lock of a class, given who holds it at the start.
+pub(crate) type Start = Box<dyn Fn(InitialHolders<'_>) -> Machine + Send + Sync>;
+
+/// How the locks of a class start, and what their protocol needs.
 pub(crate) struct Made {
-    pub(crate) machine: Machine,
-    pub(crate) no_shared: Option<&'static str>,
+    pub(crate) start: Start,
+    pub(crate) needs: Needs,
 }
 
 impl Factory<'_> {
@@ -248,13 +270,12 @@ impl Factory<'_> {
             return Err(OptionError("cache-idle is a setting of the whole node, not of a class".to_owned()));
         }
         if kind == Kind::CarvalhoRoucairol {
-            let (protocol, needs) = self.instance::<CarvalhoRoucairol>()?;
-            return Ok(Made { machine: Machine::Inline(protocol), no_shared: needs.no_shared });
+            return self.start_as(Machine::Inline);
         }
         kind.visit(Self { ..*self })
     }
 
-    fn instance<P: Protocol>(&self) -> Result<(P, Needs), OptionError> {
+    fn start_as<P: Protocol + 'static>(&self, machine: fn(P) -> Machine) -> Result<Made, OptionError> {
         let options = P::parse(self.options)?;
         let needs = P::needs(&options);
         let obstacles = [
@@ -269,10 +290,12 @@ impl Factory<'_> {
         if let Some((_, why)) = obstacles.iter().find(|(applies, _)| *applies) {
             return Err(OptionError(format!("this protocol {why}: it runs in the laboratory only")));
         }
-        let Self { me, view, .. } = *self;
-        let initial = InitialHolders::NOBODY;
-        let setup = Setup { me, view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options };
-        Ok((P::new(&setup), needs))
+        let (me, view) = (self.me, self.view.clone());
+        let start = move |initial: InitialHolders<'_>| {
+            let setup = Setup { me, view: &view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options };
+            machine(P::new(&setup))
+        };
+        Ok(Made { start: Box::new(start), needs })
     }
 }
 
@@ -280,8 +303,8 @@ impl Visitor for Factory<'_> {
     type Output = Result<Made, OptionError>;
 
     fn visit<P: Protocol + 'static>(self) -> Self::Output {
-        let (protocol, needs) = self.instance::<P>()?;
-        let instance = Instance { protocol, effects: Effects::new(), timers: Vec::new() };
-        Ok(Made { machine: Machine::Boxed(Box::new(instance)), no_shared: needs.no_shared })
+        self.start_as(|protocol: P| {
+            Machine::Boxed(Box::new(Instance { protocol, effects: Effects::new(), timers: Vec::new() }))
+        })
     }
 }

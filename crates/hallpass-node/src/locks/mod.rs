@@ -5,6 +5,10 @@ mod callers;
 mod classes;
 mod floors;
 mod machine;
+#[allow(dead_code, reason = "for membership in views")]
+mod reopen;
+#[cfg(test)]
+mod reopen_tests;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,6 +27,8 @@ use crate::wire::Attempt;
 pub(crate) use classes::Classes;
 use floors::Floors;
 use machine::{Outbox, RawInput, SharedEffects};
+#[allow(unused_imports, reason = "for membership in views")]
+pub use reopen::{Held, HeldLock};
 pub use table::Slot;
 use table::{Entry, Phase, Table, Waiter, is_sparse};
 
@@ -31,6 +37,8 @@ pub(crate) struct Locks<C> {
     limits: Limits,
     /// Which protocol serves which lock: known once there is a view, and no lock is granted before.
     classes: Option<Classes>,
+    /// There is a view, and its epoch runs: locks are granted.
+    is_open: bool,
     table: Table<C>,
     /// Callers who came before there was a view, in order.
     early: BTreeMap<CallerId, Early<C>>,
@@ -78,6 +86,7 @@ impl<C> Locks<C> {
         Self {
             limits: Limits { local_streak, cache_idle, cache_max, locks_max, callers_max, backlog_max },
             classes: None,
+            is_open: false,
             table: Table::new(config.seed),
             early: BTreeMap::new(),
             early_slots: BTreeMap::new(),
@@ -94,24 +103,6 @@ impl<C> Locks<C> {
         }
     }
 
-    /// There is a view: callers who came before it are served, in order.
-    pub(crate) fn open(&mut self, classes: Classes, now: Ticks, links: &mut Links) {
-        self.classes = Some(classes);
-        for Early { lock, waiter } in std::mem::take(&mut self.early).into_values() {
-            match self.find_or_add(&lock) {
-                Ok(slot) => {
-                    self.early_slots.insert(waiter.id, slot);
-                    self.table[slot].enqueue(waiter);
-                    self.serve(slot, now, links);
-                }
-                Err(refusal) => {
-                    self.callers -= 1;
-                    self.answers.push_back((waiter.caller, Outcome::Refused(refusal)));
-                }
-            }
-        }
-    }
-
     /// A message of a lock's protocol has arrived. Nothing has changed if it is none.
     pub(crate) fn on_message(
         &mut self,
@@ -120,6 +111,9 @@ impl<C> Locks<C> {
         now: Ticks,
         links: &mut Links,
     ) -> Result<(), DecodeError> {
+        if !self.is_open || !links[link].in_view {
+            return Ok(());
+        }
         let Arrived { from, lock, attempt, bytes } = arrived;
         // Also beyond `locks_max`, which is for callers here: a request that is not answered would wait for ever, and the
         // sender's own limit bounds what it can cause.
@@ -143,7 +137,7 @@ impl<C> Locks<C> {
 
     /// Another node would have deferred the request of a caller who only tries.
     pub(crate) fn on_busy(&mut self, lock: &str, attempt: Attempt, now: Ticks, links: &mut Links) {
-        if let Some(slot) = self.table.find(lock) {
+        if let Some(slot) = self.table.find(lock).filter(|_| self.is_open) {
             self.answer_busy(slot, attempt, now, links);
             self.evict_idle(slot, now);
         }
@@ -167,7 +161,9 @@ impl<C> Locks<C> {
             // Another one of the same lock may be due at the same moment.
             self.timers.extend(self.table[slot].machine.timeout().map(|at| (at, slot)));
         }
-        self.expire_idle(now);
+        if self.is_open {
+            self.expire_idle(now);
+        }
         self.shrink();
     }
 
@@ -188,7 +184,7 @@ impl<C> Locks<C> {
 
     pub(crate) fn poll_timeout(&self) -> Option<Ticks> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        self.next_expiry().into_iter().chain(timer).min()
+        self.next_expiry().filter(|_| self.is_open).into_iter().chain(timer).min()
     }
 
     pub(crate) fn poll_answer(&mut self) -> Option<(C, Outcome)> {
@@ -254,7 +250,7 @@ impl<C> Locks<C> {
 
     fn add(&mut self, name: &str) -> Slot {
         let class = self.classes().find(name);
-        let mut machine = self.classes().get(class).machine.copy();
+        let mut machine = self.classes().get(class).unheld();
         machine.capabilities_mut().raise_floor(self.floors.get(name));
         self.table.add(name, class, machine)
     }

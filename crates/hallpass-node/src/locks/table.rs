@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut, Range};
 
 use hallpass_core::codec::COUNT_MAX;
@@ -14,18 +15,19 @@ use crate::status::Place;
 use crate::wire::Attempt;
 
 /// Where a node keeps a lock: stays the same until the lock is forgotten, and may then be another lock's.
+// One more than its number: an optional slot is a plain number, too, and a grant is moved without taking it apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Slot(u32);
+pub struct Slot(NonZeroU32);
 
 impl Slot {
     /// From a number that [`get`](Self::get) returned. Any number is safe: slots are only hints.
     pub const fn new(number: u32) -> Self {
-        Self(number)
+        Self(NonZeroU32::MIN.saturating_add(number))
     }
 
     /// The number.
     pub const fn get(self) -> u32 {
-        self.0
+        self.0.get() - 1
     }
 }
 
@@ -177,11 +179,11 @@ impl<C> Table<C> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry<C>> {
-        self.entries.get_mut(slot.0)
+        self.entries.get_mut(slot.get())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Entry<C>)> {
-        self.entries.iter().map(|(key, entry)| (Slot(key), entry))
+        self.entries.iter().map(|(key, entry)| (Slot::new(key), entry))
     }
 
     /// The locks in these slots.
@@ -207,13 +209,33 @@ impl<C> Table<C> {
         None
     }
 
-    /// Adds a lock of this name, which must not be there yet.
-    pub(crate) fn add(&mut self, name: &str, class: ClassIndex, machine: Machine) -> Slot {
+    /// All slots in use, in rising order.
+    pub(crate) fn used(&self) -> Vec<Slot> {
+        self.iter().map(|(slot, _)| slot).collect()
+    }
+
+    /// Begins a lock's part in a new view; its callers stay. Nobody here counts as inside.
+    pub(crate) fn restart(&mut self, slot: Slot, class: ClassIndex, machine: Machine) -> Slot {
+        let entry = &mut self[slot];
+        let before = std::mem::replace(&mut entry.class, class);
+        (entry.machine, entry.phase, entry.streak) = (machine, Phase::Idle, 0);
+        (entry.touched, entry.listed) = (false, false);
+        self.by_class[before.get()] -= 1;
+        self.count(class);
+        slot
+    }
+
+    fn count(&mut self, class: ClassIndex) {
         if self.by_class.len() <= class.get() {
             self.by_class.resize(class.get() + 1, 0);
         }
         self.by_class[class.get()] += 1;
-        let slot = Slot(self.entries.vacant_key());
+    }
+
+    /// Adds a lock of this name, which must not be there yet.
+    pub(crate) fn add(&mut self, name: &str, class: ClassIndex, machine: Machine) -> Slot {
+        self.count(class);
+        let slot = Slot::new(self.entries.vacant_key());
         let next_with_hash = self.names.set(self.names.hash(name), Some(slot));
         let key = self.entries.insert(Entry {
             name: name.into(),
@@ -229,7 +251,7 @@ impl<C> Table<C> {
             holders: Vec::new(),
             queue: VecDeque::new(),
         });
-        debug_assert_eq!(key, slot.0);
+        debug_assert_eq!(key, slot.get());
         slot
     }
 
@@ -245,7 +267,7 @@ impl<C> Table<C> {
     }
 
     pub(crate) fn forget(&mut self, slot: Slot) {
-        let Some(entry) = self.entries.remove(slot.0) else { return };
+        let Some(entry) = self.entries.remove(slot.get()) else { return };
         self.by_class[entry.class.get()] -= 1;
         self.forgotten = true;
         let (hash, next) = (self.names.hash(&entry.name), entry.next_with_hash);
@@ -275,14 +297,14 @@ impl<C> Index<Slot> for Table<C> {
 
     #[inline]
     fn index(&self, slot: Slot) -> &Entry<C> {
-        self.entries.get(slot.0).expect("a slot in use")
+        self.entries.get(slot.get()).expect("a slot in use")
     }
 }
 
 impl<C> IndexMut<Slot> for Table<C> {
     #[inline]
     fn index_mut(&mut self, slot: Slot) -> &mut Entry<C> {
-        self.entries.get_mut(slot.0).expect("a slot in use")
+        self.entries.get_mut(slot.get()).expect("a slot in use")
     }
 }
 

@@ -9,7 +9,7 @@ use hallpass_core::NodeId;
 use crate::config::{Digest, NodeConfig};
 use crate::links::{LinkError, Links, Process, Sender};
 use crate::output::Record;
-use crate::wire::Hello;
+use crate::wire::{Hello, Plane};
 
 #[derive(Debug)]
 pub(crate) struct FixedList {
@@ -72,6 +72,9 @@ impl FixedList {
             name: self.name.clone(),
             from: self.me,
             to: peer,
+            plane: Plane::Locks,
+            address: String::new(),
+            group_id: 0,
             incarnation: self.process.incarnation,
             boot_id: self.process.boot_id,
             to_incarnation: link.process.map(|process| process.incarnation),
@@ -130,8 +133,8 @@ impl FixedList {
     }
 
     /// A record is on disk.
-    pub(crate) fn persisted(&mut self, record: Record) -> Option<Advance> {
-        let Record::Epoch(epoch) = record;
+    pub(crate) fn persisted(&mut self, record: &Record) -> Option<Advance> {
+        let Record::Epoch(epoch) = *record else { return None };
         match self.view {
             ViewState::Persisting(complete) if complete.epoch == epoch => {
                 self.view = ViewState::Installed(complete);
@@ -161,7 +164,7 @@ impl FixedList {
 }
 
 /// The next step towards a view.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Advance {
     Persist(Record),
     Install { epoch: u64 },
@@ -189,6 +192,12 @@ pub enum HelloError {
     RestartedBetween,
     /// It acknowledges frames that were never sent.
     Link(LinkError),
+    /// It is this node.
+    Itself,
+    /// It is in another group of the same name.
+    OtherGroup,
+    /// A later start of it is known.
+    Outdated,
 }
 
 impl HelloError {
@@ -217,6 +226,14 @@ impl HelloError {
             ),
             Self::RestartedBetween => {
                 format!("{peer} and {here} know different starts of some member: restart all members of the group")
+            }
+            Self::Itself => format!("{here} has called itself: an address in its list of peers is its own"),
+            Self::OtherGroup => format!(
+                "{peer} and {here} are in two groups of the same name: give one of them another name, or one of the nodes an \
+                 empty data directory"
+            ),
+            Self::Outdated => {
+                format!("a later start of {peer} is known to {here}: an old process of it is still there")
             }
             Self::Link(error) => {
                 format!("{peer} does not keep to the protocol: {error}; restart all members of the group")

@@ -1,6 +1,46 @@
 //! Who the members are, and when there is a view.
 
+#[allow(missing_docs, reason = "public for explorations only")]
+mod control;
+mod engine;
 mod fixed;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod founding;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod group;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod install;
+pub mod keys;
+mod recover;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod session;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod sessions;
+#[allow(missing_docs, reason = "public for explorations only")]
+mod steward;
+mod views;
 
 pub use fixed::HelloError;
 pub(crate) use fixed::{Advance, FixedList};
+pub use recover::{RecoverError, recover};
+pub(crate) use views::{Action, Views};
+
+/// The parts of the view layer, for whoever explores them around a model of everything else.
+pub mod model {
+    pub use super::control::Founder;
+    pub use super::founding::{Founders, found, voters};
+    pub use super::group::{Change, Command, Group, Member};
+    pub use super::install::{Install, Installation, Prepare, Step};
+    pub use super::session::Session;
+    pub use super::sessions::{Renewal, Sessions};
+    pub use super::steward::{Candidate, Order, OrderState, Steward, Withdrawal};
+    pub use crate::locks::{Held, HeldLock};
+}
+
+/// Where the members come from.
+pub(crate) enum Membership {
+    /// A list that never changes.
+    Fixed(FixedList),
+    /// Views, agreed by a quorum.
+    Views(Box<Views>),
+}

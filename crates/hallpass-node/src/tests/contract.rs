@@ -78,10 +78,10 @@ fn what_a_connection_did_not_take_is_offered_again_after_the_next_input() {
     let left = node.poll_transmit(NodeId(2)).len();
     node.handle_transmitted(NodeId(2), left - 1);
     assert_eq!(node.poll_output(), None);
-    node.handle_writable();
+    node.handle_writable(0);
     assert_eq!(node.poll_output(), offered);
     node.handle_transmitted(NodeId(2), 1);
-    node.handle_writable();
+    node.handle_writable(0);
     assert_eq!(node.poll_output(), None, "nothing is left");
 }
 

@@ -46,6 +46,13 @@ impl Driven {
                     None => self.node.handle_persisted(record, 0),
                 },
                 Output::Answer { caller, outcome } => self.answers.push_back((caller, outcome)),
+                other @ (Output::Lapsed
+                | Output::Lost(_)
+                | Output::Revoked { .. }
+                | Output::Done { .. }
+                | Output::View
+                | Output::Disconnect(_)
+                | Output::Control { .. }) => panic!("{other:?} in a group with a fixed list"),
                 Output::Transmit(peer) => {
                     let bytes = self.node.poll_transmit(peer).to_vec();
                     self.node.handle_transmitted(peer, bytes.len());
@@ -118,7 +125,7 @@ impl Driven {
 
     /// The connection loses what it had not delivered.
     pub(super) fn handle_disconnect(&mut self, peer: NodeId) {
-        self.input(|node| node.handle_disconnect(peer));
+        self.input(|node| node.handle_disconnect(peer, 0));
         self.sent.remove(&peer);
     }
 

@@ -3,7 +3,7 @@ use std::num::NonZeroU64;
 use hallpass_core::NodeId;
 use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 
-use super::{VERSION, read_incarnation};
+use super::{OLDEST, VERSION, read_incarnation};
 use crate::Incarnation;
 
 /// The greeting: the first thing on a new connection, in both directions. It identifies the sender, and says where the link was left.
@@ -15,8 +15,14 @@ pub struct Hello {
     pub name: String,
     /// The sender.
     pub from: NodeId,
-    /// The member that the sender takes the receiver for.
+    /// The member that the sender takes the receiver for; 0 if it knows only an address.
     pub to: NodeId,
+    /// What the connection carries.
+    pub plane: Plane,
+    /// The address by which others reach the sender; empty with a fixed list of members.
+    pub address: String,
+    /// The group that the sender is in; 0 if it is in none yet.
+    pub group_id: u64,
     /// The sender's incarnation.
     pub incarnation: Incarnation,
     /// Drawn at random when the sender was started.
@@ -31,30 +37,43 @@ pub struct Hello {
     pub incarnations_digest: Option<NonZeroU64>,
 }
 
+/// What a connection carries. Each pair of nodes has one of each, so that neither waits behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Plane {
+    /// The messages of locks, numbered and sent again.
+    #[default]
+    Locks,
+    /// Consensus, sessions and views: messages that may be lost.
+    Control,
+}
+
 /// Opens every connection between nodes, so that a stray client is recognized by its first bytes.
 const MAGIC: [u8; 4] = *b"hall";
 /// The longest name of a group or node.
 pub(crate) const LABEL_MAX: usize = 64;
 /// No greeting is longer.
-pub(crate) const HELLO_MAX: usize = 256;
+pub(crate) const HELLO_MAX: usize = 640;
+/// The longest address.
+pub(crate) const ADDRESS_MAX: usize = 300;
 
 impl Hello {
     /// Appends the greeting, its length in front.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[0, 0, VERSION]);
-        for text in [&self.group, &self.name] {
-            let text = &text.as_bytes()[..text.len().min(LABEL_MAX)];
+        out.extend_from_slice(&[0, 0, VERSION, OLDEST]);
+        for (text, limit) in [(&self.group, LABEL_MAX), (&self.name, LABEL_MAX), (&self.address, ADDRESS_MAX)] {
+            let text = &text.as_bytes()[..text.len().min(limit)];
             put_number(out, text.len() as u64);
             out.extend_from_slice(text);
         }
+        out.push(self.plane as u8);
         let to_incarnation = self.to_incarnation.map_or(0, Incarnation::get);
         for number in [self.from.0, self.to.0, self.incarnation.get(), to_incarnation] {
             put_number(out, number.into());
         }
         let incarnations_digest = self.incarnations_digest.map_or(0, NonZeroU64::get);
-        put_numbers(out, [self.boot_id, self.received, self.config_digest, incarnations_digest]);
+        put_numbers(out, [self.boot_id, self.received, self.config_digest, incarnations_digest, self.group_id]);
         let length = (out.len() - start - 6) as u16;
         out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
     }
@@ -75,27 +94,37 @@ impl Hello {
             DecodeError::Truncated => DecodeError::Malformed,
             other => other,
         })?;
-        bytes.finish()?;
+        // A later version may have more to say.
+        if buffer[6] <= VERSION {
+            bytes.finish()?;
+        }
         Ok((hello, 6 + length))
     }
 
     fn read(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let version = bytes.byte()?;
-        if version != VERSION {
+        let (version, oldest) = (bytes.byte()?, bytes.byte()?);
+        if version < OLDEST || oldest > VERSION {
             return Err(DecodeError::Version { peer: version, own: VERSION });
         }
-        let mut label = || {
+        let mut text = |limit: usize| {
             let length = bytes.number()?;
-            let taken = bytes.take(usize::try_from(length).unwrap_or(usize::MAX).min(LABEL_MAX + 1))?;
-            if taken.len() > LABEL_MAX {
+            let taken = bytes.take(usize::try_from(length).unwrap_or(usize::MAX).min(limit + 1))?;
+            if taken.len() > limit {
                 return Err(DecodeError::TooLong);
             }
             Ok(std::str::from_utf8(taken).map_err(|_| DecodeError::Name)?.to_owned())
         };
-        let (group, name) = (label()?, label()?);
+        let (group, name, address) = (text(LABEL_MAX)?, text(LABEL_MAX)?, text(ADDRESS_MAX)?);
+        let plane = match bytes.byte()? {
+            0 => Plane::Locks,
+            1 => Plane::Control,
+            _ => return Err(DecodeError::Unknown),
+        };
         Ok(Self {
             group,
             name,
+            address,
+            plane,
             from: bytes.node()?,
             to: bytes.node()?,
             incarnation: read_incarnation(bytes)?,
@@ -107,6 +136,7 @@ impl Hello {
             received: bytes.number()?,
             config_digest: bytes.number()?,
             incarnations_digest: NonZeroU64::new(bytes.number()?),
+            group_id: bytes.number()?,
         })
     }
 }

@@ -146,6 +146,9 @@ fn hello() -> impl Strategy<Value = Hello> {
         |((group, name), from, to, incarnation, to_incarnation, received, config_digest)| Hello {
             boot_id: config_digest.rotate_left(7),
             incarnations_digest: NonZeroU64::new(config_digest.rotate_left(13)),
+            plane: if received % 2 == 0 { Plane::Locks } else { Plane::Control },
+            address: format!("{name}:{received}"),
+            group_id: config_digest.rotate_left(21),
             group,
             name,
             from,
@@ -283,7 +286,9 @@ fn frame_is_canonical(bytes: &[u8]) {
 }
 
 fn hello_is_canonical(bytes: &[u8]) {
-    if let Ok((hello, taken)) = Hello::decode(bytes) {
+    if let Ok((hello, taken)) = Hello::decode(bytes)
+        && bytes[6..8] == [VERSION, OLDEST]
+    {
         let mut again = Vec::new();
         hello.encode(&mut again);
         assert_eq!(again, bytes[..taken]);
@@ -292,8 +297,8 @@ fn hello_is_canonical(bytes: &[u8]) {
 
 /// A greeting with the right length around whatever follows the version.
 fn greeting(inside: &[u8]) -> Vec<u8> {
-    let length = (inside.len() as u16 + 1).to_be_bytes();
-    [b"hall", &length[..], &[VERSION], inside].concat()
+    let length = (inside.len() as u16 + 2).to_be_bytes();
+    [b"hall", &length[..], &[VERSION, OLDEST], inside].concat()
 }
 
 proptest! {
@@ -395,7 +400,9 @@ proptest! {
         bytes.push(7);
         prop_assert_eq!(Hello::decode(&bytes).unwrap().1, bytes.len() - 1, "after it come frames");
         bytes.pop();
+        // The two versions say who can read it, and are not part of what it says.
         let at = at.index(bytes.len());
+        let at = if (6..8).contains(&at) { 8 } else { at };
         let changed = std::mem::replace(&mut bytes[at], byte) != byte;
         let unchanged = Hello::decode(&bytes) == Ok((hello, bytes.len()));
         prop_assert_ne!(changed, unchanged, "no byte can be changed without changing what it says");
@@ -459,6 +466,9 @@ fn a_greeting_is_laid_out_as_written() {
         name: "me".into(),
         from: NodeId(1),
         to: NodeId(2),
+        plane: Plane::Control,
+        address: "h:1".into(),
+        group_id: 6,
         incarnation: Incarnation::new(3).unwrap(),
         to_incarnation: Incarnation::new(4),
         boot_id: 9,
@@ -467,9 +477,21 @@ fn a_greeting_is_laid_out_as_written() {
         incarnations_digest: NonZeroU64::new(7),
     };
     hello.encode(&mut bytes);
-    let expected: Vec<u8> =
-        [&b"hall"[..], &[0, 15, VERSION, 1, b'g', 2, b'm', b'e', 1, 2, 3, 4, 9, 5, 0xac, 0x02, 7]].concat();
+    let expected: Vec<u8> = [
+        &b"hall"[..],
+        &[0, 22, VERSION, OLDEST, 1, b'g', 2, b'm', b'e', 3, b'h', b':', b'1', 1],
+        &[1, 2, 3, 4, 9, 5, 0xac, 0x02, 7, 6],
+    ]
+    .concat();
     assert_eq!(bytes, expected);
+}
+
+#[test]
+fn a_greeting_of_a_later_version_that_understands_this_one_is_read() {
+    let fields = [1, b'g', 0, 0, 0, 1, 2, 3, 4, 9, 5, 6, 7, 8];
+    let later = [&b"hall"[..], &[0, 18, VERSION + 1, VERSION], &fields, b"??"].concat();
+    let (hello, length) = Hello::decode(&later).unwrap();
+    assert_eq!((hello.group.as_str(), hello.group_id, length), ("g", 8, later.len()));
 }
 
 #[test]
@@ -478,13 +500,14 @@ fn what_is_no_greeting_is_refused_at_the_first_wrong_byte() {
     assert_eq!(wrong(b"GET / HTTP/1.1"), DecodeError::Unknown);
     assert_eq!(wrong(b"hax"), DecodeError::Unknown);
     assert_eq!(wrong(b"ha"), DecodeError::Truncated);
-    assert_eq!(wrong(b"hall\x01\x01"), DecodeError::TooLong, "257 bytes are announced");
+    assert_eq!(wrong(b"hall\x03\x01"), DecodeError::TooLong, "769 bytes are announced");
     assert_eq!(wrong(b"hall\x01\x00"), DecodeError::Truncated);
     assert_eq!(wrong(b"hall\x00\x00"), DecodeError::Malformed);
-    assert_eq!(wrong(b"hall\x00\x01\x09"), DecodeError::Version { peer: 9, own: VERSION });
+    assert_eq!(wrong(b"hall\x00\x02\x01\x01"), DecodeError::Version { peer: 1, own: VERSION });
+    assert_eq!(wrong(b"hall\x00\x02\x09\x08"), DecodeError::Version { peer: 9, own: VERSION });
     assert_eq!(wrong(&greeting(&[1, 0xff, 0, 1, 2, 3, 4, 5, 6])), DecodeError::Name);
     assert_eq!(wrong(&greeting(&[9, b'g'])), DecodeError::Malformed, "longer than the greeting");
-    assert_eq!(wrong(&greeting(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9])), DecodeError::Trailing);
+    assert_eq!(wrong(&greeting(&[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])), DecodeError::Trailing);
     let long = [&[65][..], &[b'g'; 65], &[0, 1, 2, 3, 4, 5, 6]].concat();
     assert_eq!(wrong(&greeting(&long)), DecodeError::TooLong);
 }
@@ -683,7 +706,7 @@ fn every_refusal_says_why_in_one_line() {
     ];
     let texts: std::collections::BTreeSet<String> = all.iter().map(DecodeError::to_string).collect();
     assert_eq!(texts.len(), all.len());
-    assert!(texts.contains("the peer speaks version 9, this node 1"));
+    assert!(texts.contains("the peer speaks version 9, this node 2"));
     assert!(texts.iter().all(|text| !text.contains('\n')));
 }
 

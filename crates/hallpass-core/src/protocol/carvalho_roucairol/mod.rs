@@ -15,10 +15,10 @@
 //! - T17: a node that keeps its permissions when it is removed or restarted enters, and no other node can object. So an
 //!   instance belongs to one view and one incarnation, and the next ones start afresh, without permissions.
 //! - T1: `Hgst_Sequence_Number` includes the node's own numbers, so that no number is used twice.
-//! - A REPLY names the request that it answers. One that answers no request that waits is discarded: then neither node has
+//! - T6: a REPLY names the request that it answers. One that answers no request that waits is discarded: then neither node has
 //!   the permission, which is safe.
 //!
-//! The laboratory can put T15 and T16 back; [`AsPrinted`] does it, so that nothing of it is in the code that ships.
+//! The laboratory can put T6, T15 and T16 back; [`AsPrinted`] does it, so that nothing of it is in the code that ships.
 //!
 //! # Why a number is enough to name a request
 //!
@@ -192,6 +192,10 @@ impl Capabilities for CarvalhoRoucairol {
     fn raise_floor(&mut self, floor: Floor) {
         self.highest = self.highest.max(floor.number);
         self.fences.observe(floor.fence);
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        self.request.as_ref().filter(|request| !request.inside).map(|request| request.number - 1)
     }
 
     #[inline]

@@ -1,7 +1,7 @@
-//! The printed text of the two traps that can be put back, kept apart from the code that ships.
+//! The printed text of the three traps that can be put back, kept apart from the code that ships.
 
-use super::{CarvalhoRoucairol, CrMessage, CrRules, CrTimer, Out};
-use crate::protocol::{Capabilities, Effect, Input, Needs, OptionError, Options, Protocol, Span, Trap, TrapSet};
+use super::{Asked, CarvalhoRoucairol, CrMessage, CrRules, CrTimer, Out, Request};
+use crate::protocol::{Capabilities, Effect, Floor, Input, Needs, OptionError, Options, Protocol, Span, Trap, TrapSet};
 use crate::{NodeId, Setup};
 
 /// [`CarvalhoRoucairol`] with traps put back, to see them fail; for the laboratory only.
@@ -17,7 +17,7 @@ impl Protocol for AsPrinted {
     type Options = (CrRules, TrapSet);
 
     fn parse(options: &Options) -> Result<Self::Options, OptionError> {
-        CrRules::parse(options, &[Trap::UsingTest, Trap::AtomicEntry])
+        CrRules::parse(options, &[Trap::CountedReplies, Trap::UsingTest, Trap::AtomicEntry])
     }
 
     fn needs((rules, _): &Self::Options) -> Needs {
@@ -46,7 +46,7 @@ impl Protocol for AsPrinted {
     }
 
     fn is_moot(&self, from: NodeId, message: &CrMessage) -> bool {
-        self.inner.is_moot(from, message)
+        !self.printed.contains(Trap::CountedReplies) && self.inner.is_moot(from, message)
     }
 
     fn request_number(&self) -> Option<u64> {
@@ -58,7 +58,20 @@ impl Protocol for AsPrinted {
     }
 }
 
-impl Capabilities for AsPrinted {}
+/// What is needed to drop an instance that is idle.
+impl Capabilities for AsPrinted {
+    fn floor(&self) -> Option<Floor> {
+        self.inner.floor()
+    }
+
+    fn raise_floor(&mut self, floor: Floor) {
+        self.inner.raise_floor(floor);
+    }
+
+    fn drop_permissions(&mut self) {
+        self.inner.drop_permissions();
+    }
+}
 
 impl AsPrinted {
     /// T16: the entry is a step of its own, at any later time.
@@ -77,9 +90,22 @@ impl AsPrinted {
     fn react(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
         let hides = self.printed.contains(Trap::UsingTest) && matches!(input, Input::Deliver { .. });
         let hidden = self.inner.request.take_if(|request| hides && request.inside);
-        self.inner.react(input, out);
+        self.inner.react(self.as_printed(input), out);
         if hidden.is_some() {
             self.inner.request = hidden;
+        }
+    }
+
+    /// T6: `REPLY(ME)` names its sender only, so it answers the request that waits, whatever it was sent for.
+    fn as_printed(&self, input: Input<CrMessage, CrTimer>) -> Input<CrMessage, CrTimer> {
+        match (input, &self.inner.request) {
+            (Input::Deliver { from, message: CrMessage::Reply { fence, .. } }, Some(Request { number, mode, .. }))
+                if self.printed.contains(Trap::CountedReplies) =>
+            {
+                let answers = Asked { number: *number, mode: *mode };
+                Input::Deliver { from, message: CrMessage::Reply { answers, fence } }
+            }
+            (input, _) => input,
         }
     }
 }

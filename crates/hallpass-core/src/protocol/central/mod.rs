@@ -12,8 +12,10 @@
 //! - A caller that gives up withdraws its request by a RELEASE. If a GRANT crosses it, the RELEASE frees what was granted.
 //! - A REQUEST also ends all earlier requests of its sender, in case it overtakes a RELEASE.
 //! - A member that is alone enters without a message.
+//! - Where the server cannot be a process of its own, the member with the lowest id is the server, too: [`Hosted`].
 //! - Readers are not known to the notes: a shared request is served as an exclusive one.
 
+mod hosted;
 mod message;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use crate::protocol::{
 };
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
+pub use hosted::Hosted;
 pub use message::CentralMessage;
 
 /// A member or the server. They are one type, since a driver runs one protocol.

@@ -183,6 +183,49 @@ fn moot_is_only_what_changes_nothing() {
     assert!(moot(&net, 1, SERVER, CentralMessage::Release { number: 1 }));
 }
 
+/// The lowest member is the server, too: what it says to itself is no message.
+#[test]
+fn a_member_that_is_the_server_needs_no_message_and_others_need_three() {
+    let mut net = Net::<Hosted>::new([4, 5, 9], "");
+    assert_eq!(net.acquire(4), ["enter"]);
+    assert_eq!(net.acquire(9), ["REQUEST(1) to 4"]);
+    assert_eq!(net.deliver(9, 4), NOTHING);
+    assert_eq!(net.acquire(5), ["REQUEST(1) to 4"]);
+    net.cancel(5);
+    net.deliver_all();
+    assert_eq!(net.release(4), ["GRANT(1) to 9"]);
+    assert_eq!(net.acquire(4), NOTHING);
+    assert_eq!(net.deliver(4, 9), ["enter"]);
+    assert_eq!(net.release(9), ["RELEASE(1) to 4"]);
+    assert_eq!(net.deliver(9, 4), ["enter"]);
+    let forged = CentralMessage::Grant { number: 2, fence: 9 };
+    net.acquire(9);
+    assert_eq!(net.receive(5, 9, forged), NOTHING, "not the server");
+    net.deliver_all();
+    net.release(4);
+    net.deliver_all();
+    assert_eq!((net.inside(), net.fences), (vec![9], vec![1, 2, 3, 4]));
+}
+
+#[test]
+fn a_member_that_is_the_server_knows_who_holds_at_the_start() {
+    let view = || View::new([1, 2, 3].map(NodeId));
+    for holder in 1..=3 {
+        let mut net = Net::<Hosted>::with_initial(view(), "", initial(&[NodeId(holder)], 41));
+        let others: Vec<u32> = (1..=3).filter(|node| *node != holder).collect();
+        others.iter().for_each(|node| drop(net.acquire(*node)));
+        net.deliver_all();
+        assert_eq!(net.inside(), [holder]);
+        net.release(holder);
+        net.deliver_all();
+        assert_eq!((net.inside().len(), &net.fences), (1, &vec![42]));
+        assert!(!net.is_inside(holder));
+    }
+    assert_enters_alone::<Hosted>("");
+    assert_refuses_past_the_last_fence::<Hosted>("");
+    assert!(parse::<Hosted>("as-printed=T22").unwrap_err().contains("server=member"));
+}
+
 #[test]
 fn options_are_checked() {
     assert!(parse::<Central>("queue=lifo").unwrap_err().contains("fifo, round-robin, lowest-id"));

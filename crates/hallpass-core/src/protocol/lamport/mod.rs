@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
 };
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
@@ -161,6 +161,14 @@ impl Protocol for Lamport {
 }
 
 impl Capabilities for Lamport {
+    fn raise_floor(&mut self, floor: Floor) {
+        self.observe(floor.number, floor.fence);
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        self.is_waiting().then(|| self.time - 1)
+    }
+
     /// Whoever has not replied, or asked before and has not left.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let own = (self.time, self.me);

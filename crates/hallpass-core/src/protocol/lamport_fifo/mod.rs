@@ -28,7 +28,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::protocol::{Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol};
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 pub use message::LamportFifoMessage;
@@ -140,7 +140,16 @@ impl Protocol for LamportFifo {
     }
 }
 
-impl Capabilities for LamportFifo {}
+impl Capabilities for LamportFifo {
+    fn raise_floor(&mut self, floor: Floor) {
+        self.clock = self.clock.max(floor.number);
+        self.fences.observe(floor.fence);
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        self.request.filter(|(_, inside)| !inside).map(|(time, _)| time - 1)
+    }
+}
 
 impl LamportFifo {
     /// Rule 1.

@@ -27,7 +27,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
-use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol,
+};
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
 pub use message::MaekawaMessage;
@@ -127,7 +129,8 @@ impl Protocol for Maekawa {
     }
 
     fn needs(rules: &MaekawaRules) -> Needs {
-        Needs { lab_only: rules.arrival_only.then_some("deadlocks with failed=arrival"), ..Needs::default() }
+        let lab_only = rules.arrival_only.then_some("deadlocks with failed=arrival");
+        Needs { one_holder: true, lab_only, ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, MaekawaRules>) -> Self {
@@ -205,7 +208,15 @@ impl Protocol for Maekawa {
     }
 }
 
-impl Capabilities for Maekawa {}
+impl Capabilities for Maekawa {
+    fn raise_floor(&mut self, floor: Floor) {
+        self.observe(floor.number, floor.fence);
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        (self.caller == Caller::Waiting).then(|| self.number - 1)
+    }
+}
 
 /// The requester.
 impl Maekawa {

@@ -65,6 +65,7 @@ impl Protocol for NaimiTrehel {
 
     fn needs(_: &()) -> Needs {
         Needs {
+            one_holder: true,
             no_loss: Some(
                 "naimi-trehel needs links that deliver every message once: a lost one is a lost place in the queue, a \
                  repeated REQUEST takes somebody else's",

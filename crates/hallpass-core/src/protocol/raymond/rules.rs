@@ -51,6 +51,7 @@ impl RaymondRules {
         Needs {
             delay_bound: self.recovery.then_some("recovery=classic"),
             no_loss: Some("raymond needs a network that neither loses nor repeats messages (section 1)"),
+            one_holder: true,
             recovery: self.recovery,
             start: self.initialize,
             ..Needs::default()

@@ -161,6 +161,17 @@ impl Capabilities for RicartAgrawala {
         self.fences.observe(floor.fence);
     }
 
+    /// A random step is drawn again, so with `increment=random` the number may differ by one.
+    fn number_floor(&self) -> Option<u64> {
+        let (number, _) = self.waiting()?;
+        let rules = self.rules();
+        Some(match (rules.clock, rules.increment) {
+            (Clock::Lamport, _) => (number / self.radix()).saturating_sub(1),
+            (Clock::Sequence, Increment::Priority) => number.saturating_sub(rules.priority(self.me)),
+            (Clock::Sequence, Increment::Unit | Increment::Random(_)) => number.saturating_sub(1),
+        })
+    }
+
     fn has_waiters(&self) -> bool {
         !self.deferred.is_empty()
     }

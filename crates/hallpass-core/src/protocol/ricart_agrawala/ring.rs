@@ -10,7 +10,8 @@ use super::message::{put_mode, read_mode};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Capabilities, Effect, Effects, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap,
+    TrapSet,
 };
 use crate::{FenceCounter, NodeId, Setup};
 
@@ -158,7 +159,16 @@ impl Protocol for Ring {
     }
 }
 
-impl Capabilities for Ring {}
+impl Capabilities for Ring {
+    fn raise_floor(&mut self, floor: Floor) {
+        self.highest = self.highest.max(floor.number);
+        self.fences.observe(floor.fence);
+    }
+
+    fn number_floor(&self) -> Option<u64> {
+        self.request.as_ref().filter(|request| !request.inside).map(|request| request.number - 1)
+    }
+}
 
 impl Ring {
     fn on_acquire(&mut self, mode: Mode, out: &mut Out) {

@@ -70,7 +70,7 @@ impl Protocol for SuzukiKasami {
     }
 
     fn needs(_: &()) -> Needs {
-        Needs::default()
+        Needs { one_holder: true, ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, ()>) -> Self {

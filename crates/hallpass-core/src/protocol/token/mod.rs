@@ -112,7 +112,7 @@ impl Protocol for TokenAlgorithm {
     }
 
     fn needs(_: &TokenRules) -> Needs {
-        Needs::default()
+        Needs { one_holder: true, ..Needs::default() }
     }
 
     fn new(setup: &Setup<'_, TokenRules>) -> Self {

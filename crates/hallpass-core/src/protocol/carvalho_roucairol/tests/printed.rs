@@ -5,6 +5,18 @@ use super::*;
 type Printed = Net<AsPrinted>;
 
 #[test]
+fn t6_a_reply_without_a_number_answers_the_next_request() {
+    for (words, entered) in [("as-printed=T6", &["enter"][..]), ("as-printed=T15", &[])] {
+        let mut net = Printed::new([1, 2], words);
+        net.acquire(1);
+        net.deliver_first("REQUEST", 1, 2);
+        net.cancel(1);
+        net.acquire(1);
+        assert_eq!(net.deliver_first("REPLY", 2, 1), entered, "{words}: the REPLY is to the request that was given up");
+    }
+}
+
+#[test]
 fn t15_without_the_test_on_using_a_node_that_is_inside_gives() {
     let mut net = Printed::new([1, 2], "as-printed=T15");
     net.acquire(1);
@@ -54,7 +66,7 @@ fn a_trap_that_was_not_put_back_stays_closed() {
 }
 
 #[test]
-fn only_these_two_can_be_put_back() {
-    assert!(parse::<AsPrinted>("as-printed=T1").unwrap_err().contains("offered: T15, T16"));
+fn only_these_three_can_be_put_back() {
+    assert!(parse::<AsPrinted>("as-printed=T1").unwrap_err().contains("offered: T6, T15, T16"));
     assert_eq!(parse::<AsPrinted>("cache-idle=2T as-printed=T15").unwrap().0.cache_idle, Some(2000));
 }

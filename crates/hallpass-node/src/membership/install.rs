@@ -1,0 +1,262 @@
+//! From one view to the next: a member ends the old one and reports what it holds, the steward collects the reports of all
+//! and starts the new one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hallpass_core::{Mode, NodeId};
+
+use super::group::Group;
+use crate::Incarnation;
+use crate::locks::{Held, HeldLock};
+
+/// A report or a start is sent in parts of so many locks.
+pub(crate) const LOCKS_A_PART: usize = 1000;
+
+/// What a member has been told of views, and answered.
+///
+/// It starts a view only if that is the highest one it has reported for: whoever collected an older report does not know
+/// what it was granted since.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Install {
+    /// The highest epoch that it has reported for.
+    reported: u64,
+    /// The highest epoch in which its session has run out: it never starts that one again.
+    ended: u64,
+    /// The epoch that it takes part in; `None` if it has ended that and not started the next, or never has.
+    open: Option<u64>,
+    /// What it has reported: the same if it is asked again.
+    report: Vec<Held>,
+    /// The parts of the start that have come.
+    parts: BTreeMap<u32, Vec<HeldLock>>,
+}
+
+/// What to do about a `Prepare`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prepare {
+    /// It is out of date.
+    Ignore,
+    /// It was answered before: answer the same.
+    Repeat,
+    /// End the view, and report what is held.
+    Report,
+}
+
+impl Install {
+    pub fn open(&self) -> Option<u64> {
+        self.open
+    }
+
+    pub fn reported(&self) -> u64 {
+        self.reported
+    }
+
+    pub fn report(&self) -> &[Held] {
+        &self.report
+    }
+
+    pub fn on_prepare(&self, epoch: u64) -> Prepare {
+        match epoch.cmp(&self.reported) {
+            std::cmp::Ordering::Less => Prepare::Ignore,
+            std::cmp::Ordering::Equal => Prepare::Repeat,
+            std::cmp::Ordering::Greater => Prepare::Report,
+        }
+    }
+
+    /// The old view has been ended, and this is held.
+    pub fn on_closed(&mut self, epoch: u64, held: Vec<Held>) {
+        (self.reported, self.open, self.report) = (epoch, None, held);
+        self.parts.clear();
+    }
+
+    /// A planted bug: any start will do.
+    pub fn pretend_reported(&mut self, epoch: u64) {
+        if self.open != Some(epoch) {
+            (self.reported, self.open) = (epoch, None);
+        }
+    }
+
+    /// A part of a start; all of it if this was the last.
+    pub fn on_start(&mut self, epoch: u64, part: u32, parts: u32, locks: Vec<HeldLock>) -> Option<Vec<HeldLock>> {
+        if epoch != self.reported || epoch <= self.ended || self.open.is_some() || part >= parts {
+            return None;
+        }
+        self.parts.insert(part, locks);
+        if self.parts.len() < parts as usize {
+            return None;
+        }
+        self.open = Some(epoch);
+        Some(std::mem::take(&mut self.parts).into_values().flatten().collect())
+    }
+
+    /// The member is out: it holds nothing, and takes part in no view.
+    pub fn end(&mut self) {
+        (self.open, self.ended) = (None, self.reported);
+        self.report.clear();
+        self.parts.clear();
+    }
+}
+
+/// How far the steward is with the current view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Installation {
+    pub epoch: u64,
+    pub step: Step,
+    /// Who has not answered yet.
+    pub missing: BTreeMap<NodeId, Incarnation>,
+    /// All members.
+    members: BTreeMap<NodeId, Incarnation>,
+    reports: BTreeMap<NodeId, BTreeMap<u32, Vec<Held>>>,
+    /// The locks that are held when the view starts.
+    pub locks: Vec<HeldLock>,
+    /// Locks that two members reported to hold against each other.
+    pub conflicts: u64,
+    /// Whoever has started, as far as it has said.
+    pub started: BTreeSet<NodeId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Step {
+    /// Are all of them there? The old view goes on until they are.
+    Probing,
+    Preparing,
+    Starting,
+    /// All take part.
+    Done,
+    /// Another steward began it, and some members have not started it: a new view is needed.
+    Void,
+}
+
+impl Installation {
+    /// The steward's own view, or one that it has found when it was elected.
+    pub fn new(group: &Group) -> Self {
+        let members: BTreeMap<_, _> = group.members.iter().map(|(id, member)| (*id, member.incarnation)).collect();
+        Self {
+            epoch: group.epoch,
+            step: if members.is_empty() { Step::Done } else { Step::Probing },
+            missing: members.clone(),
+            members,
+            reports: BTreeMap::new(),
+            locks: Vec::new(),
+            conflicts: 0,
+            started: BTreeSet::new(),
+        }
+    }
+
+    /// The members of the view.
+    pub fn incarnations(&self) -> impl Iterator<Item = (NodeId, Incarnation)> {
+        self.members.iter().map(|(id, incarnation)| (*id, *incarnation))
+    }
+
+    fn is_missing(&self, epoch: u64, from: NodeId, incarnation: Incarnation) -> bool {
+        epoch == self.epoch && self.missing.get(&from) == Some(&incarnation)
+    }
+
+    fn next(&mut self, step: Step) {
+        self.step = step;
+        self.missing = self.members.clone();
+    }
+
+    /// A member is there. `own` is true if this steward made the view: then nobody can have started it yet.
+    pub fn on_probed(&mut self, epoch: u64, from: NodeId, incarnation: Incarnation, started: u64, own: bool) {
+        if self.step != Step::Probing || !self.is_missing(epoch, from, incarnation) {
+            return;
+        }
+        self.missing.remove(&from);
+        if started == self.epoch {
+            self.started.insert(from);
+        }
+        if self.missing.is_empty() {
+            match own {
+                true => self.next(Step::Preparing),
+                false if self.started.len() == self.members.len() => self.step = Step::Done,
+                false => self.step = Step::Void,
+            }
+        }
+    }
+
+    pub fn on_report(
+        &mut self,
+        (epoch, from, incarnation): (u64, NodeId, Incarnation),
+        part: u32,
+        parts: u32,
+        held: Vec<Held>,
+    ) {
+        if self.step != Step::Preparing || !self.is_missing(epoch, from, incarnation) || part >= parts {
+            return;
+        }
+        let report = self.reports.entry(from).or_default();
+        report.insert(part, held);
+        if report.len() == parts as usize {
+            self.missing.remove(&from);
+        }
+        if self.missing.is_empty() {
+            self.merge();
+            self.next(Step::Starting);
+        }
+    }
+
+    /// A planted bug: the reports of the others do not matter.
+    pub fn wait_no_longer(&mut self) {
+        if self.step == Step::Preparing {
+            self.merge();
+            self.next(Step::Starting);
+        }
+    }
+
+    pub fn on_started(&mut self, epoch: u64, from: NodeId, incarnation: Incarnation) {
+        if self.step != Step::Starting || !self.is_missing(epoch, from, incarnation) {
+            return;
+        }
+        self.missing.remove(&from);
+        if self.missing.is_empty() {
+            self.step = Step::Done;
+        }
+    }
+
+    /// Who holds what, from all reports. Two that conflict can only come from a bug or a liar: the one with the larger fence
+    /// keeps the lock.
+    fn merge(&mut self) {
+        let mut locks: BTreeMap<Box<str>, HeldLock> = BTreeMap::new();
+        for (from, parts) in std::mem::take(&mut self.reports) {
+            for Held { name, mode, fence } in parts.into_values().flatten() {
+                let new = HeldLock { name: name.clone(), mode, fence, holders: vec![from] };
+                let Some(known) = locks.get_mut(&name) else {
+                    locks.insert(name, new);
+                    continue;
+                };
+                if known.mode == Mode::Shared && mode == Mode::Shared {
+                    known.holders.push(from);
+                    known.fence = known.fence.max(fence);
+                    continue;
+                }
+                self.conflicts += 1;
+                if fence > known.fence {
+                    *known = new;
+                }
+            }
+        }
+        self.locks = locks.into_values().collect();
+    }
+}
+
+/// Cuts a list into the parts that are sent; at least one.
+pub(crate) fn parts<T: Clone>(list: &[T]) -> Vec<Vec<T>> {
+    if list.is_empty() { vec![Vec::new()] } else { list.chunks(LOCKS_A_PART).map(<[T]>::to_vec).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_not_started_again_after_its_session_is_over() {
+        let mut install = Install::default();
+        install.on_closed(3, Vec::new());
+        assert!(install.on_start(3, 0, 1, Vec::new()).is_some());
+        install.end();
+        assert_eq!(install.on_start(3, 0, 1, Vec::new()), None, "a Start that was repeated");
+        install.on_closed(4, Vec::new());
+        assert_eq!(install.on_start(3, 0, 1, Vec::new()), None, "it has reported for a later view");
+        assert!(install.on_start(4, 0, 1, Vec::new()).is_some());
+    }
+}

@@ -1,0 +1,8 @@
+//! What is stored under which number: see [`Write`](crate::Write).
+
+/// The driver's own: the node's id, and on which machine it ran.
+pub const IDENTITY: u64 = 0;
+/// The last incarnation that was used: four bytes, big endian. The driver counts starts here, and the node its lapses.
+pub const INCARNATION: u64 = 1;
+/// The group as it was last seen, for those who do not vote.
+pub const GROUP: u64 = 2;

@@ -1,0 +1,323 @@
+//! What the leader of the consensus does for the group: it hears of everybody, decides who is in the next view, and brings
+//! that view about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hallpass_core::{NodeId, Ticks};
+
+use super::founding::voters;
+use super::group::{Change, Group, Member};
+use super::install::{Installation, Step};
+use super::sessions::Sessions;
+use crate::Incarnation;
+use crate::output::Request;
+
+/// So often the pause doubles before a node is admitted that was removed again and again.
+const PAUSES_MAX: u32 = 4;
+
+/// The steward's knowledge. It begins with its election, and nothing of it is replicated.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Steward {
+    pub sessions: Sessions,
+    pub installation: Installation,
+    /// Nodes that want to join.
+    pub candidates: BTreeMap<NodeId, Candidate>,
+    /// The epoch on which a proposal that is under way is based.
+    pub proposed: Option<u64>,
+    /// What members have asked for, until it is done.
+    pub orders: Vec<Order>,
+    /// Members that leave the view by their own will.
+    pub withdrawn: BTreeMap<NodeId, Withdrawal>,
+    /// Pairs of members that do not reach each other: since when, and when that was last said.
+    unreachable: BTreeMap<(NodeId, NodeId), (Ticks, Ticks)>,
+    /// Since when voters are away.
+    absent_since: BTreeMap<NodeId, Ticks>,
+    /// How often members were removed against their will, and when last: those wait longer before they are admitted again.
+    removals: BTreeMap<NodeId, (u32, Ticks)>,
+    /// Somebody's fences run out, or a view was not started by all: the next epoch is needed without any change.
+    pub needs_epoch: bool,
+    /// The step of which all members have been told.
+    pub announced: Option<(u64, Step)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Candidate {
+    pub member: Member,
+    pub reached: BTreeSet<NodeId>,
+    pub heard: Ticks,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Withdrawal {
+    pub incarnation: Incarnation,
+    pub keeps_vote: bool,
+    /// Where it is reached.
+    pub member: Option<Member>,
+}
+
+/// A request of a member that is being carried out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Order {
+    pub from: NodeId,
+    pub token: u64,
+    pub request: Request,
+    pub state: OrderState,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum OrderState {
+    /// To be proposed.
+    New,
+    /// A member, in this incarnation, is to go.
+    Evicting(Incarnation),
+    /// Proposed: it is done when a view of at least this epoch has been started by all.
+    Until(u64),
+    /// For [`Request::Break`]: what each member has answered, how many holders there were and are.
+    Breaking(BTreeMap<NodeId, (u64, u64)>),
+}
+
+impl Steward {
+    pub fn new(group: &Group, now: Ticks) -> Self {
+        Self {
+            sessions: Sessions::new(group, now),
+            installation: Installation::new(group),
+            candidates: BTreeMap::new(),
+            proposed: None,
+            orders: Vec::new(),
+            withdrawn: BTreeMap::new(),
+            unreachable: BTreeMap::new(),
+            absent_since: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            needs_epoch: false,
+            announced: None,
+        }
+    }
+
+    /// The group has changed.
+    pub fn follow(&mut self, group: &Group, now: Ticks) {
+        // One that comes back before its session is over has failed as well: else a node that fails again and again while a
+        // view is installed, and is back at once, would keep all others from ever starting one.
+        let failed: Vec<NodeId> = (self.installation.incarnations())
+            .filter(|(id, known)| group.incarnation_of(*id) != Some(*known) && !self.withdrawn.contains_key(id))
+            .map(|(id, _)| id)
+            .collect();
+        for id in failed {
+            self.on_removed(id, group.ttl, now);
+        }
+        self.sessions.follow(group, now);
+        self.installation = Installation::new(group);
+        // Whoever is in the new view has reached everybody in it.
+        self.unreachable.clear();
+        self.proposed = None;
+        self.needs_epoch = false;
+        self.candidates.retain(|id, candidate| group.incarnation_of(*id) != Some(candidate.member.incarnation));
+        self.withdrawn.retain(|id, withdrawal| {
+            group.incarnation_of(*id) == Some(withdrawal.incarnation) || !withdrawal.keeps_vote
+        });
+        self.absent_since.retain(|id, _| group.absent.contains_key(id));
+        for id in group.absent.keys() {
+            self.absent_since.entry(*id).or_insert(now);
+        }
+    }
+
+    /// Two members do not reach each other, says one of them.
+    pub fn on_unreachable(&mut self, from: NodeId, others: &[NodeId], now: Ticks) {
+        for other in others {
+            let pair = (from.min(*other), from.max(*other));
+            let entry = self.unreachable.entry(pair).or_insert((now, now));
+            entry.1 = now;
+        }
+    }
+
+    /// Of members that do not reach each other, those that are to go: as few as possible, voters last, then the lower id
+    /// stays.
+    pub fn to_expel(&mut self, group: &Group, voters: &[NodeId], now: Ticks) -> Vec<NodeId> {
+        self.unreachable.retain(|_, (_, last)| *last + group.ttl > now);
+        let is_lasting = |(first, last): &(Ticks, Ticks)| last.saturating_sub(*first) >= group.ttl / 4;
+        // Only of two that are both alive one has to go: one that has fallen silent goes by itself.
+        let is_alive = |id: NodeId| self.sessions.last(id).is_some_and(|last| now < last.saturating_add(group.ttl / 2));
+        let gone = |id: &NodeId| !group.members.contains_key(id) || self.sessions.is_doomed(*id) || !is_alive(*id);
+        let mut pairs: Vec<(NodeId, NodeId)> =
+            self.unreachable.iter().filter(|(_, since)| is_lasting(since)).map(|(pair, _)| *pair).collect();
+        pairs.retain(|(a, b)| !gone(a) && !gone(b));
+        let mut expelled = Vec::new();
+        while !pairs.is_empty() {
+            let mut degrees: BTreeMap<NodeId, usize> = BTreeMap::new();
+            for (a, b) in &pairs {
+                *degrees.entry(*a).or_default() += 1;
+                *degrees.entry(*b).or_default() += 1;
+            }
+            let worst = degrees.into_iter().max_by_key(|(id, degree)| (*degree, !voters.contains(id), *id));
+            let Some((worst, _)) = worst else { break };
+            expelled.push(worst);
+            pairs.retain(|(a, b)| *a != worst && *b != worst);
+        }
+        expelled
+    }
+
+    fn on_removed(&mut self, id: NodeId, ttl: Ticks, now: Ticks) {
+        let (count, last) = self.removals.entry(id).or_insert((0, now));
+        // What was long ago is forgiven.
+        let is_again = now < last.saturating_add(ttl.saturating_mul(4 << PAUSES_MAX));
+        (*count, *last) = (if is_again { count.saturating_add(1) } else { 1 }, now);
+    }
+
+    /// A planted bug: whoever was removed is admitted again at once, however often.
+    pub fn forget_removals(&mut self) {
+        self.removals.clear();
+    }
+
+    /// A node that was removed again and again waits longer each time before it is admitted.
+    fn may_join(&self, id: NodeId, ttl: Ticks, now: Ticks) -> bool {
+        self.removals.get(&id).is_none_or(|(count, last)| {
+            let pause = match count {
+                0..=2 => 0,
+                count => ttl.saturating_mul(1 << (count - 3).min(PAUSES_MAX)),
+            };
+            now >= last.saturating_add(pause)
+        })
+    }
+
+    /// The nodes that can join now: each is connected with every member and with all others that join with it.
+    pub fn admissible(&self, group: &Group, now: Ticks) -> Vec<Member> {
+        let mut admitted: Vec<&Candidate> = Vec::new();
+        for (id, candidate) in &self.candidates {
+            let reaches_all = group.members.keys().all(|member| member == id || candidate.reached.contains(member));
+            let mutual =
+                admitted.iter().all(|other| candidate.reached.contains(&other.member.id) && other.reached.contains(id));
+            if reaches_all && mutual && self.may_join(*id, group.ttl, now) {
+                admitted.push(candidate);
+            }
+        }
+        admitted.into_iter().map(|candidate| candidate.member.clone()).collect()
+    }
+
+    /// The changes that are due.
+    pub fn changes(&mut self, group: &Group, current_voters: &[NodeId], expiry: Ticks, now: Ticks) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut removed = BTreeSet::new();
+        for (id, withdrawal) in &self.withdrawn {
+            let Withdrawal { incarnation, keeps_vote, .. } = *withdrawal;
+            let is_in = group.incarnation_of(*id) == Some(incarnation);
+            if is_in || !keeps_vote && group.absent.contains_key(id) {
+                removed.insert(*id);
+                changes.push(Change::Remove { id: *id, incarnation, keeps_vote });
+            }
+        }
+        let evicted: BTreeSet<NodeId> = self
+            .orders
+            .iter()
+            .filter_map(|order| if let Request::Evict { node, .. } = order.request { Some(node) } else { None })
+            .collect();
+        for (id, incarnation) in self.sessions.expire(expiry, now) {
+            // Whoever has not started the view yet was in none: there is nothing to wait for, but nothing is lost by it.
+            if removed.insert(id) {
+                let keeps_vote = current_voters.contains(&id) && !evicted.contains(&id);
+                changes.push(Change::Remove { id, incarnation, keeps_vote });
+            }
+        }
+        for member in self.admissible(group, now) {
+            // Whoever is evicted loses its vote before it comes back.
+            let is_out = !evicted.contains(&member.id) || group.find(member.id).is_none();
+            if !removed.contains(&member.id) && is_out {
+                // A voter that comes back under its name as another node has lost what it stored, and its vote with that.
+                for (id, old) in group.absent.iter().filter(|(id, old)| old.name == member.name && **id != member.id) {
+                    changes.push(Change::Remove { id: *id, incarnation: old.incarnation, keeps_vote: false });
+                }
+                changes.push(Change::Add(member));
+            }
+        }
+        for order in &self.orders {
+            match &order.request {
+                Request::SetClass(_) | Request::Admit { .. } if order.state != OrderState::New => {}
+                Request::SetClass(class) => changes.push(Change::SetClass(class.clone())),
+                Request::Admit { name } => changes.push(Change::Admit(name.clone())),
+                Request::Evict { node, ban } => {
+                    // A voter that is away has no session that could run out.
+                    if let Some(absent) = group.absent.get(node) {
+                        let incarnation = absent.incarnation;
+                        changes.push(Change::Remove { id: *node, incarnation, keeps_vote: false });
+                    }
+                    if *ban
+                        && let Some(member) = group.find(*node).filter(|member| !group.banned.contains(&member.name))
+                    {
+                        changes.push(Change::Ban(member.name.clone()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    /// Nodes that wanted to join and have fallen silent are forgotten; true if there were any.
+    pub fn forget_silent(&mut self, ttl: Ticks, now: Ticks) -> bool {
+        let before = self.candidates.len();
+        self.candidates.retain(|_, candidate| now <= candidate.heard.saturating_add(ttl));
+        self.candidates.len() < before
+    }
+
+    /// The changes that make the next view, if there is a reason for one now. A view that is being installed is left alone,
+    /// unless it cannot be: somebody in it is gone.
+    pub fn next_view(&mut self, group: &Group, voters: &[NodeId], expiry: Ticks, now: Ticks) -> Option<Vec<Change>> {
+        if self.proposed.is_some() {
+            return None;
+        }
+        let changes = self.changes(group, voters, expiry, now);
+        let removes = changes.iter().any(|change| match change {
+            Change::Remove { .. } => true,
+            Change::Add(member) => group.members.contains_key(&member.id),
+            _ => false,
+        });
+        let is_wanted = !changes.is_empty() || self.needs_epoch;
+        let is_due = removes || self.installation.step == Step::Void || self.is_installed() && is_wanted;
+        is_due.then_some(changes)
+    }
+
+    /// Who should vote: as many of the members as make 1, 3 or 5, those first who do already. A voter that is away keeps its
+    /// vote for a while, and then until another member can take it: the quorum never shrinks because somebody is away.
+    pub fn voters(
+        &self,
+        group: &Group,
+        current: &[NodeId],
+        me: NodeId,
+        limits: (usize, Ticks),
+        now: Ticks,
+    ) -> Vec<NodeId> {
+        #[derive(PartialEq, Eq, PartialOrd, Ord)]
+        enum Rank {
+            Me,
+            Votes,
+            MayVote,
+            AwayForLong,
+        }
+        let (voters_max, replace_after) = limits;
+        let eligible = |member: &Member| member.durable || !group.durable;
+        let staying = |id: &NodeId| self.withdrawn.get(id).is_none_or(|withdrawal| withdrawal.keeps_vote);
+        let present = group.members.values().filter(|member| eligible(member) && staying(&member.id)).map(|member| {
+            let rank = match member.id {
+                id if id == me => Rank::Me,
+                id if current.contains(&id) => Rank::Votes,
+                _ => Rank::MayVote,
+            };
+            (rank, member.id)
+        });
+        // What a process without a directory knew is lost with it.
+        let absent = group.absent.keys().filter(|id| group.durable && current.contains(id) && staying(id)).map(|id| {
+            let since = self.absent_since.get(id).copied().unwrap_or(now);
+            let is_overdue = now >= since.saturating_add(replace_after);
+            (if is_overdue { Rank::AwayForLong } else { Rank::Votes }, *id)
+        });
+        let mut ranked: Vec<(Rank, NodeId)> = present.chain(absent).collect();
+        ranked.sort_unstable();
+        let count = voters(ranked.len(), voters_max);
+        let mut chosen: Vec<NodeId> = ranked.into_iter().take(count).map(|(_, id)| id).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// The view has been started by all of its members.
+    pub fn is_installed(&self) -> bool {
+        self.installation.step == Step::Done
+    }
+}

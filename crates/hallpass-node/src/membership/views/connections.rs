@@ -1,0 +1,115 @@
+//! Connections of both planes, and the links of those that carry locks.
+
+use std::collections::BTreeSet;
+
+use hallpass_core::{NodeId, Ticks};
+
+use super::{Action, Views};
+use crate::links::{Links, Process};
+use crate::membership::HelloError;
+use crate::wire::{Hello, Plane};
+
+impl Views {
+    pub(super) fn greeting(&self, to: NodeId, plane: Plane) -> Hello {
+        Hello {
+            group: self.label.clone(),
+            name: self.me.name.clone(),
+            from: self.me.id,
+            to,
+            plane,
+            address: self.me.address.clone(),
+            group_id: self.group_id,
+            incarnation: self.me.incarnation,
+            boot_id: self.boot_id,
+            to_incarnation: None,
+            received: 0,
+            config_digest: 0,
+            incarnations_digest: None,
+        }
+    }
+
+    pub(crate) fn hello(&self, peer: NodeId, links: &Links) -> Option<Hello> {
+        let link = &links[links.position(peer)?];
+        let mut hello = self.greeting(peer, Plane::Locks);
+        hello.to_incarnation = link.process.map(|process| process.incarnation);
+        hello.received = link.received();
+        Some(hello)
+    }
+
+    pub(crate) fn control_hello(&self, peer: Option<NodeId>) -> Hello {
+        self.greeting(peer.unwrap_or(NodeId::SERVER), Plane::Control)
+    }
+
+    pub(crate) fn check(&self, hello: &Hello, links: &Links) -> Result<(), HelloError> {
+        if hello.group != self.label {
+            return Err(HelloError::Group(hello.group.clone()));
+        }
+        if hello.from == self.me.id {
+            return Err(HelloError::Itself);
+        }
+        if hello.from == NodeId::SERVER || (hello.to != self.me.id && hello.to != NodeId::SERVER) {
+            return Err(HelloError::Member(hello.to));
+        }
+        if hello.group_id != 0 && self.group_id != 0 && hello.group_id != self.group_id {
+            return Err(HelloError::OtherGroup);
+        }
+        if hello.plane == Plane::Control {
+            return Ok(());
+        }
+        let link = links.position(hello.from).ok_or(HelloError::Member(hello.from))?;
+        match links[link].process {
+            Some(known) if known.incarnation > hello.incarnation => Err(HelloError::Outdated),
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection that carries locks. Links are between two incarnations: with another one they begin again.
+    pub(crate) fn accept(&mut self, hello: &Hello, links: &mut Links) -> Result<(), HelloError> {
+        let Some(index) = links.position(hello.from) else { return Err(HelloError::Member(hello.from)) };
+        let link = &mut links[index];
+        link.meet(Process { incarnation: hello.incarnation, boot_id: 0 });
+        let knows_me = hello.to_incarnation == Some(self.me.incarnation);
+        link.connect(if knows_me { hello.received } else { 0 }).map_err(HelloError::Link)?;
+        // Whoever joins says soon whom it has reached.
+        if self.install.open().is_none() {
+            self.repeat_soon();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Ticks) {
+        self.now = now;
+        self.connected.insert(hello.from);
+        self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
+        self.repeat_soon();
+        self.timers.steward = 0;
+        if !self.session.is_valid(now) {
+            self.timers.renew = 0;
+        }
+        self.actions.push_back(Action::View);
+        self.go_on();
+    }
+
+    pub(crate) fn on_control_disconnected(&mut self, peer: NodeId) {
+        self.connected.remove(&peer);
+        self.actions.push_back(Action::View);
+    }
+
+    /// Makes the links fit the peers, and marks those of the view. Returns the peers whose links are gone.
+    pub(crate) fn update_links(&self, links: &mut Links, now: Ticks) -> Vec<NodeId> {
+        let peers: BTreeSet<NodeId> = self.peers().into_keys().collect();
+        let gone = links.keep(&peers, now);
+        let view = self.view.as_ref().filter(|_| self.install.open().is_some());
+        for index in 0..links.len() {
+            let link = &mut links[index];
+            let member = view.and_then(|group| group.members.get(&link.peer));
+            (link.in_view, link.in_view_as) = (member.is_some(), member.map(|member| member.incarnation));
+            if let Some(member) = member
+                && link.process.is_none_or(|process| process.incarnation < member.incarnation)
+            {
+                link.meet(Process { incarnation: member.incarnation, boot_id: 0 });
+            }
+        }
+        gone
+    }
+}

@@ -1,0 +1,576 @@
+//! Groups whose members come and go, on a network that loses nothing and a clock that everybody shares.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hallpass_core::{Mode, NodeId, Ticks};
+
+use crate::wire::Plane;
+use crate::{
+    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Record, Request, RequestError,
+    Ticket, ViewState, ViewsConfig, keys,
+};
+
+const MS: Ticks = 1_000_000;
+const TTL: Ticks = 1000 * MS;
+
+struct One {
+    node: Node<u32>,
+    disk: BTreeMap<u64, Vec<u8>>,
+    answers: Vec<(u32, Outcome)>,
+    lost: Vec<Ticket>,
+    lapses: usize,
+    done: Vec<(u64, Result<(), RequestError>)>,
+    locks_with: BTreeSet<NodeId>,
+    control_with: BTreeSet<NodeId>,
+}
+
+#[derive(Default)]
+struct Net {
+    now: Ticks,
+    nodes: BTreeMap<NodeId, One>,
+    seeds: BTreeSet<NodeId>,
+    /// Directed pairs that do not reach each other.
+    cut: BTreeSet<(NodeId, NodeId)>,
+    control: VecDeque<(NodeId, NodeId, Vec<u8>)>,
+}
+
+impl Net {
+    fn config(&self, id: u32, founding: Founding, incarnation: u32) -> NodeConfig {
+        let mut config = NodeConfig::new(NodeId(id), [NodeId(id)]);
+        config.incarnation = Incarnation::new(incarnation).unwrap();
+        config.boot_id = u64::from(id * 31 + incarnation);
+        let mut views = ViewsConfig::new(format!("host-{id}:1"));
+        (views.founding, views.durable, views.ttl) = (founding, true, TTL);
+        config.views = Some(views);
+        config
+    }
+
+    fn start(&mut self, config: NodeConfig) {
+        let id = config.me;
+        let disk = config.views.as_ref().unwrap().stored.clone();
+        let node = Node::new(config).unwrap();
+        let one = One {
+            node,
+            disk,
+            answers: Vec::new(),
+            lost: Vec::new(),
+            lapses: 0,
+            done: Vec::new(),
+            locks_with: BTreeSet::new(),
+            control_with: BTreeSet::new(),
+        };
+        self.seeds.insert(id);
+        self.nodes.insert(id, one);
+        self.drain(id);
+    }
+
+    /// Founds a group of so many.
+    fn founded(count: u32) -> Self {
+        let mut net = Self::default();
+        for id in 1..=count {
+            let config = net.config(id, Founding::Together(count as usize), 1);
+            net.start(config);
+        }
+        net.run_until_open(3000);
+        net
+    }
+
+    fn crash(&mut self, id: u32) -> BTreeMap<u64, Vec<u8>> {
+        let one = self.nodes.remove(&NodeId(id)).unwrap();
+        self.control.retain(|(from, to, _)| from.0 != id && to.0 != id);
+        for peer in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(peer, NodeId(id));
+        }
+        one.disk
+    }
+
+    fn restart(&mut self, id: u32, mut disk: BTreeMap<u64, Vec<u8>>) {
+        let stored = disk.get(&keys::INCARNATION).map_or(1, |bytes| u32::from_be_bytes(bytes[..].try_into().unwrap()));
+        let incarnation = stored + 1;
+        disk.insert(keys::INCARNATION, incarnation.to_be_bytes().to_vec());
+        let mut config = self.config(id, Founding::Together(3), incarnation);
+        config.views.as_mut().unwrap().stored = disk;
+        self.start(config);
+    }
+
+    fn disconnect(&mut self, at: NodeId, peer: NodeId) {
+        let now = self.now;
+        let Some(one) = self.nodes.get_mut(&at) else { return };
+        if one.locks_with.remove(&peer) {
+            one.node.handle_disconnect(peer, now);
+            self.drain(at);
+        }
+        let Some(one) = self.nodes.get_mut(&at) else { return };
+        if one.control_with.remove(&peer) {
+            one.node.handle_control_disconnect(peer, now);
+            self.drain(at);
+        }
+    }
+
+    fn cut(&mut self, from: u32, to: u32) {
+        self.cut.insert((NodeId(from), NodeId(to)));
+        self.cut.insert((NodeId(to), NodeId(from)));
+        self.disconnect(NodeId(from), NodeId(to));
+        self.disconnect(NodeId(to), NodeId(from));
+    }
+
+    fn input<T>(&mut self, id: u32, input: impl FnOnce(&mut Node<u32>, Ticks) -> T) -> T {
+        let now = self.now;
+        let result = input(&mut self.nodes.get_mut(&NodeId(id)).unwrap().node, now);
+        self.drain(NodeId(id));
+        result
+    }
+
+    fn drain(&mut self, id: NodeId) {
+        let now = self.now;
+        let mut closed = Vec::new();
+        let one = self.nodes.get_mut(&id).unwrap();
+        while let Some(output) = one.node.poll_output() {
+            match output {
+                Output::Persist(Record::Write(write)) => {
+                    one.disk.retain(|key, _| !write.remove.contains(key));
+                    one.disk.extend(write.put.clone());
+                    one.node.handle_persisted(Record::Write(write), now);
+                }
+                Output::Persist(other) => panic!("{other:?}"),
+                Output::Answer { caller, outcome } => one.answers.push((caller, outcome)),
+                Output::Lapsed => one.lapses += 1,
+                Output::Lost(ticket) => one.lost.push(ticket),
+                Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
+                Output::Done { token, result } => one.done.push((token, result)),
+                Output::Disconnect(peer) => closed.push(peer),
+                Output::Control { to, bytes } => self.control.push_back((id, to, bytes)),
+            }
+        }
+        for peer in closed {
+            for (at, with) in [(id, peer), (peer, id)] {
+                let Some(one) = self.nodes.get_mut(&at) else { continue };
+                if one.locks_with.remove(&with) {
+                    one.node.handle_disconnect(with, now);
+                    self.drain(at);
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, from: NodeId, to: NodeId, plane: Plane) {
+        if self.cut.contains(&(from, to)) {
+            return;
+        }
+        let now = self.now;
+        let hello = |net: &Self, at: NodeId, peer: NodeId| match plane {
+            Plane::Locks => net.nodes[&at].node.hello(peer),
+            Plane::Control => net.nodes[&at].node.control_hello(Some(peer)),
+        };
+        let (Some(a), Some(b)) = (hello(self, from, to), hello(self, to, from)) else { return };
+        if self.nodes[&from].node.check_hello(&b).is_err() || self.nodes[&to].node.check_hello(&a).is_err() {
+            return;
+        }
+        for (at, hello) in [(to, a), (from, b)] {
+            let one = self.nodes.get_mut(&at).unwrap();
+            match plane {
+                Plane::Locks => one.locks_with.insert(hello.from),
+                Plane::Control => one.control_with.insert(hello.from),
+            };
+            one.node.handle_hello(&hello, now).unwrap();
+            self.drain(at);
+        }
+    }
+
+    fn connect(&mut self) {
+        for from in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let node = &self.nodes[&from].node;
+            let mut peers: BTreeSet<NodeId> = node.contacts().iter().map(|contact| contact.id).collect();
+            let contacts = peers.clone();
+            if node.needs_seeds() {
+                peers.extend(self.seeds.iter().filter(|seed| **seed != from));
+            }
+            for to in peers.into_iter().filter(|to| self.nodes.contains_key(to)).collect::<Vec<_>>() {
+                if !self.nodes[&from].control_with.contains(&to) {
+                    self.greet(from, to, Plane::Control);
+                }
+                if contacts.contains(&to) && !self.nodes[&from].locks_with.contains(&to) {
+                    self.greet(from, to, Plane::Locks);
+                }
+            }
+        }
+    }
+
+    /// A millisecond passes.
+    fn step(&mut self) {
+        self.now += MS;
+        self.connect();
+        let now = self.now;
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let one = self.nodes.get_mut(&id).unwrap();
+            if one.node.poll_timeout().is_some_and(|at| at <= now) {
+                one.node.handle_timeout(now);
+                self.drain(id);
+            }
+        }
+        for _ in 0..self.control.len() {
+            let Some((from, to, bytes)) = self.control.pop_front() else { break };
+            let Some(one) = self.nodes.get_mut(&to) else { continue };
+            if !self.cut.contains(&(from, to)) && one.control_with.contains(&from) {
+                one.node.handle_control(from, &bytes, now).unwrap();
+                self.drain(to);
+            }
+        }
+        for from in self.nodes.keys().copied().collect::<Vec<_>>() {
+            for to in self.nodes[&from].locks_with.clone() {
+                let one = self.nodes.get_mut(&from).unwrap();
+                let bytes = one.node.poll_transmit(to).to_vec();
+                if bytes.is_empty() || self.cut.contains(&(from, to)) {
+                    continue;
+                }
+                one.node.handle_transmitted(to, bytes.len());
+                if let Some(one) = self.nodes.get_mut(&to)
+                    && one.locks_with.contains(&from)
+                {
+                    one.node.handle_bytes(from, &bytes, now).unwrap();
+                    self.drain(to);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, milliseconds: u64) {
+        (0..milliseconds).for_each(|_| self.step());
+    }
+
+    fn all_open(&self) -> bool {
+        let epochs: BTreeSet<Option<u64>> = self.nodes.values().map(|one| one.node.epoch()).collect();
+        let all = self.nodes.len();
+        self.nodes.values().all(|one| {
+            one.node.is_complete() && one.node.members().iter().filter(|member| member.in_view).count() == all
+        }) && epochs.len() == 1
+    }
+
+    /// How many milliseconds it takes until all nodes are in one view.
+    fn run_until_open(&mut self, limit: u64) -> u64 {
+        for elapsed in 0..limit {
+            if self.all_open() {
+                return elapsed;
+            }
+            self.step();
+        }
+        let states: Vec<String> = self.nodes.values().map(|one| format!("{:?}", one.node.status())).collect();
+        panic!("no common view at {}:\n{}", self.now / MS, states.join("\n"));
+    }
+
+    fn acquire(&mut self, id: u32, lock: &str, caller: u32) -> Option<Grant> {
+        match self.input(id, |node, now| node.handle_acquire(lock, Mode::Exclusive, Patience::Wait, now, || caller)) {
+            Ok(Answer::Granted(grant)) => Some(grant),
+            Ok(Answer::Waiting(_)) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn granted(&self, id: u32, caller: u32) -> Option<Grant> {
+        let answers = &self.nodes[&NodeId(id)].answers;
+        answers.iter().find_map(|(who, outcome)| match outcome {
+            Outcome::Granted(grant) if *who == caller => Some(*grant),
+            _ => None,
+        })
+    }
+
+    fn lock(&mut self, id: u32, lock: &str, caller: u32, limit: u64) -> Grant {
+        if let Some(grant) = self.acquire(id, lock, caller) {
+            return grant;
+        }
+        for _ in 0..limit {
+            self.step();
+            if let Some(grant) = self.granted(id, caller) {
+                return grant;
+            }
+        }
+        panic!("node {id} was not granted '{lock}': {:?}", self.nodes[&NodeId(id)].node.status());
+    }
+}
+
+#[test]
+fn one_node_founds_a_group_and_grants_locks_without_a_message() {
+    let mut net = Net::default();
+    let config = net.config(7, Founding::Together(1), 1);
+    net.start(config);
+    net.run_until_open(5);
+    assert!(net.lock(7, "x", 1, 1).fence.epoch() > 0);
+    assert_eq!(net.nodes[&NodeId(7)].node.valid_until(), Ticks::MAX);
+    assert!(net.control.is_empty());
+    net.run(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(7)].lapses, 0);
+}
+
+#[test]
+fn three_nodes_found_a_group_soon() {
+    let mut net = Net::default();
+    for id in [9, 4, 6] {
+        let config = net.config(id, Founding::Together(3), 1);
+        net.start(config);
+    }
+    let took = net.run_until_open(300);
+    assert!(took < 200, "{took} ms");
+    let first = net.lock(4, "x", 1, 10);
+    assert!(net.acquire(9, "x", 2).is_none());
+    net.run(50);
+    net.input(4, |node, now| node.handle_release(first.ticket, now));
+    net.run(10);
+    assert!(net.granted(9, 2).unwrap().fence > first.fence);
+}
+
+#[test]
+fn a_holder_that_dies_loses_its_lock_when_its_session_is_over() {
+    let mut net = Net::founded(3);
+    for victim in [1, 2, 3] {
+        let held = net.lock(victim, "x", victim, 50);
+        let waiter = victim % 3 + 1;
+        assert!(net.acquire(waiter, "x", 10 + victim).is_none());
+        net.run(20);
+        let disk = net.crash(victim);
+        net.run(TTL / MS - 300);
+        assert_eq!(net.granted(waiter, 10 + victim), None, "its session may still last");
+        net.run(1500);
+        let next = net.granted(waiter, 10 + victim).expect("its session is over");
+        assert!(next.fence > held.fence);
+        net.input(waiter, |node, now| node.handle_release(next.ticket, now));
+        net.restart(victim, disk);
+        net.run_until_open(3000);
+    }
+}
+
+#[test]
+fn the_minority_of_a_partition_stops_before_the_majority_goes_on() {
+    let mut net = Net::founded(3);
+    net.lock(3, "x", 1, 50);
+    assert!(net.acquire(1, "x", 2).is_none());
+    net.run(10);
+    net.cut(3, 1);
+    net.cut(3, 2);
+    let mut lapsed = false;
+    for _ in 0..4000 {
+        net.step();
+        lapsed |= net.nodes[&NodeId(3)].lapses > 0;
+        if net.granted(1, 2).is_some() {
+            break;
+        }
+    }
+    assert!(net.granted(1, 2).is_some() && lapsed, "the holder has lost it first");
+    net.cut.clear();
+    net.run_until_open(4000);
+}
+
+#[test]
+fn members_join_leave_and_come_back_while_a_lock_is_held() {
+    let mut net = Net::founded(3);
+    let held = net.lock(2, "x", 1, 50);
+    let config = net.config(4, Founding::Never, 1);
+    net.start(config);
+    net.run_until_open(1000);
+    let disk = net.crash(4);
+    net.restart(4, disk);
+    net.run_until_open(1000);
+    net.input(1, |node, now| node.handle_request(Request::Leave, 5, now));
+    for _ in 0..1000 {
+        net.step();
+        if !net.nodes[&NodeId(1)].done.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(net.nodes[&NodeId(1)].done, [(5, Ok(()))]);
+    net.crash(1);
+    net.run_until_open(2000);
+    assert!(net.acquire(3, "x", 2).is_none(), "it is held all the time");
+    net.run(50);
+    assert!(net.input(2, |node, now| node.handle_release(held.ticket, now)));
+    net.run(20);
+    assert!(net.granted(3, 2).unwrap().fence > held.fence);
+    assert_eq!(net.nodes[&NodeId(2)].node.status().view, ViewState::Open);
+}
+
+#[test]
+fn all_members_are_restarted_and_fences_rise() {
+    let mut net = Net::founded(3);
+    let before = net.lock(2, "x", 1, 50);
+    let disks: Vec<_> = (1..=3).map(|id| net.crash(id)).collect();
+    for (id, disk) in (1..).zip(disks) {
+        net.restart(id, disk);
+    }
+    net.run_until_open(5000);
+    assert!(net.lock(3, "x", 2, 50).fence > before.fence);
+}
+
+#[test]
+fn an_operator_breaks_a_lock() {
+    let mut net = Net::founded(3);
+    let held = net.lock(2, "x", 1, 50);
+    assert!(net.acquire(3, "x", 2).is_none());
+    net.input(1, |node, now| node.handle_request(Request::Break { lock: "x".into() }, 1, now));
+    net.run(TTL / MS);
+    assert_eq!(net.nodes[&NodeId(1)].done, [(1, Ok(()))]);
+    assert_eq!(net.nodes[&NodeId(2)].lost, [held.ticket]);
+    assert!(net.granted(3, 2).is_some());
+}
+
+#[test]
+fn the_living_keep_their_locks_when_any_member_dies() {
+    for victim in 1..=3 {
+        let mut net = Net::founded(3);
+        let holders: Vec<u32> = (1..=3).filter(|id| *id != victim).collect();
+        let held: Vec<Grant> = holders.iter().map(|id| net.lock(*id, &format!("lock-{id}"), *id, 50)).collect();
+        net.crash(victim);
+        net.run(3 * TTL / MS);
+        for (id, grant) in holders.iter().zip(held) {
+            assert_eq!(net.nodes[&NodeId(*id)].lapses, 0, "{victim} died, and not {id}");
+            assert!(net.input(*id, |node, now| node.handle_release(grant.ticket, now)));
+        }
+    }
+}
+
+#[test]
+fn a_steward_that_was_alone_for_long_stays_when_another_joins() {
+    let mut net = Net::default();
+    let config = net.config(7, Founding::Together(1), 1);
+    net.start(config);
+    net.run_until_open(5);
+    let held = net.lock(7, "x", 1, 1);
+    net.run(5 * TTL / MS);
+    let config = net.config(8, Founding::Never, 1);
+    net.start(config);
+    net.run_until_open(1000);
+    net.run(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(7)].lapses, 0);
+    assert!(net.acquire(8, "x", 2).is_none());
+    net.run(50);
+    assert_eq!(net.granted(8, 2), None, "it is held");
+    assert!(net.input(7, |node, now| node.handle_release(held.ticket, now)));
+}
+
+#[test]
+fn the_only_voter_can_be_evicted_and_the_group_goes_on() {
+    let mut net = Net::default();
+    let config = net.config(7, Founding::Together(1), 1);
+    net.start(config);
+    net.run_until_open(5);
+    let config = net.config(8, Founding::Never, 1);
+    net.start(config);
+    net.run_until_open(1000);
+    net.input(8, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: true }, 1, now));
+    net.run(5 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(8)].done, [(1, Ok(()))]);
+    assert!(net.acquire(8, "x", 2).is_some(), "{:?}", net.nodes[&NodeId(8)].node.status());
+}
+
+#[test]
+fn a_member_that_is_sent_away_does_not_join_before_its_session_would_have_ended() {
+    let mut net = Net::founded(3);
+    let until = net.nodes[&NodeId(3)].node.valid_until();
+    net.input(1, |node, now| node.handle_request(Request::Evict { node: NodeId(3), ban: false }, 1, now));
+    while net.nodes[&NodeId(3)].lapses == 0 {
+        net.step();
+        assert!(net.now < until);
+    }
+    while net.now < until {
+        assert_ne!(net.nodes[&NodeId(3)].node.status().view, ViewState::Open);
+        net.step();
+    }
+    net.run_until_open(3000);
+}
+
+#[test]
+fn a_steward_that_is_evicted_before_its_first_view_stops_renewing_its_session() {
+    let mut net = Net::default();
+    let config = net.config(7, Founding::Together(1), 1);
+    net.start(config);
+    net.input(7, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: true }, 1, now));
+    let config = net.config(8, Founding::Never, 1);
+    net.start(config);
+    for _ in 0..(5 * TTL / MS) {
+        net.run(1);
+        let (first, second) = (&net.nodes[&NodeId(7)].node, &net.nodes[&NodeId(8)].node);
+        let alone = second.is_complete() && second.view() == [NodeId(8)];
+        assert!(!alone || net.now >= first.valid_until() || !first.is_complete(), "its session lasts");
+    }
+}
+
+/// Whoever holds a lock that nobody could take away is told a deadline before somebody can.
+#[test]
+fn a_node_that_is_alone_has_a_deadline_before_another_one_joins() {
+    let mut net = Net::default();
+    let config = net.config(1, Founding::Together(1), 1);
+    net.start(config);
+    net.run_until_open(5);
+    net.run(3 * TTL / MS);
+    let config = net.config(2, Founding::Never, 1);
+    net.start(config);
+    let is_bound = |net: &Net| net.nodes[&NodeId(1)].node.valid_until() != Ticks::MAX;
+    let mut steps = 0;
+    while !is_bound(&net) {
+        net.step();
+        steps += 1;
+        assert!(steps < 1000, "it never has a deadline");
+    }
+    let node = &net.nodes[&NodeId(1)].node;
+    assert_eq!(node.members().iter().filter(|member| member.in_view).count(), 1, "the other one is in already");
+    assert!(!net.nodes[&NodeId(2)].node.is_complete());
+    net.run_until_open(1000);
+    assert_eq!(net.nodes[&NodeId(1)].lapses, 0);
+    // The other one is gone for good, and so is the deadline.
+    net.input(2, |node, now| node.handle_request(Request::Leave, 1, now));
+    for _ in 0..1000 {
+        net.step();
+    }
+    assert!(!is_bound(&net) && net.nodes[&NodeId(1)].lapses == 0);
+}
+
+/// A group of three and perhaps others; a voter is killed, and does not come back.
+fn voters_without_one(joining: u32) -> Vec<NodeId> {
+    let mut net = Net::default();
+    for id in 1..=3 + joining {
+        let mut config = net.config(id, if id <= 3 { Founding::Together(3) } else { Founding::Never }, 1);
+        config.views.as_mut().unwrap().replace_after = 5 * TTL;
+        net.start(config);
+    }
+    net.run_until_open(3000);
+    net.crash(3);
+    net.run(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(1)].node.status().voters, [1, 2, 3].map(NodeId), "its vote is kept for a while");
+    net.run(5 * TTL / MS);
+    assert!(net.all_open());
+    net.nodes[&NodeId(1)].node.status().voters
+}
+
+#[test]
+fn a_voter_that_is_away_for_long_loses_its_vote_only_to_another_member() {
+    assert_eq!(voters_without_one(1), [1, 2, 4].map(NodeId));
+    assert_eq!(voters_without_one(0), [1, 2, 3].map(NodeId), "nobody can take it, and one vote of one is not safer");
+}
+
+#[test]
+fn more_founders_than_are_expected_are_told_what_to_do() {
+    let mut net = Net::default();
+    // All are connected before any two of them have agreed.
+    for id in 1..=4 {
+        let config = net.config(id, Founding::Together(3), 1);
+        net.start(config);
+    }
+    net.run(1000);
+    let why = net.nodes[&NodeId(1)].node.status().waits_for.expect("it waits");
+    assert!(why.contains("4 nodes have found each other, and 3 are expected"), "{why}");
+    assert!(why.contains("stop those that are too many"), "{why}");
+}
+
+#[test]
+fn all_members_can_leave_at_once() {
+    let mut net = Net::founded(3);
+    for id in 1..=3 {
+        net.input(id, |node, now| node.handle_request(Request::Leave, 1, now));
+    }
+    for _ in 0..10 * TTL / MS {
+        net.step();
+        // Whoever has left is no more.
+        let left = |one: &One| one.done == [(1, Ok(()))];
+        let gone: Vec<u32> = net.nodes.iter().filter(|(_, one)| left(one)).map(|(id, _)| id.0).collect();
+        gone.into_iter().for_each(|id| drop(net.crash(id)));
+    }
+    assert!(net.nodes.is_empty(), "{:?}", net.nodes.values().map(|one| one.node.status()).collect::<Vec<_>>());
+}
