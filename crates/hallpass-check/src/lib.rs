@@ -17,13 +17,79 @@
 //! ```
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use foldhash::quality::FixedState;
 use hallpass_core::Protocol;
 use hallpass_sim::oracle::Violation;
 use hallpass_sim::{Model, ModelConfig, Scratch, Step};
+
+/// What can be explored: a first state, and the steps that lead from one state to others.
+pub trait Space {
+    /// Whatever decides what can happen.
+    type State: Clone + Hash;
+    /// One thing that happens.
+    type Step: Copy;
+
+    /// Where everything begins.
+    fn first(&self) -> Self::State;
+    /// Appends all that can happen in a state.
+    fn steps(&self, state: &Self::State, steps: &mut Vec<Self::Step>);
+    /// Lets it happen, and says whether that violates a property.
+    fn apply(&mut self, state: &mut Self::State, step: Self::Step) -> Option<Violation>;
+    /// True if a step that can happen does happen at some time: an end is a state without any.
+    fn must_happen(&self, step: Self::Step) -> bool;
+    /// Whether it violates a property that everything ends here.
+    fn check_end(&self, state: &Self::State) -> Option<Violation>;
+    /// True if a node drops an idle instance in this step.
+    fn drops(&self, _step: Self::Step) -> bool {
+        false
+    }
+    /// How often the last node was overtaken on the way to this state.
+    fn overtaken(&self, _state: &Self::State) -> u64 {
+        0
+    }
+}
+
+/// A protocol of locks.
+struct Locks<'a, P: Protocol> {
+    config: &'a ModelConfig<P>,
+    scratch: Scratch<P>,
+}
+
+impl<P: Protocol> Space for Locks<'_, P> {
+    type State = Model<P>;
+    type Step = Step;
+
+    fn first(&self) -> Model<P> {
+        Model::new(self.config)
+    }
+
+    fn steps(&self, state: &Model<P>, steps: &mut Vec<Step>) {
+        state.steps(self.config, steps);
+    }
+
+    fn apply(&mut self, state: &mut Model<P>, step: Step) -> Option<Violation> {
+        state.apply(self.config, step, &mut self.scratch, None)
+    }
+
+    fn must_happen(&self, step: Step) -> bool {
+        step.must_happen()
+    }
+
+    fn check_end(&self, state: &Model<P>) -> Option<Violation> {
+        state.check_end(self.config)
+    }
+
+    fn drops(&self, step: Step) -> bool {
+        matches!(step, Step::Drop(_))
+    }
+
+    fn overtaken(&self, state: &Model<P>) -> u64 {
+        state.overtaken()
+    }
+}
 
 /// The bounds of an exploration.
 #[derive(Clone, Debug)]
@@ -48,7 +114,7 @@ impl Default for Effort {
 
 /// The result of an exploration.
 #[derive(Clone, Debug)]
-pub struct Exploration {
+pub struct Exploration<S = Step> {
     /// Distinct states.
     pub states: usize,
     /// States generated, including repeated ones.
@@ -58,11 +124,13 @@ pub struct Exploration {
     /// Every reachable state was visited.
     pub complete: bool,
     /// The first violation found, with a shortest path to it.
-    pub violation: Option<(Violation, Vec<Step>)>,
+    pub violation: Option<(Violation, Vec<S>)>,
     /// The most often that the node with the highest id was overtaken during one request.
     pub overtaken_max: u64,
     /// A path to a state in which that happened.
-    pub overtaken_steps: Vec<Step>,
+    pub overtaken_steps: Vec<S>,
+    /// In how many of the steps a node dropped an idle instance.
+    pub drops: u64,
     /// How long the exploration took.
     pub took: Duration,
 }
@@ -98,61 +166,71 @@ impl From<()> for Flow {
     }
 }
 
-/// Visits every reachable state, up to the first violation or the bounds of the effort. `on_progress` is called often, and
-/// may stop it.
+/// Visits every reachable state of a protocol, up to the first violation or the bounds of the effort. `on_progress` is called
+/// often, and may stop it.
 pub fn explore<P: Protocol, F: Into<Flow>>(
     config: &ModelConfig<P>,
     effort: &Effort,
-    mut on_progress: impl FnMut(Progress) -> F,
+    on_progress: impl FnMut(Progress) -> F,
 ) -> Exploration {
+    explore_space(&mut Locks { config, scratch: Scratch::default() }, effort, on_progress)
+}
+
+/// As [`explore`], of anything that has states.
+pub fn explore_space<S: Space, F: Into<Flow>>(
+    space: &mut S,
+    effort: &Effort,
+    mut on_progress: impl FnMut(Progress) -> F,
+) -> Exploration<S::Step> {
     let began = Instant::now();
-    let mut search = Search::<P>::new(Model::new(config));
-    let complete = search.run(config, effort, &mut |progress| on_progress(progress).into());
+    let mut search = Search::<S>::new(space.first());
+    let complete = search.run(space, effort, &mut |progress| on_progress(progress).into());
     Exploration {
-        states: search.parents.len(),
+        states: search.states(),
         generated: search.generated,
         depth: search.depth,
         complete,
         overtaken_max: search.overtaken.0,
         overtaken_steps: search.path_to(search.overtaken.1),
         violation: search.violation,
+        drops: search.drops,
         took: began.elapsed(),
     }
 }
 
-struct Search<P: Protocol> {
-    hasher: FixedState,
-    seen: HashSet<u64, BuildHasherDefault<Identity>>,
-    /// For each state, the position of its parent and the step from there. The first state's entry is never read.
-    parents: Vec<(u32, Step)>,
-    /// States of the next depth, with their positions in `parents`.
-    next: Vec<(Model<P>, u32)>,
-    generated: u64,
-    depth: usize,
-    /// The most overtakes so far, and the position of a state with that many.
-    overtaken: (u64, u32),
-    violation: Option<(Violation, Vec<Step>)>,
+/// A state's fingerprint: the same in every run.
+pub fn fingerprint(state: &impl Hash) -> u64 {
+    FixedState::with_seed(0x6861_6c6c_7061_7373).hash_one(state)
 }
 
-impl<P: Protocol> Search<P> {
-    fn new(first: Model<P>) -> Self {
-        let hasher = FixedState::with_seed(0x6861_6c6c_7061_7373);
-        let seen = HashSet::from_iter([hasher.hash_one(&first)]);
-        Self {
-            hasher,
-            seen,
-            parents: vec![(0, Step::Tick)],
-            next: vec![(first, 0)],
-            generated: 1,
-            depth: 0,
-            overtaken: (0, 0),
-            violation: None,
-        }
+struct Search<S: Space> {
+    seen: HashSet<u64, BuildHasherDefault<Identity>>,
+    /// For each state but the first, the number of its parent and the step from there. The first one's number is 0.
+    parents: Vec<(u32, S::Step)>,
+    /// States of the next depth, with their numbers.
+    next: Vec<(S::State, u32)>,
+    generated: u64,
+    depth: usize,
+    /// The most overtakes so far, and the number of a state with that many.
+    overtaken: (u64, u32),
+    violation: Option<(Violation, Vec<S::Step>)>,
+    drops: u64,
+}
+
+impl<S: Space> Search<S> {
+    fn new(first: S::State) -> Self {
+        let seen = HashSet::from_iter([fingerprint(&first)]);
+        let next = vec![(first, 0)];
+        Self { seen, parents: Vec::new(), next, generated: 1, depth: 0, overtaken: (0, 0), violation: None, drops: 0 }
+    }
+
+    fn states(&self) -> usize {
+        self.parents.len() + 1
     }
 
     /// True if every reachable state was visited.
-    fn run(&mut self, config: &ModelConfig<P>, effort: &Effort, on_progress: &mut dyn FnMut(Progress) -> Flow) -> bool {
-        let (mut steps, mut scratch) = (Vec::new(), Scratch::default());
+    fn run(&mut self, space: &mut S, effort: &Effort, on_progress: &mut dyn FnMut(Progress) -> Flow) -> bool {
+        let mut steps = Vec::new();
         loop {
             let frontier = std::mem::take(&mut self.next);
             if frontier.is_empty() {
@@ -161,13 +239,13 @@ impl<P: Protocol> Search<P> {
             self.depth += 1;
             let width = frontier.len();
             // An expanded state is dropped at once, because the frontier takes most of the memory.
-            for (number, (model, position)) in frontier.into_iter().enumerate() {
-                self.expand(config, &model, position, effort, &mut steps, &mut scratch);
-                if self.violation.is_some() || self.parents.len() >= effort.states_max {
+            for (count, (state, number)) in frontier.into_iter().enumerate() {
+                self.expand(space, &state, number, effort, &mut steps);
+                if self.violation.is_some() || self.states() >= effort.states_max {
                     return false;
                 }
-                if number.is_multiple_of(4096) {
-                    let (states, growth) = (self.parents.len(), self.growth());
+                if count.is_multiple_of(4096) {
+                    let (states, growth) = (self.states(), self.growth());
                     let (generated, depth) = (self.generated, self.depth);
                     if on_progress(Progress { states, generated, depth, frontier: width, growth }) == Flow::Stop {
                         return false;
@@ -185,61 +263,55 @@ impl<P: Protocol> Search<P> {
         // A table of fingerprints has a byte for each beside it, and an eighth of it is free. While the larger one is filled
         // the smaller one is still there.
         let set = self.seen.capacity() * 2 * 9 * 8 / 7;
-        let parents = self.parents.capacity() * size_of::<(u32, Step)>();
-        let next = self.next.capacity() * size_of::<(Model<P>, u32)>();
+        let parents = self.parents.capacity() * size_of::<(u32, S::Step)>();
+        let next = self.next.capacity() * size_of::<(S::State, u32)>();
         grows(self.seen.len(), self.seen.capacity(), set)
             + grows(self.parents.len(), self.parents.capacity(), parents)
             + grows(self.next.len(), self.next.capacity(), next)
     }
 
-    fn expand(
-        &mut self,
-        config: &ModelConfig<P>,
-        model: &Model<P>,
-        position: u32,
-        effort: &Effort,
-        steps: &mut Vec<Step>,
-        scratch: &mut Scratch<P>,
-    ) {
+    fn expand(&mut self, space: &mut S, state: &S::State, number: u32, effort: &Effort, steps: &mut Vec<S::Step>) {
         steps.clear();
-        model.steps(config, steps);
-        if !steps.iter().any(|step| step.must_happen())
-            && let Some(violation) = model.check_end(config)
+        space.steps(state, steps);
+        if !steps.iter().any(|step| space.must_happen(*step))
+            && let Some(violation) = space.check_end(state)
             && effort.looks_for(&violation)
         {
-            self.violation = Some((violation, self.path_to(position)));
+            self.violation = Some((violation, self.path_to(number)));
             return;
         }
         for step in steps {
-            let mut next = model.clone();
-            let violation = next.apply(config, *step, scratch, None);
+            let mut next = state.clone();
+            let violation = space.apply(&mut next, *step);
             self.generated += 1;
+            self.drops += u64::from(space.drops(*step));
             if let Some(violation) = violation {
                 if !effort.looks_for(&violation) {
                     continue;
                 }
-                let mut path = self.path_to(position);
+                let mut path = self.path_to(number);
                 path.push(*step);
                 self.violation = Some((violation, path));
                 return;
             }
-            if self.seen.insert(self.hasher.hash_one(&next)) {
-                let next_position = self.parents.len() as u32;
-                self.parents.push((position, *step));
-                if next.overtaken() > self.overtaken.0 {
-                    self.overtaken = (next.overtaken(), next_position);
+            if self.seen.insert(fingerprint(&next)) {
+                self.parents.push((number, *step));
+                let next_number = self.parents.len() as u32;
+                let overtaken = space.overtaken(&next);
+                if overtaken > self.overtaken.0 {
+                    self.overtaken = (overtaken, next_number);
                 }
-                self.next.push((next, next_position));
+                self.next.push((next, next_number));
             }
         }
     }
 
-    fn path_to(&self, mut position: u32) -> Vec<Step> {
+    fn path_to(&self, mut number: u32) -> Vec<S::Step> {
         let mut path = Vec::new();
-        while position != 0 {
-            let (parent, step) = self.parents[position as usize];
+        while number != 0 {
+            let (parent, step) = self.parents[number as usize - 1];
             path.push(step);
-            position = parent;
+            number = parent;
         }
         path.reverse();
         path

@@ -20,6 +20,7 @@ const WRITERS: Limits = Limits {
     last_entries: None,
     cancels: Some(0),
     readers: false,
+    drop_idle: false,
     crashes: 0,
     restarts: 0,
     losses: 0,

@@ -1,8 +1,11 @@
-use hallpass_check::{Effort, Flow, Progress, explore};
+use std::fmt;
+use std::str::FromStr;
+
+use hallpass_check::{Effort, Exploration, Flow, Progress, explore};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
-use hallpass_core::{NodeId, Protocol};
+use hallpass_core::{Mode, NodeId, Protocol};
 use hallpass_sim::trace::{Scale, Trace};
-use hallpass_sim::{Limits, ModelConfig, Order};
+use hallpass_sim::{Holders, Limits, ModelConfig, Order, Step};
 use serde::Serialize;
 
 use crate::{LabError, select};
@@ -24,6 +27,10 @@ pub struct CheckSpec {
     pub cancels: Option<u8>,
     /// Requests may be shared.
     pub readers: bool,
+    /// A node may forget a lock that is idle at any moment.
+    pub drop_idle: bool,
+    /// Who holds the lock at the start.
+    pub initial: InitialSpec,
     /// How many faults of each kind may happen: `crash:1,restart:1,loss:1,dup:1,join:1,leave:1`.
     pub faults: String,
     /// Options of the protocol, each `key=value`.
@@ -36,7 +43,54 @@ pub struct CheckSpec {
     pub mutation: Option<Mutation>,
 }
 
-/// The result of an exploration. The JSON keys are part of the public interface.
+/// Who holds the lock when an exploration starts, as after a view change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InitialSpec {
+    /// One set of holders.
+    These(Holders),
+    /// One exploration for each set that the protocol can start with: nobody, one node, several in shared mode.
+    All,
+}
+
+impl Default for InitialSpec {
+    fn default() -> Self {
+        Self::These(Holders::default())
+    }
+}
+
+impl FromStr for InitialSpec {
+    type Err = LabError;
+
+    /// Reads `nobody`, `all`, or nodes as `2`, `1:shared`, `1,3:shared`.
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        match text {
+            "nobody" => return Ok(Self::default()),
+            "all" => return Ok(Self::All),
+            _ => {}
+        }
+        let (nodes, mode) = match text.split_once(':') {
+            Some((nodes, "shared")) => (nodes, Some(Mode::Shared)),
+            Some(_) => (text, None),
+            None => (text, Some(Mode::Exclusive)),
+        };
+        let nodes: Option<Vec<NodeId>> = nodes.split(',').map(|node| node.parse().ok().map(NodeId)).collect();
+        let (Some(nodes), Some(mode)) = (nodes, mode) else {
+            return Err(LabError(format!("'{text}' is no set of holders; use nobody, 2, 1:shared, 1,3:shared or all")));
+        };
+        Ok(Self::These(Holders { nodes, mode }))
+    }
+}
+
+impl fmt::Display for InitialSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::These(holders) => holders.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+/// The result of an exploration, or of several with different holders at the start. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// The protocol's name.
@@ -55,8 +109,14 @@ pub struct CheckReport {
     pub complete: bool,
     /// The violation found, if any.
     pub violations: Vec<Counterexample>,
+    /// How often a node forgot an idle lock; absent if it was not to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drops: Option<u64>,
     /// How long it took.
     pub seconds: f64,
+    /// It is a model of the view layer, not a protocol.
+    #[serde(skip)]
+    pub is_model: bool,
     /// The most often that the node with the highest id was overtaken, with a path to it.
     #[serde(skip)]
     pub overtaken: (u64, Trace),
@@ -91,6 +151,8 @@ impl CheckSpec {
             order: Order::Any,
             cancels: Some(0),
             readers: false,
+            drop_idle: false,
+            initial: InitialSpec::default(),
             faults: String::new(),
             options: Vec::new(),
             property: None,
@@ -126,6 +188,7 @@ impl CheckSpec {
             last_entries: self.last_entries,
             cancels: self.cancels,
             readers: self.readers,
+            drop_idle: self.drop_idle,
             crashes,
             restarts,
             losses,
@@ -136,7 +199,8 @@ impl CheckSpec {
     }
 }
 
-/// Explores every order of events. `on_progress` is called often, and may stop it.
+/// Explores every order of events, from one set of holders after the other up to a violation. `on_progress` is called
+/// often, and may stop it.
 pub fn check<F: Into<Flow>>(
     spec: &CheckSpec,
     mut on_progress: impl FnMut(Progress) -> F,
@@ -166,50 +230,81 @@ impl Visitor for Check<'_> {
     type Output = Result<CheckReport, LabError>;
 
     fn visit<P: Protocol + 'static>(self) -> Self::Output {
+        let spec = self.spec;
         let options = P::parse(self.options)?;
-        let fences = P::needs(&options).fences;
-        if self.limits.entries.is_none() && fences {
+        let needs = P::needs(&options);
+        if self.limits.entries.is_none() && needs.fences {
             return Err(LabError(
                 "--entries endless needs --option fence=off, because fences grow without bound".to_owned(),
             ));
         }
-        let config =
-            ModelConfig::<Mutant<P>>::new(self.ids, (options, self.spec.mutation), self.spec.order, self.limits)?;
-        let found = explore(
-            &config,
-            &Effort { states_max: self.spec.states_max, property: self.spec.property.clone() },
-            self.on_progress,
-        );
-        let draw = |steps: &[hallpass_sim::Step], title: String| Trace {
+        let starts = match &spec.initial {
+            InitialSpec::These(holders) => vec![holders.clone()],
+            InitialSpec::All => Holders::all(self.ids, &needs),
+        };
+        let config = ModelConfig::<Mutant<P>>::new(self.ids, (options, spec.mutation), spec.order, self.limits)?;
+        let mut report = CheckReport::empty(spec);
+        for holders in starts {
+            let config = config.clone().held_by(holders)?;
+            let states_max = spec.states_max.saturating_sub(report.states);
+            let found =
+                explore(&config, &Effort { states_max, property: spec.property.clone() }, &mut *self.on_progress);
+            report.add(&config, found);
+            if !report.complete {
+                break;
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl CheckReport {
+    fn empty(spec: &CheckSpec) -> Self {
+        let nothing = Trace { title: String::new(), nodes: Vec::new(), scale: Scale::Steps, events: Vec::new() };
+        Self {
+            protocol: String::new(),
+            nodes: spec.nodes,
+            entries: spec.entries,
+            states: 0,
+            generated: 0,
+            depth: 0,
+            complete: true,
+            violations: Vec::new(),
+            is_model: false,
+            drops: spec.drop_idle.then_some(0),
+            seconds: 0.0,
+            overtaken: (0, nothing),
+        }
+    }
+
+    /// Adds what one exploration has found.
+    fn add<P: Protocol>(&mut self, config: &ModelConfig<P>, found: Exploration) {
+        let draw = |steps: &[Step], title: String| Trace {
             title,
             nodes: config.ids().to_vec(),
             scale: Scale::Steps,
             events: config.replay(steps).0,
         };
-        let violations = found.violation.iter().map(|(violation, steps)| {
-            let trace = draw(steps, violation.to_string());
+        self.states += found.states;
+        self.generated += found.generated;
+        self.depth = self.depth.max(found.depth);
+        self.complete &= found.complete;
+        self.drops = self.drops.map(|drops| drops + found.drops);
+        self.seconds += found.took.as_secs_f64();
+        if found.overtaken_max >= self.overtaken.0 {
+            self.overtaken = (found.overtaken_max, draw(&found.overtaken_steps, "the most overtaken".to_owned()));
+        }
+        self.violations.extend(found.violation.map(|(violation, steps)| {
+            let trace = draw(&steps, violation.to_string());
             let text = hallpass_sim::trace::to_text(&trace);
-            let lines =
-                text.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect();
+            let lines = text.lines().skip(1).filter(|line| !line.is_empty());
             Counterexample {
                 property: violation.property,
-                lines,
+                lines: lines.map(|line| line.trim().to_owned()).collect(),
                 text: violation.to_string(),
                 trace,
                 steps: steps.len(),
             }
-        });
-        Ok(CheckReport {
-            protocol: String::new(),
-            nodes: self.spec.nodes,
-            entries: self.spec.entries,
-            states: found.states,
-            generated: found.generated,
-            depth: found.depth,
-            complete: found.complete,
-            violations: violations.collect(),
-            seconds: found.took.as_secs_f64(),
-            overtaken: (found.overtaken_max, draw(&found.overtaken_steps, "the most overtaken".to_owned())),
-        })
+        }));
     }
 }

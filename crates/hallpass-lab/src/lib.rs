@@ -12,6 +12,7 @@
 
 mod check;
 pub mod claims;
+mod models;
 mod run;
 pub mod scenario;
 mod swarm;
@@ -23,10 +24,11 @@ use hallpass_core::NodeId;
 use hallpass_core::protocol::{Kind, OptionError, Options};
 use hallpass_sim::ConfigError;
 
-pub use check::{CheckReport, CheckSpec, Counterexample, check};
-pub use hallpass_check::Flow;
+pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
+pub use hallpass_check::{Flow, Progress};
+pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
-pub use swarm::{Failure, SwarmReport, SwarmSpec, swarm};
+pub use swarm::{Bug as SwarmBug, Failure, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hallpass_core::Ticks;
-use hallpass_sim::group::{self, Bug, Fault, GroupReport};
+use hallpass_sim::group::{self, Fault, GroupReport};
+use hallpass_sim::oracle::Violation;
+use hallpass_sim::views::{self, Cut, FaultKind, ViewsReport};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -20,8 +22,35 @@ pub struct SwarmSpec {
     pub seeds: Range<u64>,
     /// Stop after this time.
     pub stop_after: Option<Duration>,
+    /// Which parts of each run to keep.
+    pub cut: Cut,
     /// A bug to plant, to test the swarm itself.
     pub bug: Option<Bug>,
+}
+
+/// A bug to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// In a group whose members are a fixed list.
+    Fixed(group::Bug),
+    /// In a group with views.
+    Views(views::Bug),
+}
+
+/// What a seed runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A group whose members are a fixed list.
+    Fixed,
+    /// A group with views.
+    Views,
+}
+
+impl Kind {
+    /// One seed of eight runs a fixed list.
+    pub fn of(seed: u64) -> Self {
+        if seed % 8 == 7 { Self::Fixed } else { Self::Views }
+    }
 }
 
 impl SwarmSpec {
@@ -32,12 +61,12 @@ impl SwarmSpec {
         let seeds = range.filter(|seeds: &Range<u64>| !seeds.is_empty()).ok_or_else(|| {
             LabError(format!("seeds '{text}' are not a range such as 0..1000, which includes 0 but not 1000"))
         })?;
-        Ok(Self { seeds, stop_after: None, bug: None })
+        Ok(Self { seeds, stop_after: None, cut: Cut::default(), bug: None })
     }
 
     /// As many seeds from `first` on as there is time for.
     pub fn lasting(first: u64, time: Duration) -> Self {
-        Self { seeds: first..u64::MAX, stop_after: Some(time), bug: None }
+        Self { seeds: first..u64::MAX, stop_after: Some(time), cut: Cut::default(), bug: None }
     }
 }
 
@@ -53,7 +82,7 @@ pub struct SwarmReport {
     pub grants: u64,
     /// How often each fault was injected.
     #[serde(serialize_with = "as_map")]
-    pub faults: [u64; 6],
+    pub faults: [u64; FaultKind::ALL.len()],
     /// Runs with a violation.
     pub violations: u64,
     /// The failed run with the lowest seed.
@@ -67,37 +96,86 @@ pub struct Failure {
     pub seed: u64,
     /// The violation.
     pub violation: String,
-    /// The command that repeats the run.
+    /// The command that repeats the run, cut down to what it needs.
     pub command: String,
 }
 
-impl Failure {
-    fn of(seed: u64, violation: String) -> Self {
-        Self { seed, violation, command: format!("hallpass lab swarm --seeds {seed}..{}", seed + 1) }
+/// One run, of either kind.
+struct Run {
+    simulated: Ticks,
+    grants: u64,
+    faults: [u64; FaultKind::ALL.len()],
+    violation: Option<Violation>,
+}
+
+impl Run {
+    fn of(seed: u64, spec: &SwarmSpec) -> Self {
+        match (spec.bug, Kind::of(seed)) {
+            (None, Kind::Views) => views::run_caught(seed, &spec.cut, None).into(),
+            (Some(Bug::Views(bug)), _) => views::run_caught(seed, &spec.cut, Some(bug)).into(),
+            (None, Kind::Fixed) => Self::fixed(|| group::run(seed)),
+            (Some(Bug::Fixed(bug)), _) => Self::fixed(|| group::run_with_bug(seed, "x", bug)),
+        }
+    }
+
+    fn fixed(run: impl FnOnce() -> GroupReport + std::panic::UnwindSafe) -> Self {
+        let Ok(report) = catch_unwind(run) else {
+            let text = "the code under test stopped in the middle".to_owned();
+            let violation = Some(Violation { property: "panic", text });
+            return Self { simulated: 0, grants: 0, faults: [0; FaultKind::ALL.len()], violation };
+        };
+        let count = |kind: FaultKind| Fault::ALL.iter().position(|fault| fault.name() == kind.name());
+        let faults = FaultKind::ALL.map(|kind| count(kind).map_or(0, |at| report.faults[at]));
+        Self { simulated: report.duration, grants: report.grants, faults, violation: report.violation }
+    }
+}
+
+impl From<ViewsReport> for Run {
+    fn from(report: ViewsReport) -> Self {
+        let ViewsReport { duration, grants, faults, violation, .. } = report;
+        Self { simulated: duration, grants, faults, violation }
     }
 }
 
 impl SwarmReport {
-    fn add(&mut self, seed: u64, run: Option<GroupReport>) {
+    fn add(&mut self, seed: u64, run: Run, spec: &SwarmSpec) {
         self.runs += 1;
-        let violation = match run {
-            None => Some("panic: the code under test stopped in the middle".to_owned()),
-            Some(run) => {
-                self.simulated += run.duration;
-                self.grants += run.grants;
-                self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
-                run.violation.map(|violation| violation.to_string())
-            }
-        };
-        let Some(violation) = violation else { return };
+        self.simulated += run.simulated;
+        self.grants += run.grants;
+        self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
+        let Some(violation) = run.violation else { return };
         self.violations += 1;
         if self.first_failure.as_ref().is_none_or(|first| seed < first.seed) {
-            self.first_failure = Some(Failure::of(seed, violation));
+            self.first_failure = Some(Failure::of(seed, &violation, &spec.cut, spec.bug));
         }
     }
 }
 
-/// Runs a swarm on all cores. After every run, `on_progress` gets the number of runs and of failed runs so far, from several
+/// A failed run is repeated at most so often to cut it down.
+const SHRINK_RUNS: usize = 200;
+
+impl Failure {
+    fn of(seed: u64, violation: &Violation, cut: &Cut, planted: Option<Bug>) -> Self {
+        let name = views::Bug::ALL.iter().find(|(_, bug)| planted == Some(Bug::Views(*bug)));
+        let bug = name.map_or(String::new(), |(name, _)| format!(" --bug {name}"));
+        let command = format!("hallpass lab swarm --seeds {seed}..{}{cut}{bug}", seed + 1);
+        Self { seed, violation: violation.to_string(), command }
+    }
+
+    /// The same failure with fewer faults, nodes and callers.
+    fn shrunk(self, spec: &SwarmSpec) -> Self {
+        let bug = match (spec.bug, Kind::of(self.seed)) {
+            (Some(Bug::Fixed(_)), _) | (None, Kind::Fixed) => return self,
+            (Some(Bug::Views(bug)), _) => Some(bug),
+            (None, Kind::Views) => None,
+        };
+        let run = |cut: &Cut| views::run_caught(self.seed, cut, bug);
+        let (cut, violation) = views::shrink(&spec.cut, &run(&spec.cut), SHRINK_RUNS, run);
+        violation.map_or(self.clone(), |violation| Self::of(self.seed, &violation, &cut, spec.bug))
+    }
+}
+
+/// Runs a swarm on all cores, and cuts its first failure down. After every run, `on_progress` gets the number of runs and of failed runs so far, from several
 /// threads.
 pub fn swarm(spec: &SwarmSpec, on_progress: impl Fn(u64, u64) + Sync) -> SwarmReport {
     let began = Instant::now();
@@ -109,27 +187,26 @@ pub fn swarm(spec: &SwarmSpec, on_progress: impl Fn(u64, u64) + Sync) -> SwarmRe
             if !spec.seeds.contains(&seed) {
                 break;
             }
-            let run = catch_unwind(|| match spec.bug {
-                None => group::run(seed),
-                Some(bug) => group::run_with_bug(seed, "x", bug),
-            });
+            let run = Run::of(seed, spec);
             let mut report = report.lock().expect("nobody panics while it holds the lock");
-            report.add(seed, run.ok());
+            report.add(seed, run, spec);
             on_progress(report.runs, report.violations);
         }
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(work))));
-    report.into_inner().expect("nobody panics while it holds the lock")
+    let mut report = report.into_inner().expect("nobody panics while it holds the lock");
+    report.first_failure = report.first_failure.map(|failure| failure.shrunk(spec));
+    report
 }
 
 fn as_seconds<S: Serializer>(ticks: &Ticks, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(*ticks as f64 / 1e9)
 }
 
-fn as_map<S: Serializer>(counts: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
+fn as_map<S: Serializer>(counts: &[u64; FaultKind::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(counts.len()))?;
-    for (fault, count) in Fault::ALL.iter().zip(counts) {
+    for (fault, count) in FaultKind::ALL.iter().zip(counts) {
         map.serialize_entry(fault.name(), count)?;
     }
     map.end()
@@ -141,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_seed_and_the_command_that_repeats_it() {
-        let spec = SwarmSpec { bug: Some(Bug::ReleaseEarly), ..SwarmSpec::parse("10..40").unwrap() };
+        let spec = SwarmSpec { bug: Some(Bug::Fixed(group::Bug::ReleaseEarly)), ..SwarmSpec::parse("10..40").unwrap() };
         let report = swarm(&spec, |_, _| {});
         assert_eq!(report.runs, 30);
         assert!(report.violations > 0);
@@ -149,6 +226,25 @@ mod tests {
         let again = SwarmSpec { seeds: first.seed..first.seed + 1, ..spec };
         assert_eq!(swarm(&again, |_, _| {}).first_failure, Some(first.clone()));
         assert_eq!(first.command, format!("hallpass lab swarm --seeds {}..{}", first.seed, first.seed + 1));
+    }
+
+    #[test]
+    fn a_failure_with_views_is_cut_down_and_its_command_repeats_it() {
+        let bug = Some(Bug::Views(views::Bug::ClocksBeyondDrift));
+        let spec = SwarmSpec { bug, ..SwarmSpec::parse("0..60").unwrap() };
+        let report = swarm(&spec, |_, _| {});
+        let first = report.first_failure.expect("a bug is found");
+        let command = first.command.strip_suffix(" --bug clocks-beyond-drift").expect("the bug is named");
+        let (_, kept) = command.split_once("--keep-faults ").expect("faults are cut away");
+        let kept = if kept == "none" { Vec::new() } else { kept.split(',').map(|at| at.parse().unwrap()).collect() };
+        let nodes =
+            first.command.split_once("--nodes ").map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap());
+        let callers = first.command.contains("--callers 1").then_some(1);
+        let cut = Cut { nodes, callers, faults: Some(kept) };
+        let again = SwarmSpec { seeds: first.seed..first.seed + 1, cut, ..spec };
+        // A swarm would go on cutting it down.
+        let found = Run::of(first.seed, &again).violation.map(|violation| violation.to_string());
+        assert_eq!(found, Some(first.violation));
     }
 
     #[test]

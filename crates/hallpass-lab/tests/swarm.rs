@@ -152,6 +152,20 @@ fn the_swarm_notices_a_planted_bug() {
     }
 }
 
+/// Links between whole nodes keep the order of messages and deliver each once: there a REPLY without its request's number does
+/// no harm, and only runs without such links notice it.
+#[test]
+fn the_swarm_notices_replies_without_the_number_of_their_request() {
+    let run = |seed, options| {
+        let (latency, faults) = ("200us..3ms".to_owned(), "dup:0.1".to_owned());
+        let spec = RunSpec { nodes: 3, entries: 200, seed, latency, faults, ..RunSpec::of("carvalho-roucairol") };
+        let spec = RunSpec { order: Order::Any, load: "saturated".to_owned(), ..spec };
+        simulate(&spec.with(options)).unwrap().violations
+    };
+    assert!((1..=60).any(|seed| !run(seed, "as-printed=T6").is_empty()));
+    assert!((1..=60).all(|seed| run(seed, "").is_empty()));
+}
+
 #[test]
 fn random_runs_hold() {
     let seeds = std::env::var("HALLPASS_SWARM_SEEDS")

@@ -2,9 +2,10 @@
 //!
 //! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed determines everything.
 //! - [`Model`] lists every step that may come next: the checker takes all of them, a scenario chooses one.
-//! - [`group`] runs whole nodes on simulated connections, down to the bytes, and injects faults.
+//! - [`group`] runs whole nodes with a fixed list of members on simulated connections, down to the bytes, and injects faults.
+//! - [`views`] runs whole nodes with their disks and clocks, whose members come, go, crash and return.
 //!
-//! All of them check the same properties ([`oracle`]); the first two write the same [`trace`]s.
+//! All of them check properties ([`oracle`]); the first two write the same [`trace`]s.
 //!
 //! ```
 //! use hallpass_core::protocol::ricart_agrawala::{RicartAgrawala, Rules};
@@ -25,13 +26,14 @@ mod queue;
 mod report;
 mod rng;
 pub mod trace;
+pub mod views;
 mod world;
 
 pub use config::{Config, ConfigError, Load, Order};
 pub use faults::{FaultEvent, Faults};
 pub use hallpass_core::duration::{format as format_duration, parse as parse_duration};
 pub use latency::Latency;
-pub use model::{InFlight, Limits, Model, ModelConfig, Scratch, Step};
+pub use model::{Holders, InFlight, Limits, Model, ModelConfig, Scratch, Step};
 pub use report::{Delays, Report, Response, Spread};
 pub use rng::Rng;
 pub use world::World;

@@ -6,7 +6,7 @@ use hallpass_sim::trace::{EventKind, Trace};
 use hallpass_sim::{Order, Report};
 
 use super::{Claim, Harness, Row, list};
-use crate::{CheckSpec, RunSpec};
+use crate::{CheckSpec, InitialSpec, RunSpec};
 
 pub(super) const CLAIMS: &[Claim] = &[("CR-1", cr_1), ("CR-2", cr_2)];
 
@@ -167,6 +167,17 @@ fn safe(harness: &Harness) -> Vec<Row> {
             "CR-1/safe-twice",
             "2 nodes x 2 entries, readers or writers, a message comes twice, any request may be cancelled",
             CheckSpec { readers: true, cancels: None, faults: "dup:1".to_owned(), ..pair() },
+        ),
+        harness.holds(
+            "CR-1/safe-forgetting",
+            "2 nodes x 2 entries, readers, any given up, any idle lock forgotten, every set of holders at the start",
+            CheckSpec { readers: true, cancels: None, drop_idle: true, initial: InitialSpec::All, ..pair() },
+        ),
+        harness.fails(
+            "CR-1/named-reply",
+            "T6: a REPLY without the number of its request, 2 nodes x 2 entries, any request may be cancelled",
+            "exclusion",
+            CheckSpec { cancels: None, ..pair() }.with("as-printed=T6"),
         ),
         harness.fails(
             "CR-1/using",

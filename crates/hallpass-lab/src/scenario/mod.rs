@@ -13,10 +13,11 @@
 //! ```
 //!
 //! Each command is followed by a line of dashes, its outcome, and an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
-//! `deliver KIND A -> B`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`, `crash N`, `restart N`,
-//! `join N`, `leave N`; `network` lists the messages in flight. `explore WORDS` explores the protocol instead, with the words
-//! `entries=2 cancels=0 readers=true faults=crash:1 order=fifo nodes=3 property=exclusion` and options of the protocol; `simulate WORDS`
-//! runs it in virtual time, with `seed=1 load=light hold=5ms latency=1ms faults=.. readers=0.5`.
+//! `forget N`, `deliver KIND A -> B`, `deliver all`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`,
+//! `crash N`, `restart N`, `join N`, `leave N`; `network` lists the messages in flight. `explore WORDS` explores the protocol
+//! instead, with the words `entries=2 cancels=0 readers=true drop-idle=true initial-holders=all faults=crash:1 order=fifo nodes=3
+//! property=exclusion` and options of the protocol; `simulate WORDS` runs it in virtual time, with `seed=1 load=light hold=5ms
+//! latency=1ms faults=.. readers=0.5`. A line `holders 1,3:shared` before the first command says who is inside at the start.
 
 mod parse;
 mod play;
@@ -38,6 +39,7 @@ macro_rules! shipped {
 
 shipped![
     "central-withdrawal",
+    "carvalho-roucairol-forgotten",
     "carvalho-roucairol-readers",
     "carvalho-roucairol-reentry",
     "cmu-example",

@@ -1,4 +1,6 @@
-use crate::LabError;
+use hallpass_sim::Holders;
+
+use crate::{InitialSpec, LabError};
 
 /// A parsed scenario.
 #[derive(Clone, Debug)]
@@ -8,6 +10,8 @@ pub(super) struct Script {
     pub(super) options: Vec<String>,
     pub(super) nodes: Vec<u32>,
     pub(super) fifo: bool,
+    /// Who holds the lock before the first command.
+    pub(super) holders: Holders,
     /// The text before the first command, unchanged.
     pub(super) head: String,
     pub(super) commands: Vec<Command>,
@@ -38,6 +42,7 @@ impl Script {
             options: Vec::new(),
             nodes: Vec::new(),
             fifo: false,
+            holders: Holders::default(),
             head: String::new(),
             commands: Vec::new(),
             tail: String::new(),
@@ -65,7 +70,7 @@ impl Script {
             };
             if lines.next_if(|(_, line)| line.starts_with("----")).is_none() {
                 return command.fail(
-                    "neither a setting (title, protocol, nodes, order) nor a command with a line of dashes after it",
+                    "neither a setting (title, protocol, nodes, order, holders) nor a command with a line of dashes after it",
                 );
             }
             while let Some((_, line)) = lines.next_if(|(_, line)| !line.trim().is_empty()) {
@@ -97,6 +102,10 @@ impl Script {
                 "any" => self.fifo = false,
                 "fifo" => self.fifo = true,
                 _ => return fail(&format!("unknown order '{rest}'; use any or fifo")),
+            },
+            "holders" => match rest.parse() {
+                Ok(InitialSpec::These(holders)) => self.holders = holders,
+                _ => return fail(&format!("holders '{rest}' is not a set of nodes such as 2 or 1,3:shared")),
             },
             _ => return Ok(false),
         }

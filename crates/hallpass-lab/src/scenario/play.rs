@@ -5,7 +5,7 @@ use hallpass_sim::{InFlight, Limits, Model, ModelConfig, Order, Scratch, Step};
 
 use super::parse::{Command, Script};
 use super::{CommandOutcome, Playback};
-use crate::{CheckSpec, Counterexample, LabError, RunSpec, check, select, simulate, steps};
+use crate::{CheckSpec, Counterexample, InitialSpec, LabError, RunSpec, check, select, simulate, steps};
 
 pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let mut words = script.options.clone();
@@ -34,13 +34,15 @@ impl Visitor for Player<'_> {
         let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
         // More than any script has.
         let unlimited = |allowed: bool| if allowed { 99 } else { 0 };
-        let crashes = unlimited(needs.membership || needs.recovery);
+        let starts_held = !script.holders.nodes.is_empty();
+        let crashes = unlimited((needs.membership || needs.recovery) && !starts_held);
         let losses = unlimited(needs.no_loss.is_none());
         let limits = Limits {
             entries: Some(200),
             last_entries: None,
             cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
             readers: needs.no_shared.is_none(),
+            drop_idle: true,
             crashes,
             restarts: crashes,
             losses,
@@ -49,11 +51,12 @@ impl Visitor for Player<'_> {
             leaves: unlimited(needs.membership),
         };
         let config = ModelConfig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
+        let config = config.held_by(script.holders.clone())?;
         let mut interpreter = Interpreter {
             model: Model::new(&config),
+            events: config.first_events(),
             config,
             scratch: Scratch::default(),
-            events: Vec::new(),
             time: 0,
             script,
             mutation: self.mutation,
@@ -98,6 +101,7 @@ impl<P: Protocol> Interpreter<'_, P> {
             ["ask", node] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Exclusive, draw: 0 }),
             ["ask", node, "shared"] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Shared, draw: 0 }),
             ["cancel", node] => self.step(command, Step::Cancel(self.node(command, node)?)),
+            ["forget", node] => self.step(command, Step::Drop(self.node(command, node)?)),
             ["exit", node] => self.step(command, Step::Exit(self.node(command, node)?)),
             ["crash", node] => self.step(command, Step::Crash(self.node(command, node)?)),
             ["restart", node] => self.step(command, Step::Restart(self.node(command, node)?)),
@@ -117,8 +121,8 @@ impl<P: Protocol> Interpreter<'_, P> {
             ["explore", words @ ..] => self.explore(command, words),
             ["simulate", words @ ..] => self.simulate(command, words),
             _ => command.fail(
-                "not a command; there are ask, exit, cancel, deliver, lose, repeat, tick, timeout, crash, restart, join, \
-                 leave, network, explore, simulate",
+                "not a command; there are ask, exit, cancel, forget, deliver, lose, repeat, tick, timeout, crash, restart, \
+                 join, leave, network, explore, simulate",
             ),
         }
     }
@@ -224,6 +228,7 @@ impl<P: Protocol> Interpreter<'_, P> {
         spec.nodes = self.script.nodes.len() as u32;
         spec.options.clone_from(&self.script.options);
         spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
+        spec.initial = InitialSpec::These(self.script.holders.clone());
         spec.mutation = self.mutation;
         if self.mutation.is_some() {
             spec.states_max = 400_000; // A planted bug can make the number of states explode.
@@ -239,6 +244,8 @@ impl<P: Protocol> Interpreter<'_, P> {
                 "cancels" if value == "any" => spec.cancels = None,
                 "cancels" => spec.cancels = Some(parsed(command, word)?),
                 "readers" => spec.readers = parsed(command, word)?,
+                "drop-idle" => spec.drop_idle = parsed(command, word)?,
+                "initial-holders" => spec.initial = parsed(command, word)?,
                 "faults" => spec.faults = value.to_owned(),
                 "order" => spec.order = parse_order(command, word)?,
                 "last" => spec.last_entries = Some(parsed(command, word)?),
@@ -258,7 +265,7 @@ impl<P: Protocol> Interpreter<'_, P> {
                 None => vec![format!("incomplete after {} states", report.states)],
                 Some(found) => {
                     // A scenario without steps is drawn as the first violation it finds.
-                    if self.time == 0 && self.events.is_empty() {
+                    if self.time == 0 && self.events == self.config.first_events() {
                         self.events.clone_from(&found.trace.events);
                     }
                     let events = describe(&found.trace.events).into_iter().map(|line| format!("  {line}"));

@@ -265,7 +265,7 @@ impl Group {
             Event::Notice { connection, end } => self.on_notice(connection, end),
             Event::Dial { nodes } => self.on_dial(nodes),
             Event::Writable { node } => {
-                self.members[node].node.handle_writable();
+                self.members[node].node.handle_writable(self.now);
                 self.drain(node);
             }
             Event::Timeout { node } => self.on_timeout(node),
@@ -305,6 +305,7 @@ impl Group {
                 Output::Persist(record) => self.members[node].node.handle_persisted(record, self.now),
                 Output::Answer { caller, outcome } => self.on_answer(node, caller, outcome),
                 Output::Transmit(peer) => self.transmit(node, peer),
+                other => unreachable!("with a fixed list of members there is no {other:?}"),
             }
         }
         if let Some(at) = self.members[node].node.poll_timeout()

@@ -225,7 +225,7 @@ impl Group {
             self.members[node].current[peer] = None;
             self.watch_disconnect(node);
             let peer = self.members[peer].id;
-            self.members[node].node.handle_disconnect(peer);
+            self.members[node].node.handle_disconnect(peer, self.now);
             self.drain(node);
         }
     }

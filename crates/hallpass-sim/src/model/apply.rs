@@ -37,6 +37,13 @@ impl<P: Protocol> Model<P> {
                 self.on_exit(config, node);
                 self.handle_input(context, node, Input::Release)
             }
+            Step::Drop(node) => {
+                context.record(node, EventKind::Forget);
+                let fresh = self.after_drop(config, node);
+                let actor = self.actor_mut(node);
+                actor.protocol = fresh.or(actor.protocol.take());
+                None
+            }
             Step::Deliver(index) => self.deliver(context, index),
             Step::Lose(index) => {
                 self.remaining.losses -= 1;

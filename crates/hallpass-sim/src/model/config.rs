@@ -4,10 +4,10 @@ use hallpass_core::protocol::Needs;
 use hallpass_core::{Bounds, InitialHolders, NodeId, Protocol, Setup, View};
 
 use super::countdown::NEVER;
-use super::{Limits, Model, Scratch, Step};
+use super::{Holders, Limits, Model, Scratch, Step};
 use crate::config::{Features, NO_ROOM};
 use crate::oracle::Violation;
-use crate::trace::Event;
+use crate::trace::{Event, EventKind};
 use crate::{ConfigError, Order, Rng};
 
 /// What does not change while steps are taken in a [`Model`].
@@ -22,6 +22,7 @@ pub struct ModelConfig<P: Protocol> {
     pub(super) draws: u8,
     pub(super) order: Order,
     pub(super) limits: Limits,
+    pub(super) holders: Holders,
     /// The most slots that a message may be in flight. `None`: time does not exist, and a message may take for ever.
     pub(super) delay: Option<u8>,
     /// Messages that can no longer change anything are dropped.
@@ -41,7 +42,14 @@ impl<P: Protocol> ModelConfig<P> {
         let ids = view.members().iter().copied().chain(server).chain(newcomers).collect();
         let draws = P::draws(&options).min(8) as u8;
         let delay = needs.delay_bound.map(|_| 1);
-        Ok(Self { view, ids, options, needs, draws, order, limits, delay, drops_moot: true })
+        let holders = Holders::default();
+        Ok(Self { view, ids, options, needs, draws, order, limits, holders, delay, drops_moot: true })
+    }
+
+    /// Starts with these holders instead of none.
+    pub fn held_by(self, holders: Holders) -> Result<Self, ConfigError> {
+        holders.check(self.view.members(), &self.needs, &self.limits)?;
+        Ok(Self { holders, ..self })
     }
 
     /// Keeps messages that change nothing in flight until they are delivered, for observers of every message.
@@ -59,10 +67,16 @@ impl<P: Protocol> ModelConfig<P> {
         self.ids.iter().position(|known| *known == id).map(|position| position as u8)
     }
 
+    /// What is so before the first step: who is inside.
+    pub fn first_events(&self) -> Vec<Event> {
+        let kind = EventKind::Hold(self.holders.mode);
+        self.holders.nodes.iter().map(|node| Event { at: 0, node: *node, kind: kind.clone() }).collect()
+    }
+
     /// Takes steps from the beginning up to the first violation, and returns every event.
     pub fn replay(&self, steps: &[Step]) -> (Vec<Event>, Option<Violation>) {
-        let (mut model, mut scratch, mut events) = (Model::new(self), Scratch::default(), Vec::new());
-        let mut violation = None;
+        let (mut model, mut scratch) = (Model::new(self), Scratch::default());
+        let (mut events, mut violation) = (self.first_events(), None);
         for (number, step) in (1..).zip(steps) {
             let before = events.len();
             violation = model.apply(self, *step, &mut scratch, Some(&mut events));
@@ -98,14 +112,24 @@ impl<P: Protocol> ModelConfig<P> {
         model
     }
 
+    /// An instance of the beginning.
+    pub(super) fn first_protocol(&self, index: usize) -> P {
+        self.make_protocol(index, 0, self.holders.as_initial())
+    }
+
+    /// An instance that knows of no holder.
     pub(super) fn protocol(&self, index: usize, incarnation: u8) -> P {
+        self.make_protocol(index, incarnation, InitialHolders::NOBODY)
+    }
+
+    fn make_protocol(&self, index: usize, incarnation: u8, initial: InitialHolders<'_>) -> P {
         // A slot is a T. A section can always last longer, so no node stops waiting for one to end; except where nodes or
         // messages can be gone for good: there, probing at the earliest moment is the hardest test.
         let section_max = if self.limits.crashes + self.limits.losses > 0 { 0 } else { NEVER };
         P::new(&Setup {
             me: self.ids[index],
             view: &self.view,
-            initial: InitialHolders::NOBODY,
+            initial,
             incarnation: incarnation.into(),
             bounds: Bounds { transit_max: u64::from(self.delay.unwrap_or(0)), section_max },
             options: &self.options,

@@ -11,6 +11,8 @@ pub struct Limits {
     pub cancels: Option<u8>,
     /// Requests may be shared.
     pub readers: bool,
+    /// A node may forget a lock that is idle at any moment, as nodes do to save memory.
+    pub drop_idle: bool,
     /// Crashes in all.
     pub crashes: u8,
     /// Restarts in all.

@@ -6,6 +6,7 @@
 mod apply;
 mod config;
 mod countdown;
+mod holders;
 mod limits;
 mod network;
 mod step;
@@ -16,6 +17,7 @@ use crate::oracle::{Exclusion, FenceOrder, Progress, Violation};
 use crate::trace::{Event, EventKind};
 
 pub use config::ModelConfig;
+pub use holders::Holders;
 pub use limits::Limits;
 pub use network::InFlight;
 pub use step::Step;
@@ -109,7 +111,7 @@ impl<P: Protocol> Model<P> {
         let actor = |index: usize| {
             let last_entries = limits.last_entries.filter(|_| index + 1 == count);
             Actor {
-                protocol: (index < started).then(|| config.protocol(index, 0)),
+                protocol: (index < started).then(|| config.first_protocol(index)),
                 phase: Phase::Idle,
                 requests_left: Quota::new(last_entries.or(limits.entries)),
                 timers: Vec::new(),
@@ -126,6 +128,11 @@ impl<P: Protocol> Model<P> {
             remaining: Remaining::new(limits),
             overtaken: 0,
         };
+        for node in config.holders.nodes.iter().filter_map(|id| config.position(*id)) {
+            let mode = config.holders.mode;
+            model.actor_mut(node).phase = Phase::Inside(mode);
+            model.exclusion.on_enter(config.ids[usize::from(node)], mode);
+        }
         if config.needs.start {
             let mut context = Context { config, scratch: &mut Scratch::default(), trace: None };
             for (index, sponsor) in config.ids.iter().enumerate().take(started) {
@@ -168,6 +175,21 @@ impl<P: Protocol> Model<P> {
     /// The timers that a node has set, in the order of their positions.
     pub fn timers(&self, node: u8) -> impl Iterator<Item = P::Timer> + '_ {
         self.actor(node).timers.iter().map(|(timer, _)| *timer)
+    }
+
+    /// What replaces a node's instance if the node drops it now; `None` if it may not, or if that would change nothing.
+    ///
+    /// Nodes do the same: they first drop what was cached, then forget an instance that is idle, and keep its floor for the
+    /// next one.
+    fn after_drop(&self, config: &ModelConfig<P>, node: u8) -> Option<P> {
+        let actor = self.actor(node);
+        let protocol = actor.protocol.as_ref().filter(|_| actor.phase == Phase::Idle && actor.timers.is_empty())?;
+        let mut dropped = protocol.clone();
+        dropped.drop_permissions();
+        let floor = dropped.floor().filter(|_| dropped.is_idle())?;
+        let mut fresh = config.protocol(node.into(), actor.incarnation);
+        fresh.raise_floor(floor);
+        (fresh != *protocol).then_some(fresh)
     }
 
     fn actor(&self, node: u8) -> &Actor<P> {

@@ -22,6 +22,8 @@ pub enum Step {
     Cancel(u8),
     /// A node's caller leaves the critical section.
     Exit(u8),
+    /// A node forgets the lock, which is idle.
+    Drop(u8),
     /// A message arrives.
     Deliver(u16),
     /// A message is lost.
@@ -52,7 +54,7 @@ impl Step {
     pub fn must_happen(self) -> bool {
         match self {
             Self::Exit(_) | Self::Deliver(_) | Self::Timeout { .. } | Self::Tick | Self::Restart(_) => true,
-            Self::Request { .. } | Self::Cancel(_) | Self::Lose(_) | Self::Duplicate(_) => false,
+            Self::Request { .. } | Self::Cancel(_) | Self::Drop(_) | Self::Lose(_) | Self::Duplicate(_) => false,
             Self::Crash(_) | Self::Join(_) | Self::Leave(_) => false,
         }
     }
@@ -114,6 +116,9 @@ impl<P: Protocol> Model<P> {
             if countdown.may_fire() {
                 out.push(Step::Timeout { node, timer: timer as u8 });
             }
+        }
+        if config.limits.drop_idle && self.after_drop(config, node).is_some() {
+            out.push(Step::Drop(node));
         }
         if self.remaining.crashes > 0 && !config.is_server(node) {
             out.push(Step::Crash(node));

@@ -2,9 +2,11 @@
 
 mod answers;
 mod attempts;
+mod epochs;
 mod exclusion;
 mod fairness;
 mod fence;
+mod holders;
 mod leftovers;
 mod messages;
 mod overtaking;
@@ -14,9 +16,11 @@ use std::fmt;
 
 pub use answers::Answers;
 pub use attempts::Attempts;
+pub use epochs::Epochs;
 pub use exclusion::Exclusion;
 pub use fairness::{Entry, Fairness};
 pub use fence::FenceOrder;
+pub use holders::{Holder, Holders};
 pub use leftovers::Leftovers;
 pub use messages::{MessageCount, PerEntry};
 pub use overtaking::Overtaking;

@@ -209,6 +209,7 @@ impl Painter<'_> {
                 format!("<path class=\"crash\" stroke-width=\"1.5\" d=\"{}\"/>", cross_path((x, y), 4.0))
             }
             EventKind::Restart
+            | EventKind::Forget
             | EventKind::Join
             | EventKind::Joined
             | EventKind::Leave
@@ -269,6 +270,7 @@ impl Painter<'_> {
             EventKind::Crash => ("label", "crash", false),
             EventKind::Restart => ("label", "restart", false),
             EventKind::Cancel => ("label", "gives up", false),
+            EventKind::Forget => ("label", "forgets", false),
             EventKind::Join => ("label", "join", false),
             EventKind::Joined => ("label", "joined", false),
             EventKind::Leave => ("label", "leave", false),

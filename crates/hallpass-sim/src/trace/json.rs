@@ -13,9 +13,9 @@
 //! ```
 //!
 //! `at` is in virtual nanoseconds, and `tick` of them are one T; with `{"unit":"step"}` it is a step's number. `event` is
-//! one of `request`, `cancel`, `enter`, `exit`, `send`, `deliver`, `lose`, `timer`, `crash`, `restart`, `pause`,
-//! `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event is on its own line, so that two
-//! traces can be compared line by line.
+//! one of `hold`, `request`, `cancel`, `enter`, `exit`, `send`, `deliver`, `lose`, `forget`, `timer`, `crash`, `restart`,
+//! `pause`, `resume`, `join`, `leave`, `joined`, `left`, `network`, `violation`. Each event is on its own line, so that
+//! two traces can be compared line by line.
 
 use hallpass_core::Mode;
 use serde::Serialize;
@@ -69,6 +69,7 @@ struct EventRecord<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum KindRecord<'a> {
+    Hold { mode: &'static str },
     Request { mode: &'static str },
     Cancel,
     Enter { mode: &'static str, fence: u64 },
@@ -76,6 +77,7 @@ enum KindRecord<'a> {
     Send { to: u32, id: u64, kind: &'a str, message: &'a str },
     Deliver { from: u32, id: u64, kind: &'a str, message: &'a str },
     Lose { from: u32, id: u64, kind: &'a str, message: &'a str },
+    Forget,
     Timer { text: &'a str },
     Crash,
     Restart,
@@ -98,6 +100,7 @@ impl<'a> From<&'a Event> for EventRecord<'a> {
 impl<'a> From<&'a EventKind> for KindRecord<'a> {
     fn from(kind: &'a EventKind) -> Self {
         match kind {
+            EventKind::Hold(mode) => KindRecord::Hold { mode: mode_name(*mode) },
             EventKind::Request(mode) => KindRecord::Request { mode: mode_name(*mode) },
             EventKind::Cancel => KindRecord::Cancel,
             EventKind::Enter { mode, fence } => KindRecord::Enter { mode: mode_name(*mode), fence: *fence },
@@ -107,6 +110,7 @@ impl<'a> From<&'a EventKind> for KindRecord<'a> {
                 KindRecord::Deliver { from: from.0, id: *id, kind, message: text }
             }
             EventKind::Lose { from, id, kind, text } => KindRecord::Lose { from: from.0, id: *id, kind, message: text },
+            EventKind::Forget => KindRecord::Forget,
             EventKind::Timer(text) => KindRecord::Timer { text },
             EventKind::Crash => KindRecord::Crash,
             EventKind::Restart => KindRecord::Restart,
@@ -163,7 +167,7 @@ mod tests {
         let events = document["events"].as_array().unwrap();
         let names: std::collections::BTreeSet<_> =
             events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-        assert_eq!(names.len(), 18);
+        assert_eq!(names.len(), 20);
         assert_eq!(document["scale"], json!({"unit": "step"}));
     }
 

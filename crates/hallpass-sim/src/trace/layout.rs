@@ -246,7 +246,7 @@ fn ended_by(kind: &EventKind) -> &'static [State] {
 fn begun_by(kind: &EventKind) -> Option<State> {
     match kind {
         EventKind::Request(_) => Some(State::Waiting),
-        EventKind::Enter { mode, .. } => Some(State::Inside(*mode)),
+        EventKind::Hold(mode) | EventKind::Enter { mode, .. } => Some(State::Inside(*mode)),
         EventKind::Crash => Some(State::Down),
         EventKind::Pause => Some(State::Paused),
         EventKind::Left => Some(State::Away),

@@ -69,6 +69,7 @@ fn states_begin_and_end_with_their_events() {
     ];
     assert_eq!(states(&layout, 0), expected);
     assert_eq!(states(&layout, 2), [(State::Away, None, Some(18)), (State::Away, Some(21), None)]);
+    assert!(states(&layout, 1).contains(&(State::Inside(Mode::Shared), Some(23), None)), "inside from the start");
 }
 
 #[test]

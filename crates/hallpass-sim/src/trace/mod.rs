@@ -61,6 +61,8 @@ pub struct Event {
 /// What happened at a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
+    /// The local caller holds the lock already when the run begins.
+    Hold(Mode),
     /// The local caller asks to enter.
     Request(Mode),
     /// The local caller gives up waiting.
@@ -107,6 +109,8 @@ pub enum EventKind {
         /// As in [`EventKind::Send`].
         text: String,
     },
+    /// The node forgets a lock that is idle.
+    Forget,
     /// The timer of this name fires.
     Timer(String),
     /// The node stops and forgets everything.

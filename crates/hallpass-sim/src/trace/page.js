@@ -75,7 +75,7 @@
     for (const { node, event, mode, fence } of trace.events.slice(0, end + 1)) {
       const state = states.get(node) ?? start(node);
       if (event === "request") state.main = "waiting";
-      if (event === "enter") Object.assign(state, { main: "inside", mode, fence });
+      if (event === "enter" || event === "hold") Object.assign(state, { main: "inside", mode, fence });
       if (["cancel", "exit", "crash"].includes(event)) state.main = "";
       if (event === "crash") Object.assign(state, { down: true, paused: false });
       if (event === "restart") state.down = false;
@@ -92,7 +92,7 @@
       const state = stateOf(Number(item.dataset.node));
       const inside = state.main === "inside";
       const shared = inside && state.mode === "shared";
-      let words = inside ? `inside${shared ? ", shared" : ""}, fence ${state.fence}` : state.main || "idle";
+      let words = inside ? `inside${shared ? ", shared" : ""}${state.fence === undefined ? "" : `, fence ${state.fence}`}` : state.main || "idle";
       if (state.down) words = "down";
       else if (state.away) words = "not a member";
       if (state.paused) words += ", paused";

@@ -108,6 +108,8 @@ pub(super) fn everything() -> Trace {
         event(18, 1, EventKind::Network("cut 1 | 2, 3".into())),
         event(19, 3, EventKind::Leave),
         event(20, 3, EventKind::Left),
+        event(21, 2, EventKind::Forget),
+        event(22, 2, EventKind::Hold(Mode::Shared)),
     ];
     steps("everything", 3, events)
 }

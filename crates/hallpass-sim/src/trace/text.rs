@@ -54,6 +54,8 @@ impl fmt::Display for Event {
 /// What happened, in one line that follows the node's name.
 pub(super) fn describe(kind: &EventKind) -> String {
     let words = match kind {
+        EventKind::Hold(Mode::Exclusive) => "is inside from the start".into(),
+        EventKind::Hold(Mode::Shared) => "is inside from the start, shared".into(),
         EventKind::Request(Mode::Exclusive) => "asks".into(),
         EventKind::Request(Mode::Shared) => "asks, shared".into(),
         EventKind::Cancel => "gives up".into(),
@@ -63,6 +65,7 @@ pub(super) fn describe(kind: &EventKind) -> String {
         EventKind::Send { to, text, .. } => format!("sends {text} to {to}"),
         EventKind::Deliver { from, text, .. } => format!("receives {text} from {from}"),
         EventKind::Lose { from, text, .. } => format!("loses {text} from {from}"),
+        EventKind::Forget => "forgets the idle lock".into(),
         EventKind::Timer(name) => format!("timer {name} fires"),
         EventKind::Crash => "crashes".into(),
         EventKind::Restart => "restarts".into(),

@@ -1,0 +1,139 @@
+//! What the oracles are told. They stand outside: they see true time, and all nodes at once.
+
+use hallpass_core::{Fence, NodeId, Ticks};
+
+use super::World;
+use crate::oracle::{FenceOrder, Holder, Holders, Violation};
+
+/// The oracles of one lock.
+#[derive(Default)]
+pub(super) struct Watch {
+    holders: Holders,
+    fences: FenceOrder,
+}
+
+/// Somebody who was granted a lock and has neither released it nor been told that it is lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inside {
+    machine: usize,
+    lock: usize,
+    /// How often its node had lost everything when it entered.
+    generation: u64,
+    /// Its process is gone; it stays until the machine's clock shows this.
+    until: Option<Ticks>,
+    /// It has lost the lock, by its own clock, and somebody else has entered since.
+    is_over: bool,
+}
+
+impl World {
+    pub(super) fn id(&self, machine: usize) -> NodeId {
+        self.machines[machine].process.as_ref().map_or(NodeId(0), |process| process.node.id())
+    }
+
+    /// Until when a machine's process holds what it holds, by its own clock.
+    pub(super) fn valid_until(&self, machine: usize) -> Ticks {
+        self.machines[machine].process.as_ref().map_or(0, |process| process.node.valid_until())
+    }
+
+    pub(super) fn watch_enter(&mut self, caller: usize, fence: Fence) {
+        let (machine, lock, mode) =
+            (self.callers[caller].machine, self.callers[caller].lock, self.callers[caller].mode);
+        let (node, entry) = (self.id(machine), self.name(caller));
+        let generation = self.machines[machine].process.as_ref().map_or(0, |process| process.node.generation());
+        if self.local(machine) >= self.valid_until(machine) {
+            let text = format!("node {node} granted a lock after its session had run out");
+            self.note(Some(Violation { property: "session", text }));
+        }
+        let mut watch = std::mem::take(&mut self.watches[lock]);
+        let is_over = |other: &Holder| {
+            self.inside.get(&other.entry).is_none_or(|inside| {
+                self.local(inside.machine) >= inside.until.unwrap_or_else(|| self.valid_until(inside.machine))
+            })
+        };
+        let (over, overlap) = watch.holders.on_enter(Holder { node, entry, mode }, is_over);
+        let order = watch.fences.on_enter(node, mode, fence);
+        self.watches[lock] = watch;
+        for holder in over {
+            if let Some(inside) = self.inside.get_mut(&holder.entry) {
+                inside.is_over = true;
+            }
+        }
+        self.inside.insert(entry, Inside { machine, lock, generation, until: None, is_over: false });
+        self.note(overlap);
+        self.note(order);
+    }
+
+    /// Somebody has left, or was told that the lock is lost.
+    pub(super) fn inside_ends(&mut self, entry: u64) {
+        if let Some(inside) = self.inside.remove(&entry) {
+            self.watches[inside.lock].holders.on_exit(entry);
+        }
+    }
+
+    /// Somebody's process is gone, and its session ends at that local time.
+    pub(super) fn inside_until(&mut self, entry: u64, until: Ticks) {
+        if let Some(inside) = self.inside.get_mut(&entry) {
+            inside.until = Some(until);
+        }
+    }
+
+    /// After every input of a node.
+    pub(super) fn watch(&mut self, machine: usize) {
+        let now = self.local(machine);
+        let Some(process) = &mut self.machines[machine].process else { return };
+        // Without a view there is no epoch, and the last one stays the last.
+        let seen = (process.node.epoch().or(process.seen.0), process.node.is_complete());
+        let (before, id) = (std::mem::replace(&mut process.seen, seen), process.node.id());
+        let (valid, generation) = (now < process.node.valid_until(), process.node.generation());
+        let returned = |inside: &Inside| {
+            inside.is_over && inside.until.is_none() && inside.machine == machine && inside.generation == generation
+        };
+        if valid && self.inside.values().any(returned) {
+            let text = format!("node {id} holds a lock again that it had lost when its session ran out");
+            self.note(Some(Violation { property: "session", text }));
+        }
+        if seen.0 < before.0 {
+            let text = format!("node {id} went from epoch {:?} to {:?}", before.0, seen.0);
+            self.note(Some(Violation { property: "epoch", text }));
+        }
+        if let (Some(epoch), true) = seen
+            && seen != before
+        {
+            self.on_open(machine, epoch);
+        }
+    }
+
+    /// A node has opened a view: whoever is not in it must have lost its session by now.
+    fn on_open(&mut self, machine: usize, epoch: u64) {
+        let life = self.machines[machine].life;
+        let Some(process) = &mut self.machines[machine].process else { return };
+        process.was_member = true;
+        let (id, group) = (process.node.id(), process.node.status().group_id.unwrap_or(0));
+        let members = process.node.view();
+        self.log(|world| format!("{} opens epoch {epoch}: {members:?}", world.machines[machine].name));
+        self.record([9, machine as u64, epoch]);
+        let violation = self.epochs.on_open((id, life), group, epoch, &members);
+        self.note(violation);
+        let outside = (0..self.machines.len()).find(|other| {
+            let Some(process) = &self.machines[*other].process else { return false };
+            let old = process.was_member && process.node.epoch().is_some_and(|known| known < epoch);
+            old && !members.contains(&process.node.id()) && self.local(*other) < process.node.valid_until()
+        });
+        if let Some(outside) = outside {
+            let text = format!("node {} is not in epoch {epoch}, but its session lasts", self.id(outside));
+            self.note(Some(Violation { property: "session", text }));
+        }
+    }
+
+    /// Something that a node's status shows has changed.
+    pub(super) fn on_view(&mut self, machine: usize) {
+        self.connect_later(machine, 10 * super::MS);
+        let Some(process) = &self.machines[machine].process else { return };
+        let status = process.node.status();
+        if status.steward == Some(process.node.id()) && status.voters != self.voters {
+            self.voters = status.voters;
+            self.voters_since = self.now;
+            self.log(|world| format!("{}: voters are {:?}", world.machines[machine].name, world.voters));
+        }
+    }
+}
