@@ -21,13 +21,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Runtime};
 
 pub use crate::error::InsideRuntime;
 use crate::lock::busy_is_none;
-use crate::{AcquireError, AcquireOptions, Builder, LockInfo, Lost, StartError, Status};
+use crate::{AcquireError, AcquireOptions, Builder, GroupError, LockInfo, Lost, Member, StartError, Status};
 
 /// The thread of a blocking node.
 #[derive(Debug)]
@@ -138,6 +138,11 @@ impl Node {
         self.node.status()
     }
 
+    /// The members of the group, as this node sees them.
+    pub fn members(&self) -> Vec<Member> {
+        self.node.members()
+    }
+
     /// The locks that are held, waited for or cached on this node, by name.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.node.locks()
@@ -149,8 +154,47 @@ impl Node {
     }
 
     /// Stops the node. See [`hallpass::Node::stop`](crate::Node::stop).
+    ///
+    /// Waits for its end, except inside an async runtime.
     pub fn stop(&self) {
         self.node.stop_now();
+        let _ = self.background.wait(self.node.stop());
+    }
+
+    /// Leaves the group for good. See [`hallpass::Node::leave`](crate::Node::leave).
+    pub fn leave(&self, limit: Duration) -> Result<(), GroupError> {
+        self.background.wait(self.node.leave(limit))?
+    }
+
+    /// Joins the group of this member. See [`hallpass::Node::join`](crate::Node::join).
+    pub fn join(&self, address: &str, limit: Duration) -> Result<(), GroupError> {
+        self.background.wait(self.node.join(address, limit))?
+    }
+
+    /// Removes a member. See [`hallpass::Node::evict`](crate::Node::evict).
+    pub fn evict(&self, member: u32, ban: bool, limit: Duration) -> Result<(), GroupError> {
+        self.background.wait(self.node.evict(member, ban, limit))?
+    }
+
+    /// Admits nodes of this name again. See [`hallpass::Node::admit`](crate::Node::admit).
+    pub fn admit(&self, name: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
+        self.background.wait(self.node.admit(name, limit))?
+    }
+
+    /// Changes the protocol of locks. See [`hallpass::Node::set_class`](crate::Node::set_class).
+    pub fn set_class(
+        &self,
+        prefix: impl Into<String>,
+        protocol: impl Into<String>,
+        options: &[&str],
+        limit: Duration,
+    ) -> Result<(), GroupError> {
+        self.background.wait(self.node.set_class(prefix, protocol, options, limit))?
+    }
+
+    /// Takes a lock from whoever holds it. See [`hallpass::Node::break_lock`](crate::Node::break_lock).
+    pub fn break_lock(&self, lock: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
+        self.background.wait(self.node.break_lock(lock, limit))?
     }
 
     /// Waits until the node has been stopped, by [`stop`](Self::stop) or by a failure of its own.
@@ -252,6 +296,11 @@ impl Guard {
         self.guard.is_lost()
     }
 
+    /// Until when the lock is held for certain. See [`hallpass::Guard::valid_until`](crate::Guard::valid_until).
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.guard.valid_until()
+    }
+
     /// Releases the lock. An error means that it had been lost before: others may have held it meanwhile.
     pub fn release(self) -> Result<(), Lost> {
         self.guard.release_now()
@@ -297,6 +346,11 @@ impl Term {
     /// True if the term has been lost.
     pub fn is_lost(&self) -> bool {
         self.0.is_lost()
+    }
+
+    /// Until when the term lasts for certain.
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.0.valid_until()
     }
 
     /// Ends the term, so that somebody else can lead. An error means that it had been lost before.

@@ -1,23 +1,25 @@
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use hallpass_core::NodeId;
-use hallpass_node::{Class, NodeConfig};
+use hallpass_core::{NodeId, Ticks};
+use hallpass_node::{Class, Founding, Incarnation, NodeConfig, ViewsConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::connect::resolve;
-use crate::data::next_incarnation;
-use crate::driver::{Driver, Peer};
-use crate::members::{Entry, Own, other_spelling, others, reaches};
+use crate::data::{next_incarnation, random, random_id};
+use crate::driver::{Driver, Parts};
+use crate::members::{Entry, Own, check_known, other_spelling, others, parse, reaches};
 use crate::node::Running;
 use crate::os::now;
-use crate::tasks::{keep_connected, keep_time, listen};
+use crate::peer::Peer;
+use crate::tasks::Seeds;
 use crate::tls::{Keys, Tls};
-use crate::{DataDirectory, Node, StartError};
+use crate::{DataDirectory, Node, StartError, disk, tasks};
 
 /// The settings of a [`Node`], and its start.
 ///
@@ -39,11 +41,17 @@ use crate::{DataDirectory, Node, StartError};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    /// Its members and incarnation are filled in when the node starts.
+    /// Its identity, members and incarnation are filled in when the node starts.
     config: NodeConfig,
+    /// The same for views: the address, how a group is founded, what is stored.
+    views: ViewsConfig,
+    is_fixed: bool,
     listen: String,
     advertise: Option<String>,
     peers: Vec<String>,
+    join: Vec<String>,
+    expect: Option<usize>,
+    has_clients: bool,
     keys: Option<Keys>,
     data: Data,
 }
@@ -61,9 +69,14 @@ impl Builder {
         config.name = "node".to_owned();
         Self {
             config,
+            views: ViewsConfig::new(""),
+            is_fixed: false,
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
             peers: Vec::new(),
+            join: Vec::new(),
+            expect: None,
+            has_clients: false,
             keys: None,
             data: Data::Nowhere,
         }
@@ -95,13 +108,68 @@ impl Builder {
         self
     }
 
-    /// The members' addresses: `host:port`, or `name@host:port` to accept only a peer of this name.
+    /// The nodes that found a group together: `host:port`, or `name@host:port` to accept only a node of this name there.
     ///
-    /// All members must be given the same addresses, written in the same way; this node's own may be among them. With
-    /// [`keys`](Self::keys) every other member needs its name: a certificate is for a name, and says nothing about addresses.
-    /// Without, all of them must be on this machine. Default: none, which makes a group of one.
+    /// This node's own address may be among them. Nodes that are in no group found one as soon as all that are listed have found
+    /// each other; where there is a group already, this node joins it. So all may have the same list, for ever, and a list
+    /// that has become old still finds the group as long as one of its nodes is a member. With [`keys`](Self::keys)
+    /// every other node needs its name: a certificate is for a name, and says nothing about addresses. Without, all of
+    /// them must be on this machine. Default: none, and this node founds a group alone.
     pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
         self.peers = peers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// A member of a group that exists, as `host:port` or `name@host:port`: this node joins the group through it, and never founds
+    /// one. May be given several times.
+    pub fn join(mut self, address: impl Into<String>) -> Self {
+        self.join.push(address.into());
+        self
+    }
+
+    /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several
+    /// addresses, each a node, as the name of a headless service has; they are looked up again while a group is looked for.
+    /// All of the nodes must be given the same number: with less than half of all nodes, two groups may be founded. Default: as
+    /// many as are listed.
+    pub fn expect(mut self, nodes: usize) -> Self {
+        self.expect = Some(nodes);
+        self
+    }
+
+    /// How long this node's locks are certain without a word from its group, in a group that it founds. A member that fails, or is
+    /// cut off, has lost its locks after this time, and others get them shortly after. Shorter is quicker, and loses locks
+    /// to shorter disturbances of the network or the machine. Default: 5 seconds.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.views.ttl = ticks(ttl);
+        self
+    }
+
+    /// At most so many members vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision
+    /// takes more messages. Default: 5.
+    pub fn voters_max(mut self, voters: usize) -> Self {
+        self.views.voters_max = voters;
+        self
+    }
+
+    /// A member that votes and is away for longer gives its vote to another one, if there is one that can take it. Default: 10
+    /// minutes.
+    pub fn replace_after(mut self, away: Duration) -> Self {
+        self.views.replace_after = ticks(away);
+        self
+    }
+
+    /// Locks of this node are passed on to other processes, which may outlive it: after a crash their session is waited out, even
+    /// if it is certain that the crashed process has ended. Default: false.
+    pub fn has_clients(mut self, has_clients: bool) -> Self {
+        self.has_clients = has_clients;
+        self
+    }
+
+    /// The peers are the only members for ever, and no lock is granted while one of them is away. Nothing is stored. For
+    /// comparisons.
+    #[doc(hidden)]
+    pub fn fixed_members(mut self) -> Self {
+        self.is_fixed = true;
         self
     }
 
@@ -112,13 +180,13 @@ impl Builder {
         self
     }
 
-    /// A directory of this node's own, where it counts how often it was started. It is created if needed.
+    /// A directory of this node's own. It is created if needed. Keep it where it outlives a reboot.
     ///
-    /// Without one the front part of fences comes from the clock in steps of four seconds: they may repeat if all members of
-    /// a group are restarted sooner than that, or their clocks are set back, or stand before 2026 or after 2038. Default: none.
-    ///
-    /// With one they rise over every restart, whatever the clock says. If the directory is lost, they rise by the clock; so keep
-    /// it where it outlives a reboot.
+    /// With one, a node that is started again is the same member, and keeps its vote; fences rise over every restart of
+    /// everything, whatever the clocks say. Without, a restarted process is a new member; a group whose members all have
+    /// none ends when more than half of those that vote are gone at once. A new one may be founded then, whose fences come from
+    /// the clock in steps of four seconds: they may repeat if clocks are set back, or stand before 2026 or after 2038.
+    /// Default: none.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
@@ -133,7 +201,8 @@ impl Builder {
 
     /// Locks whose names begin with this prefix use this protocol, with these options (`key=value`).
     ///
-    /// All members must be given the same classes. Where several prefixes fit, the longest counts. Default:
+    /// In a group that this node founds, together with others that must be given the same classes; one that it joins has its own,
+    /// and [`Node::set_class`] changes them. Where several prefixes fit, the longest counts. Default:
     /// `carvalho-roucairol` for all locks.
     pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
@@ -151,11 +220,11 @@ impl Builder {
     /// Permissions that were not used for this long are dropped. Longer saves messages and takes memory. Default: 10
     /// seconds.
     pub fn cache_idle(mut self, idle: Duration) -> Self {
-        self.config.cache_idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
+        self.config.cache_idle = ticks(idle);
         self
     }
 
-    /// Starts the node. It listens when this returns, and grants locks once it has been connected with all other members.
+    /// Starts the node. It listens when this returns, and grants locks once it is a member of a group: [`Node::ready`] tells when.
     ///
     /// # Panics
     ///
@@ -164,32 +233,43 @@ impl Builder {
         let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
         let data = match &self.data {
             Data::Nowhere => None,
-            Data::Path(path) => Some(Arc::new(DataDirectory::open(path)?)),
+            Data::Path(path) => Some(Arc::new(retry(|| DataDirectory::open(path), is_in_use).await?)),
             Data::Open(directory) => Some(Arc::clone(directory)),
         };
         let listener = self.bind(tls.is_some()).await?;
         let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
         let own = self.own_address(address);
-        let (mut config, peers) = self.members(&own, address)?;
-        self.check_peers(&own, address, &peers).await?;
-        config.incarnation = match &data {
-            Some(data) => data.incarnation(),
-            None => {
-                let counted = next_incarnation(None, SystemTime::now());
-                counted.map_err(|error| StartError::Setting(error.to_string()))?
-            }
-        };
-        let (name, group) = (config.name.clone(), config.group.clone());
-        let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
-        let me = node.id();
-        let driver = Driver::new(format!("'{name}' ({own})"), node, peers, data);
-        tokio::spawn(listen(Arc::clone(&driver), listener, tls.clone()));
-        tokio::spawn(keep_time(Arc::clone(&driver)));
-        // Of two members the one with the lower id makes the connection.
-        for index in (0..driver.peers.len()).filter(|index| driver.peers[*index].id > me) {
-            tokio::spawn(keep_connected(Arc::clone(&driver), index, tls.clone()));
+        let listed = self.listed(&own)?;
+        self.check_peers(&own, address, &listed).await?;
+        let mut config = self.config.clone();
+        config.boot_id = random((now(), std::process::id()));
+        config.seed = now() ^ random(address);
+        let is_alone = listed.is_empty();
+        let mut peers = BTreeMap::new();
+        let mut seeds = Vec::new();
+        if self.is_fixed {
+            peers = self.fix_members(&mut config, &own, listed)?;
+        } else {
+            self.fill_in_views(&mut config, &own, listed.len(), data.as_deref())?;
+            seeds = listed.into_iter().map(Entry::into_peer).collect();
         }
-        Ok(Node { running: Arc::new(Running { driver, name, group, address, encrypted: tls.is_some() }) })
+        let (name, group, boot_id) = (config.name.clone(), config.group.clone(), config.boot_id);
+        let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
+        let me = format!("'{name}' ({own})");
+        let encrypted = tls.is_some();
+        let driver = Driver::new(Parts { me, boot_id, is_fixed: self.is_fixed, tls, peers, seeds, node });
+        let disk =
+            data.map(|data| disk::start(data, Arc::downgrade(&driver))).transpose().map_err(StartError::Thread)?;
+        let (jobs, writing) = disk.unzip();
+        let listener = listener.into_std().map_err(|source| self.cannot_listen(source))?;
+        let seeds = if self.expect.is_some() { Seeds::Every } else { Seeds::One };
+        tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
+        driver.begin(jobs);
+        if is_alone {
+            // Whoever has no peers expects no moment in which a free lock is not granted.
+            let _ = timeout(FOUNDED_WITHIN, driver.when_complete()).await;
+        }
+        Ok(Node { running: Arc::new(Running { driver, name, group, address, advertised: own, encrypted }) })
     }
 
     fn cannot_listen(&self, source: std::io::Error) -> StartError {
@@ -201,7 +281,81 @@ impl Builder {
         if let Some(exposed) = addresses.iter().find(|address| !address.ip().is_loopback() && !has_keys) {
             return Err(StartError::Exposed(*exposed));
         }
-        TcpListener::bind(addresses.as_slice()).await.map_err(|source| self.cannot_listen(source))
+        let bind = || {
+            let listener = std::net::TcpListener::bind(addresses.as_slice())?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let is_taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
+        retry(bind, is_taken).await.map_err(|source| self.cannot_listen(source))
+    }
+
+    /// The other nodes that are listed, to found a group with or to join one through.
+    fn listed(&self, own: &str) -> Result<Vec<Entry>, StartError> {
+        let setting = |why: &str| Err(StartError::Setting(why.to_owned()));
+        if !self.join.is_empty() {
+            if !self.peers.is_empty() || self.expect.is_some() || self.is_fixed {
+                return setting(
+                    "a node either joins a group or is one of those that found it: give it peers, or an address to join",
+                );
+            }
+            check_known(own)?;
+            return self.join.iter().map(|address| parse(address)).collect();
+        }
+        match self.expect {
+            Some(0) => return setting("a group is founded by one node at least"),
+            Some(2..) if self.peers.is_empty() => {
+                return setting("there are no peers among which the others could be found");
+            }
+            Some(_) => {
+                check_known(own)?;
+                return self.peers.iter().map(|peer| parse(peer)).collect();
+            }
+            None => {}
+        }
+        others(&self.peers, &Own { name: &self.config.name, address: own, has_keys: self.keys.is_some() })
+    }
+
+    /// What a node of a group with views is made from.
+    fn fill_in_views(
+        &self,
+        config: &mut NodeConfig,
+        own: &str,
+        others: usize,
+        data: Option<&DataDirectory>,
+    ) -> Result<(), StartError> {
+        if self.views.ttl < MIN_TTL {
+            return Err(StartError::Setting(format!(
+                "a session of less than {} ms cannot be kept",
+                MIN_TTL / 1_000_000
+            )));
+        }
+        if ![1, 3, 5].contains(&self.views.voters_max) {
+            return Err(StartError::Setting("at most 1, 3 or 5 members can vote".to_owned()));
+        }
+        let mut views = self.views.clone();
+        views.address = own.to_owned();
+        views.founding = match (self.join.is_empty(), self.expect) {
+            (false, _) => Founding::Never,
+            (true, Some(nodes)) => Founding::Together(nodes),
+            (true, None) => Founding::Together(others + 1),
+        };
+        match data.map(DataDirectory::started) {
+            Some(started) => {
+                (config.me, config.incarnation) = (started.node, started.incarnation);
+                views.durable = true;
+                views.stored = started.stored.clone();
+                views.epoch_floor = started.epoch_floor;
+                views.predecessor_is_dead = started.predecessor_is_dead && !self.has_clients;
+            }
+            None => {
+                (config.me, config.incarnation) = (random_id(), Incarnation::FIRST);
+                views.epoch_floor = by_the_clock()?.get().into();
+            }
+        }
+        config.members = vec![config.me];
+        config.views = Some(views);
+        Ok(())
     }
 
     /// The address by which the other members know this node.
@@ -213,35 +367,35 @@ impl Builder {
         }
     }
 
-    /// Members are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
-    fn members(&self, own: &str, address: SocketAddr) -> Result<(NodeConfig, Vec<Peer>), StartError> {
-        let has_keys = self.keys.is_some();
-        let mut members = others(&self.peers, &Own { name: &self.config.name, address: own, has_keys })?;
+    /// Members of a fixed list are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
+    fn fix_members(
+        &self,
+        config: &mut NodeConfig,
+        own: &str,
+        mut members: Vec<Entry>,
+    ) -> Result<BTreeMap<NodeId, Arc<Peer>>, StartError> {
         members.push(Entry { name: Some(self.config.name.clone()), address: own.to_owned() });
         members.sort_unstable_by(|a, b| a.address.cmp(&b.address));
-        let numbered = || members.iter().zip(1..).map(|(entry, id)| (NodeId(id), &entry.name, &entry.address));
-        let mut config = self.config.clone();
-        config.me = numbered().find(|(_, _, address)| **address == own).map_or(NodeId(1), |(id, ..)| id);
-        config.members = numbered().map(|(id, ..)| id).collect();
+        let mine = members.iter().position(|entry| entry.address == own).unwrap_or_default();
+        config.me = NodeId(mine as u32 + 1);
+        config.members = (1..=members.len() as u32).map(NodeId).collect();
         // Members compare the whole list: different lists may have the same length.
         config.agreed = members.iter().map(|entry| entry.address.clone()).collect();
-        config.boot_id = random((now(), std::process::id()));
-        config.seed = now() ^ random(address);
-        let peers = numbered().filter(|(id, ..)| *id != config.me);
-        let peers =
-            peers.map(|(id, name, address)| Peer { id, address: address.clone(), name: name.clone() }).collect();
-        Ok((config, peers))
+        config.incarnation = by_the_clock()?;
+        let numbered = (1..).map(NodeId).zip(members).filter(|(id, _)| *id != config.me);
+        Ok(numbered.map(|(id, entry)| (id, entry.into_peer())).collect())
     }
 
     /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.
-    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[Peer]) -> Result<(), StartError> {
+    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[Entry]) -> Result<(), StartError> {
         let mut lookups = JoinSet::new();
-        for Peer { address, .. } in peers.iter().cloned() {
+        for Entry { address, .. } in peers.iter().cloned() {
             lookups.spawn(async move { (timeout(LOOKUP_TIME, resolve(&address)).await, address) });
         }
         while let Some(found) = lookups.join_next().await {
             let Ok((Ok(Ok(found)), address)) = found else { continue };
-            if found.iter().any(|found| reaches(*found, bound)) {
+            // Where names may have several addresses, this node's own is expected to be one of them.
+            if self.expect.is_none() && found.iter().any(|found| reaches(*found, bound)) {
                 return Err(StartError::Setting(other_spelling(&address, own)));
             }
             if self.keys.is_none() && !found.iter().any(|found| found.ip().is_loopback()) {
@@ -257,7 +411,35 @@ impl Builder {
 /// A start does not wait longer for names to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_secs(2);
 
-/// A number that nobody can guess, from what the standard library seeds its hash tables with.
-fn random(salt: impl std::hash::Hash) -> u64 {
-    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), salt)
+/// A node without peers has founded its group long before, or is one of a group that it does not find now.
+const FOUNDED_WITHIN: Duration = Duration::from_millis(500);
+
+/// A shorter session would run out while a machine is merely busy.
+const MIN_TTL: Ticks = 100_000_000;
+
+fn ticks(duration: Duration) -> Ticks {
+    Ticks::try_from(duration.as_nanos()).unwrap_or(Ticks::MAX)
+}
+
+fn by_the_clock() -> Result<Incarnation, StartError> {
+    next_incarnation(None, SystemTime::now()).map_err(|error| StartError::Setting(error.to_string()))
+}
+
+fn is_in_use(error: &StartError) -> bool {
+    matches!(error, StartError::InUse(_))
+}
+
+/// A node that was dropped a moment ago gives its address and its directory free when it has told its group.
+const FREE_WITHIN: Duration = Duration::from_secs(1);
+
+async fn retry<T, E>(mut attempt: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) -> bool) -> Result<T, E> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if may_pass(&error) && begun.elapsed() < FREE_WITHIN => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            ended => return ended,
+        }
+    }
 }

@@ -53,23 +53,21 @@ pub(crate) async fn connect(addresses: Vec<SocketAddr>) -> std::io::Result<TcpSt
 
 #[cfg(test)]
 pub(crate) mod testing {
-    use std::cell::RefCell;
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
-    thread_local! {
-        static NAMES: RefCell<HashMap<String, Vec<SocketAddr>>> = RefCell::default();
-    }
+    static NAMES: Mutex<BTreeMap<String, Vec<SocketAddr>>> = Mutex::new(BTreeMap::new());
 
-    /// From now on, on this thread, the name has these addresses.
+    /// From now on the name has these addresses.
     pub(crate) fn set(name: &str, addresses: &[&str]) {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        NAMES.with_borrow_mut(|names| names.insert(name.to_owned(), addresses));
+        NAMES.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), addresses);
     }
 
     pub(super) fn known(name: &str) -> Option<Vec<SocketAddr>> {
-        NAMES.with_borrow(|names| names.get(name).cloned())
+        NAMES.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 }
 
@@ -82,17 +80,18 @@ mod tests {
     use super::*;
     use crate::{Builder, Node, StartError};
 
-    /// Two free ports on loopback, and the builders of two nodes on them. The first one calls the second by a name.
-    fn pair() -> ([String; 2], [Builder; 2]) {
+    /// Two free ports on loopback, and the builders of two nodes on them. The first one calls the second by this name.
+    fn pair(name: &str) -> (Vec<String>, [Builder; 2]) {
         static NEXT: AtomicU16 = AtomicU16::new(31_000);
         // Below the ports that systems give to connections.
         let free = std::iter::repeat_with(|| format!("127.0.0.1:{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         let mut free = free.filter(|address| std::net::TcpListener::bind(address).is_ok());
         let addresses = [(); 2].map(|()| free.next().expect("a free port"));
-        let peers = [format!("a@{}", addresses[0]), "b@b.test:7400".to_owned()];
-        let a = Node::builder().name("a").listen(&addresses[0]).peers(&peers);
-        let b = Node::builder().name("b").listen(&addresses[1]).advertise("b.test:7400").peers(&peers);
-        (addresses, [a, b])
+        let peers = [format!("a@{}", addresses[0]), format!("b@{name}")];
+        // With a fixed list the status names every member from the start.
+        let a = Node::builder().name("a").listen(&addresses[0]).peers(&peers).fixed_members();
+        let b = Node::builder().name("b").listen(&addresses[1]).advertise(name).peers(&peers).fixed_members();
+        (addresses.to_vec(), [a, b])
     }
 
     async fn trouble(node: &Node, expected: &str) {
@@ -108,29 +107,62 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_that_moves_is_found_again() {
-        let (addresses, [a, b]) = pair();
-        testing::set("b.test:7400", &["127.0.0.1:1"]);
+        let (addresses, [a, b]) = pair("moves.test:7400");
+        testing::set("moves.test:7400", &["127.0.0.1:1"]);
         let (a, b) = (a.start().await.unwrap(), b.start().await.unwrap());
         trouble(&a, "refused").await;
-        testing::set("b.test:7400", &[&addresses[1]]);
+        testing::set("moves.test:7400", &[&addresses[1]]);
         a.ready().await;
         b.ready().await;
     }
 
+    /// As the name of a headless service has one address a node.
+    #[tokio::test]
+    async fn nodes_found_a_group_by_a_name_that_they_share_and_others_join_it() {
+        let (mut addresses, _) = pair("unused.test:7400");
+        addresses.extend(pair("unused.test:7400").0);
+        let start = |index: usize| {
+            let address = &addresses[index];
+            let builder = Node::builder().name(format!("n{index}")).listen(address).peers(["shared.test:7400"]);
+            builder.expect(3).start()
+        };
+        testing::set("shared.test:7400", &["127.0.0.1:1"]);
+        let mut nodes = vec![start(0).await.unwrap(), start(1).await.unwrap(), start(2).await.unwrap()];
+        assert!(timeout(Duration::from_millis(200), nodes[0].ready()).await.is_err(), "nobody has found three");
+        let waits_for = nodes[0].status().waits_for.unwrap_or_default();
+        assert!(waits_for.contains("of 3 nodes have found each other"), "{waits_for}");
+        // It has several addresses now, and one of them is each node's own.
+        testing::set("shared.test:7400", &[&addresses[0], &addresses[1], &addresses[2]]);
+        for node in &nodes {
+            timeout(PATIENCE, node.ready()).await.expect("the group is founded");
+        }
+        // One that comes later finds the same name.
+        testing::set("shared.test:7400", &[&addresses[0], &addresses[1], &addresses[2], &addresses[3]]);
+        nodes.push(start(3).await.unwrap());
+        for node in &nodes {
+            timeout(PATIENCE, node.ready()).await.expect("it has joined");
+        }
+        let views: Vec<usize> =
+            nodes.iter().map(|node| node.members().iter().filter(|member| member.in_view).count()).collect();
+        assert_eq!(views, [4; 4]);
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
     #[tokio::test]
     async fn nothing_is_sent_to_other_machines_without_keys() {
-        let (addresses, [a, b]) = pair();
-        testing::set("b.test:7400", &["192.0.2.1:7400"]);
+        let (addresses, [a, b]) = pair("exposed.test:7400");
+        testing::set("exposed.test:7400", &["192.0.2.1:7400"]);
         let error = a.clone().start().await.err().unwrap();
         assert!(matches!(&error, StartError::Setting(why) if why.contains("hallpass init")), "{error}");
         let numeric = Node::builder().peers(["192.0.2.1:7400"]).listen(&addresses[0]).start().await.err().unwrap();
         assert!(numeric.to_string().contains("on another machine"), "{numeric}");
         // It may move there later.
-        testing::set("b.test:7400", &["127.0.0.1:1"]);
+        testing::set("exposed.test:7400", &["127.0.0.1:1"]);
         let a = a.start().await.unwrap();
-        testing::set("b.test:7400", &["192.0.2.1:7400"]);
+        testing::set("exposed.test:7400", &["192.0.2.1:7400"]);
         trouble(&a, "192.0.2.1:7400 is on another machine").await;
-        testing::set("b.test:7400", &["192.0.2.1:7400", &addresses[1]]);
+        testing::set("exposed.test:7400", &["192.0.2.1:7400", &addresses[1]]);
         let b = b.start().await.unwrap();
         a.ready().await;
         b.ready().await;
@@ -138,10 +170,10 @@ mod tests {
 
     #[tokio::test]
     async fn this_node_by_another_name_is_not_another_member() {
-        let (addresses, [a, _]) = pair();
-        testing::set("b.test:7400", &[&addresses[0]]);
+        let (addresses, [a, _]) = pair("own.test:7400");
+        testing::set("own.test:7400", &[&addresses[0]]);
         let error = a.start().await.err().unwrap().to_string();
-        assert!(error.contains("b.test:7400 in the list of members is this node itself"), "{error}");
+        assert!(error.contains("own.test:7400 in the list of members is this node itself"), "{error}");
     }
 
     /// An address where connections are neither made nor refused, like one behind a firewall: a full queue.

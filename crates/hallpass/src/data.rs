@@ -1,25 +1,20 @@
-//! What a node keeps between its starts: the highest incarnation or epoch that it knows of.
+//! What a node keeps between its starts: who it is, how often it was started, and what it must not forget of its group.
 
+mod clock;
+mod store;
+
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hallpass_node::Incarnation;
+use hallpass_core::{Fence, NodeId};
+use hallpass_node::{Incarnation, Write, keys};
+
+pub(crate) use clock::next_incarnation;
+use store::{Store, StoreError};
 
 use crate::{StartError, os};
-
-/// 2026-01-01, from where incarnations are counted if nothing is known of earlier ones.
-const START: Duration = Duration::from_secs(1_767_225_600);
-/// How long an incarnation that was counted so lasts at least.
-const STEP_SECONDS: u64 = 4;
-/// A clock counts up to here, into the year 2038. The rest of the numbers is counted start by start, so that no clock can
-/// use them up.
-const CLOCK_MAX: u32 = Incarnation::MAX / 4 * 3;
-/// No member comes so far ahead of another one by counting starts.
-const AHEAD_MAX: u32 = 1 << 20;
 
 /// A directory of one node's own, locked by this process until this is dropped.
 ///
@@ -38,92 +33,113 @@ const AHEAD_MAX: u32 = 1 << 20;
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
-    incarnation: Incarnation,
-    lock: Mutex<File>,
-    /// The highest number that was written here.
-    highest: AtomicU32,
+    started: Started,
+    files: Mutex<Files>,
 }
 
-/// The incarnation of a start, after the last number that is known, by what the clock says.
-///
-/// It is above the last one, whatever the clock says. The clock is for what is not known here: a directory that was lost, or
-/// members that went on without this one. That holds while the clock is right, and until 2038; then fences rise over starts as
-/// long as the directory is kept.
-pub(crate) fn next_incarnation(last: Option<u32>, clock: SystemTime) -> Result<Incarnation, Exhausted> {
-    let counted = last.map_or(1, |last| last.saturating_add(1));
-    let since = clock.duration_since(UNIX_EPOCH + START).map(|since| since.as_secs() / STEP_SECONDS + 1);
-    let (number, is_plausible) = match since {
-        Ok(steps) if steps <= CLOCK_MAX.into() => (counted.max(steps as u32), true),
-        // What was given before is not above this, unless it was counted from there.
-        Ok(_) => (last.map_or(CLOCK_MAX, |_| counted), false),
-        Err(_) => (counted, false),
-    };
-    let incarnation = Incarnation::new(number).ok_or(Exhausted(number))?;
-    if !is_plausible {
-        tracing::warn!(
-            year = year(clock), %incarnation,
-            "this machine's clock cannot be right, and was not used to count this start; set it"
-        );
+/// What was found at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Started {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    /// Everything that is stored.
+    pub(crate) stored: BTreeMap<u64, Vec<u8>>,
+    /// A group that is founded from here has epochs above this one.
+    pub(crate) epoch_floor: u64,
+    /// The process that had the directory before has ended: it ran on this machine, since it was booted, in this directory.
+    pub(crate) predecessor_is_dead: bool,
+}
+
+struct Files {
+    store: Store,
+    /// The file behind the store, to see whether it is still there.
+    data: File,
+    /// Last: nobody else may lock the directory before the store is closed.
+    lock: File,
+}
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Files")
     }
-    Ok(incarnation)
 }
 
-/// Whether a member may have this incarnation, if this node has its own.
-///
-/// The highest one of the members becomes everybody's epoch, and the next starts are counted from there. A single one at the
-/// end of the numbers would leave none.
-pub(crate) fn is_plausible(own: Incarnation, peers: Incarnation) -> bool {
-    peers.get() <= own.get().max(CLOCK_MAX) + AHEAD_MAX
-}
-
-/// About the year that a clock shows, for people.
-fn year(clock: SystemTime) -> u64 {
-    const YEAR_SECONDS: u64 = 31_556_952;
-    1970 + clock.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / YEAR_SECONDS)
-}
-
-/// There is no incarnation of this number, or none above it.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("start {0} is above the last that can be counted, {max}", max = Incarnation::MAX)]
-pub(crate) struct Exhausted(u32);
+/// The file with everything that is stored, one that is being made, and the lock.
+const FILE: &str = "node.redb";
+const DRAFT: &str = "node.new";
+const LOCK: &str = "lock";
+/// The file of earlier versions: a number above all epochs of the group.
+const OLD_FILE: &str = "incarnation";
 
 impl DataDirectory {
-    /// Locks the directory, creates it if needed, and counts a new start: its incarnation is above every incarnation and
-    /// epoch that was seen here, and is on disk when this returns.
+    /// Locks the directory, creates it if needed, and counts a new start, which is on disk when this returns.
     ///
-    /// While this machine's clock is right, it is also above all that were counted before the directory was lost, and by
-    /// other members meanwhile. A clock before 2026 or after 2038 is not used, and a warning is logged.
+    /// A new directory makes a new node. One that is damaged is refused, and left as it is.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StartError> {
         let path = path.into();
+        let lock = lock(&path)?;
         let fail = |why: String| StartError::Data { path: path.clone(), why };
-        let io = |what: &'static str| {
-            let path = path.clone();
-            move |error: std::io::Error| StartError::Data { path, why: format!("{what}: {error}") }
+        let unusable = |what: &str, error: StoreError| match error {
+            StoreError::Io(_) => fail(format!("cannot {what} '{FILE}': {error}")),
+            StoreError::Damaged(_) => fail(format!("{error}; {WAY_OUT}")),
         };
-        let elsewhere =
-            |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
-        os::create_private_directory(&path).map_err(|error| elsewhere("cannot create it", error))?;
-        let found = std::fs::metadata(&path).map_err(io("cannot look at it"))?;
-        // Whoever can write there could point a file somewhere else, or turn back the count.
-        if !os::is_private(&found) {
-            return Err(fail("others can write there; give it to this user alone, with mode 700".to_owned()));
+        let epoch_floor = old_number(&path)?;
+        let file = path.join(FILE);
+        let is_new = !file.try_exists().map_err(|error| fail(format!("cannot look at '{FILE}': {error}")))?;
+        if is_new {
+            let identity = Identity { node: random_id(), place: os::place(&path) };
+            let entries = vec![(keys::IDENTITY, identity.encode())];
+            make(&path, entries).map_err(|error| unusable("create", error))?;
         }
-        let lock = open_lock(&path).map_err(|error| elsewhere("cannot write there", error))?;
-        lock.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StartError::InUse(path.clone()),
-            TryLockError::Error(error) => io("cannot lock it")(error),
-        })?;
-        let last = match std::fs::read_to_string(path.join(FILE)) {
-            Ok(text) => Some(text.trim().parse().map_err(|_| {
-                fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
-            })?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io("cannot read 'incarnation'")(error)),
+        let (store, mut stored) = Store::open(&file).map_err(|error| unusable("read", error))?;
+        let identity = stored.get(&keys::IDENTITY).and_then(|bytes| Identity::decode(bytes));
+        let identity = identity.ok_or_else(|| unusable("read", StoreError::Damaged("it names no node".to_owned())))?;
+        let incarnation = match stored.get(&keys::INCARNATION) {
+            None => Incarnation::FIRST,
+            Some(bytes) => next(bytes).map_err(fail)?,
         };
-        let incarnation =
-            next_incarnation(last, SystemTime::now()).map_err(|error| fail(format!("{error}; {WAY_OUT}")))?;
-        write(&path, incarnation.get()).map_err(io("cannot write 'incarnation'"))?;
-        Ok(Self { path, incarnation, lock: Mutex::new(lock), highest: AtomicU32::new(incarnation.get()) })
+        let counted = (keys::INCARNATION, incarnation.get().to_be_bytes().to_vec());
+        store
+            .apply(&[Write { number: 0, remove: 0..0, put: vec![counted.clone()] }])
+            .map_err(|error| unusable("write to", error))?;
+        stored.extend([counted]);
+        let data = File::open(&file).map_err(|error| fail(format!("cannot open '{FILE}': {error}")))?;
+        let started = Started {
+            node: identity.node,
+            incarnation,
+            stored,
+            epoch_floor,
+            predecessor_is_dead: is_new || (identity.place.is_some() && identity.place == os::place(&path)),
+        };
+        Ok(Self { path, started, files: Mutex::new(Files { lock, store, data }) })
+    }
+
+    /// Makes a directory that no node uses a new node's: who its node was, and in which group, is forgotten. Fences of a group that is
+    /// founded from there are above those of the forgotten one.
+    pub fn forget(path: impl Into<PathBuf>) -> Result<(), StartError> {
+        let path = path.into();
+        if !path.join(FILE).exists() {
+            return Ok(());
+        }
+        let data = Self::open(&path)?;
+        let fail =
+            |error: std::io::Error| StartError::Data { path: path.clone(), why: format!("cannot empty it: {error}") };
+        // What cannot be read says nothing about fences either.
+        if let Ok((epoch, _)) = hallpass_node::recover(&data.started.stored, data.started.node) {
+            // Whole and on disk, before what it was read from is removed.
+            let draft = path.join(DRAFT);
+            std::fs::write(&draft, epoch.to_string()).map_err(fail)?;
+            File::open(&draft).and_then(|file| file.sync_all()).map_err(fail)?;
+            std::fs::rename(&draft, path.join(OLD_FILE)).map_err(fail)?;
+            os::sync_directory(&path).map_err(fail)?;
+        }
+        for file in [FILE, DRAFT] {
+            match std::fs::remove_file(path.join(file)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
+                _ => {}
+            }
+        }
+        os::sync_directory(&path).map_err(fail)
     }
 
     /// The directory.
@@ -133,153 +149,192 @@ impl DataDirectory {
 
     /// False if its files were removed or replaced meanwhile: then another node can be started with it.
     pub fn is_intact(&self) -> bool {
-        os::is_same_file(&self.lock.lock().unwrap_or_else(PoisonError::into_inner), &self.path.join("lock"))
+        let files = self.files();
+        os::is_same_file(&files.lock, &self.path.join(LOCK)) && os::is_same_file(&files.data, &self.path.join(FILE))
     }
 
-    /// Makes the files again that were removed, with the same numbers. Only for those who know that nobody else has opened the
-    /// directory since: what another node counted there meanwhile is not known here.
+    /// Makes the files again that were removed, with the same content. Only for those who know that nobody else has opened the
+    /// directory since: what another node stored there meanwhile is not known here.
     pub fn repair(&self) -> std::io::Result<()> {
-        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files();
         os::create_private_directory(&self.path)?;
-        let lock = open_lock(&self.path)?;
-        lock.try_lock().map_err(|_| std::io::Error::other("another node uses the directory"))?;
-        write(&self.path, self.highest.load(Ordering::Relaxed))?;
-        *held = lock;
+        let lock = if os::is_same_file(&files.lock, &self.path.join(LOCK)) {
+            None
+        } else {
+            let lock = open_lock(&self.path)?;
+            lock.try_lock().map_err(|_| std::io::Error::other("another node uses the directory"))?;
+            Some(lock)
+        };
+        if !os::is_same_file(&files.data, &self.path.join(FILE)) {
+            // The file that was removed can still be read.
+            let entries = files.store.entries().map_err(std::io::Error::other)?;
+            make(&self.path, entries.into_iter().collect()).map_err(std::io::Error::other)?;
+            let (store, _) = Store::open(&self.path.join(FILE)).map_err(std::io::Error::other)?;
+            (files.store, files.data) = (store, File::open(self.path.join(FILE))?);
+        }
+        if let Some(lock) = lock {
+            files.lock = lock;
+        }
         Ok(())
     }
 
-    /// The incarnation that was counted when it was opened.
-    pub(crate) fn incarnation(&self) -> Incarnation {
-        self.incarnation
+    /// What was found when it was opened.
+    pub(crate) fn started(&self) -> &Started {
+        &self.started
     }
 
-    /// An epoch begins that may be above this incarnation: the next one will be above both.
-    pub(crate) fn remember(&self, epoch: u64) -> std::io::Result<()> {
-        let epoch = u32::try_from(epoch).ok().and_then(Incarnation::new);
-        let epoch = epoch.ok_or_else(|| std::io::Error::other("there is no epoch of this number"))?.get();
-        let last: u32 = std::fs::read_to_string(self.path.join(FILE))?.trim().parse().unwrap_or(0);
-        self.highest.fetch_max(epoch, Ordering::Relaxed);
-        if last < epoch { write(&self.path, epoch) } else { Ok(()) }
+    /// Carries out these changes, in order. They are on disk when this returns.
+    pub(crate) fn write(&self, writes: &[Write]) -> std::io::Result<()> {
+        self.files().store.apply(writes).map_err(std::io::Error::other)
+    }
+
+    /// This node takes part in its group: whatever process had the directory before, the group has dealt with it.
+    pub(crate) fn settle(&self) -> std::io::Result<()> {
+        let identity = Identity { node: self.started.node, place: os::place(&self.path) }.encode();
+        if self.started.stored.get(&keys::IDENTITY) == Some(&identity) {
+            return Ok(());
+        }
+        self.write(&[Write { number: 0, remove: 0..0, put: vec![(keys::IDENTITY, identity)] }])
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What to do when the numbers are used up.
-const WAY_OUT: &str = "stop all members, remove the file 'incarnation' from the data directory of each, set their clocks, \
-                       and start them; fences begin anew, so let storages forget the largest that they have seen";
+/// Makes a group of one out of what a node has stored, for a group that has lost more than half of the members that vote for good.
+/// Returns the new group's first epoch.
+///
+/// The node must not run. Of the other members none may go on: they join the new group, each with an empty directory. Its
+/// fences are above those of the lost group, unless that had been ahead of this member by 65,536 views.
+pub fn recover(directory: impl Into<PathBuf>) -> Result<u64, StartError> {
+    let path = directory.into();
+    let fail = |why: String| StartError::Data { path: path.clone(), why };
+    if !path.join(FILE).is_file() {
+        return Err(fail("no node has stored anything there".to_owned()));
+    }
+    let data = DataDirectory::open(&path)?;
+    let Started { node, stored, .. } = data.started();
+    let (epoch, mut records) = hallpass_node::recover(stored, *node).map_err(|error| fail(error.to_string()))?;
+    // Who the node is, and how often it was started, stays.
+    records.extend(
+        [keys::IDENTITY, keys::INCARNATION].into_iter().filter_map(|key| Some((key, stored.get(&key)?.clone()))),
+    );
+    let replaced = Write { number: 0, remove: 0..u64::MAX, put: records.into_iter().collect() };
+    data.write(&[replaced]).map_err(|error| fail(format!("cannot write to '{FILE}': {error}")))?;
+    Ok(epoch)
+}
 
-/// The file that holds the number.
-const FILE: &str = "incarnation";
+const WAY_OUT: &str = "restore it, or start with another directory, as a new node; if too few members are left then to \
+                       agree on anything, run 'hallpass recover' on one of them";
+
+/// The next start after the one that is stored.
+fn next(stored: &[u8]) -> Result<Incarnation, String> {
+    let last = stored
+        .try_into()
+        .map(u32::from_be_bytes)
+        .map_err(|_| format!("it is damaged (the count of starts); {WAY_OUT}"))?;
+    Incarnation::new(last.saturating_add(1))
+        .ok_or_else(|| "all starts are counted: start with another directory, as a new node".to_owned())
+}
+
+/// A number that is not 0 and most likely nobody else's.
+pub(crate) fn random_id() -> NodeId {
+    loop {
+        let drawn = random((os::now(), std::process::id())) as u32;
+        if drawn != 0 {
+            return NodeId(drawn);
+        }
+    }
+}
+
+/// A number that nobody can guess, from what the standard library seeds its hash tables with.
+pub(crate) fn random(salt: impl std::hash::Hash) -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), salt)
+}
+
+/// Creates the directory if needed, and locks it.
+fn lock(path: &Path) -> Result<File, StartError> {
+    let fail = |why: String| StartError::Data { path: path.to_owned(), why };
+    let elsewhere =
+        |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
+    os::create_private_directory(path).map_err(|error| elsewhere("cannot create it", error))?;
+    let found = std::fs::metadata(path).map_err(|error| fail(format!("cannot look at it: {error}")))?;
+    // Whoever can write there could point a file somewhere else, or turn back the count.
+    if !os::is_private(&found) {
+        return Err(fail("others can write there; give it to this user alone, with mode 700".to_owned()));
+    }
+    let lock = open_lock(path).map_err(|error| elsewhere("cannot write there", error))?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => StartError::InUse(path.to_owned()),
+        TryLockError::Error(error) => fail(format!("cannot lock it: {error}")),
+    })?;
+    Ok(lock)
+}
 
 fn open_lock(directory: &Path) -> std::io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).open(directory.join("lock"))
+    OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))
 }
 
-fn write(directory: &Path, number: u32) -> std::io::Result<()> {
-    let draft = directory.join("incarnation.new");
-    let mut out = File::create(&draft)?;
-    writeln!(out, "{number}")?;
-    out.sync_all()?;
+/// Makes the file, all of it or none: one that exists is never half made.
+fn make(directory: &Path, entries: Vec<(u64, Vec<u8>)>) -> Result<(), StoreError> {
+    let draft = directory.join(DRAFT);
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    Store::create(&draft, entries)?;
     std::fs::rename(&draft, directory.join(FILE))?;
-    os::sync_directory(directory)
+    Ok(os::sync_directory(directory)?)
+}
+
+/// What a directory of an earlier version says: all epochs of its group were not above this number.
+fn old_number(directory: &Path) -> Result<u64, StartError> {
+    let fail = |why: String| StartError::Data { path: directory.to_owned(), why };
+    match std::fs::read_to_string(directory.join(OLD_FILE)) {
+        Ok(text) => {
+            let number = text.trim().parse().map_err(|_| {
+                fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
+            })?;
+            if number >= Fence::EPOCH_MAX {
+                return Err(fail(format!(
+                    "its number {number} is above the last epoch, {}; {OLD_WAY_OUT}",
+                    Fence::EPOCH_MAX
+                )));
+            }
+            Ok(number)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(fail(format!("cannot read 'incarnation': {error}"))),
+    }
+}
+
+/// What to do when the numbers of an earlier version are used up.
+const OLD_WAY_OUT: &str = "stop all members, remove the file 'incarnation' from the data directory of each and start them; \
+                           fences begin anew, so let storages forget the largest that they have seen";
+
+/// Who a directory belongs to.
+struct Identity {
+    node: NodeId,
+    /// Where its last process ran, if that can be told.
+    place: Option<String>,
+}
+
+impl Identity {
+    const VERSION: u8 = 1;
+
+    fn encode(&self) -> Vec<u8> {
+        let place = self.place.as_deref().unwrap_or_default();
+        [&[Self::VERSION][..], &self.node.0.to_be_bytes(), place.as_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (id, place) = bytes.strip_prefix(&[Self::VERSION])?.split_first_chunk()?;
+        let place = String::from_utf8(place.to_vec()).ok()?;
+        let node = NodeId(u32::from_be_bytes(*id));
+        (node.0 != 0).then(|| Self { node, place: Some(place).filter(|place| !place.is_empty()) })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DAY: Duration = Duration::from_secs(86_400);
-    const YEAR: Duration = Duration::from_secs(365 * 86_400);
-
-    fn next(last: Option<u32>, since_2026: Duration) -> u32 {
-        next_incarnation(last, UNIX_EPOCH + START + since_2026).unwrap().get()
-    }
-
-    fn next_in_1970(last: Option<u32>) -> u32 {
-        next_incarnation(last, UNIX_EPOCH + DAY).unwrap().get()
-    }
-
-    #[test]
-    fn a_start_is_above_the_last_one_and_not_below_the_clock() {
-        assert_eq!(next(None, DAY), 86_400 / 4 + 1);
-        assert_eq!(next(Some(7), DAY), 86_400 / 4 + 1, "an old directory");
-        assert_eq!(next(Some(1_000_000), DAY), 1_000_001, "a clock that is behind");
-        assert!(next(None, DAY + Duration::from_secs(4)) > next(None, DAY));
-        assert_eq!(next(None, 12 * YEAR), 12 * 365 * 86_400 / 4 + 1, "a clock counts into 2038");
-    }
-
-    #[test]
-    fn a_wrong_clock_uses_up_nothing() {
-        for wrong in [13 * YEAR, 17 * YEAR, 22 * YEAR, 1000 * YEAR] {
-            assert_eq!(next(Some(1_000_000), wrong), 1_000_001, "after {wrong:?}");
-            let first = next(None, wrong);
-            assert!(Incarnation::MAX - first > 30_000_000, "a fresh directory, {wrong:?}: {first}");
-            assert_eq!(next(Some(first), wrong), first + 1, "later starts are accepted");
-            assert_eq!(next(Some(first), DAY), first + 1, "also when the clock is right again");
-        }
-        assert_eq!(next_in_1970(Some(1_000_000)), 1_000_001);
-        assert_eq!(next_in_1970(None), 1);
-    }
-
-    /// What was counted by a clock that was right is not above what a clock gives that has come to its end.
-    #[test]
-    fn a_directory_that_is_lost_when_the_clock_has_come_to_its_end_starts_at_that_end() {
-        assert!((0..=13).all(|years| next(None, years * YEAR) <= next(None, 14 * YEAR)));
-    }
-
-    #[test]
-    fn the_end_of_the_numbers_is_an_error_that_names_the_way_out() {
-        let directory = std::env::temp_dir().join(format!("hallpass-data-{}", std::process::id()));
-        for last in [Incarnation::MAX, Incarnation::MAX + 1, u32::MAX] {
-            let _ = std::fs::remove_dir_all(&directory);
-            os::create_private_directory(&directory).unwrap();
-            write(&directory, last).unwrap();
-            let error = DataDirectory::open(&directory).unwrap_err().to_string();
-            assert!(error.contains("remove the file 'incarnation'"), "{error}");
-            let left = std::fs::read_to_string(directory.join(FILE)).unwrap();
-            assert_eq!(left.trim(), last.to_string(), "nothing was stored");
-            std::fs::remove_file(directory.join(FILE)).unwrap();
-            drop(DataDirectory::open(&directory).unwrap());
-        }
-        let open = DataDirectory::open(&directory).unwrap();
-        let (before, end) = (open.incarnation().get(), u64::from(Incarnation::MAX));
-        assert!(open.remember(end + 1).is_err());
-        drop(open);
-        assert_eq!(DataDirectory::open(&directory).unwrap().incarnation().get(), before + 1);
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    /// Taken for none, it would be counted anew, and a clock that is behind would let fences fall.
-    #[test]
-    fn a_number_that_cannot_be_read_is_an_error() {
-        let directory = std::env::temp_dir().join(format!("hallpass-unreadable-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        os::create_private_directory(&directory).unwrap();
-        std::fs::write(directory.join(FILE), b"\xff\xfe").unwrap();
-        let error = DataDirectory::open(&directory).unwrap_err().to_string();
-        assert!(error.contains("cannot read 'incarnation'"), "{error}");
-        assert_eq!(std::fs::read(directory.join(FILE)).unwrap(), b"\xff\xfe", "nothing was stored");
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_directory_whose_files_were_removed_or_replaced_is_not_intact() {
-        let directory = std::env::temp_dir().join(format!("hallpass-intact-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        let open = DataDirectory::open(&directory).unwrap();
-        assert!(open.is_intact());
-        std::fs::remove_dir_all(&directory).unwrap();
-        assert!(!open.is_intact(), "removed");
-        let other = DataDirectory::open(&directory).unwrap();
-        assert!(!open.is_intact() && other.is_intact(), "replaced");
-        std::fs::remove_dir_all(directory).unwrap();
-    }
-
-    #[test]
-    fn a_member_far_ahead_of_every_clock_is_not_plausible() {
-        let number = |number| Incarnation::new(number).unwrap();
-        let (own, end) = (number(7_000_000), number(Incarnation::MAX));
-        assert!(is_plausible(own, number(1)) && is_plausible(own, number(CLOCK_MAX + 1000)));
-        assert!(!is_plausible(own, end));
-        assert!(is_plausible(number(Incarnation::MAX - 10), end), "they have counted so far together");
-    }
-}
+mod tests;

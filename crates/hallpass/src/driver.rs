@@ -1,75 +1,98 @@
 //! A running node: the pure one behind a lock, and its connections.
 //!
 //! There is no task between a socket and the node. A caller or a socket's reader takes the lock, gives the node its input,
-//! and carries out the outputs: it writes to the sockets itself, and wakes callers when it has released the lock.
+//! and carries out the outputs: it writes to the sockets itself, and wakes callers when it has released the lock. The node's
+//! own thread ([`tasks`](crate::tasks)) does what must not wait for callers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hallpass_core::codec::DecodeError;
 use hallpass_core::{Mode, NodeId, Ticks};
-use hallpass_node::wire::Hello;
-use hallpass_node::{Answer, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Slot, Ticket};
+use hallpass_node::wire::{Hello, Plane};
+use hallpass_node::{
+    Answer, Contact, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
+    Slot, Ticket, Write,
+};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+use crate::AcquireError;
 use crate::connection::Connection;
+use crate::control::Outbox;
+use crate::disk::Job;
 use crate::os::now;
+use crate::peer::Peer;
 use crate::rate_limit::RateLimits;
+use crate::tls::Tls;
 use crate::turn::Turn;
 use crate::waiter::{Verdict, Waiter, Wakers};
-use crate::{AcquireError, DataDirectory};
-
-/// A member of the group other than this node.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) id: NodeId,
-    pub(crate) address: String,
-    /// The name its certificate must have, if it is known.
-    pub(crate) name: Option<String>,
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "{name}@{}", self.address),
-            None => f.write_str(&self.address),
-        }
-    }
-}
 
 pub(crate) struct Driver {
     /// This node's name and address, for messages that both sides of a connection read.
     pub(crate) me: String,
+    pub(crate) id: NodeId,
+    boot_id: u64,
+    /// The members are a fixed list.
+    pub(crate) is_fixed: bool,
+    pub(crate) tls: Option<Tls>,
     state: Mutex<State>,
     /// Of the callers who did not have to wait.
     pub(crate) turn: Turn,
-    /// In rising order of their ids.
-    pub(crate) peers: Vec<Peer>,
-    /// Why there is no connection with each of them, as far as that is known.
-    troubles: Mutex<Vec<Option<String>>>,
-    /// For every line of the log that others can cause.
+    /// The nodes that this one is to be connected with.
+    peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
+    /// Where a group may be found.
+    seeds: Mutex<Vec<Arc<Peer>>>,
+    /// For every line of the log that others can cause, and no peer in particular.
     pub(crate) limits: RateLimits,
+    /// Callers get nothing more. The node may still take its leave of the others.
     stopped: AtomicBool,
-    /// Notified when the node is stopped.
-    stopping: Notify,
-    /// Notified when the group is complete.
-    pub(crate) completed: Notify,
-    /// Where files are written: callers may release locks from threads without a runtime.
-    runtime: Handle,
-    this: Weak<Self>,
+    /// Nothing is sent or received any more.
+    closed: AtomicBool,
+    /// Its threads have ended, and its directory and address are free.
+    ended: AtomicBool,
+    /// Notified when one of these becomes true.
+    ending: Notify,
+    /// Notified when guards may be lost, or at risk.
+    session: Notify,
+    /// Notified when locks are granted.
+    completed: Notify,
+    /// Wakes the node's own thread: there is something to dial, or an earlier deadline.
+    pub(crate) wake: Notify,
+    /// Where callers run, and lock sockets are read.
+    pub(crate) callers: Handle,
 }
 
 pub(crate) struct State {
     pub(crate) node: Node<Arc<Waiter>>,
-    /// Until the node is stopped: then another one may have the directory.
-    data: Option<Arc<DataDirectory>>,
-    /// One for each peer, in the same order.
-    connections: Vec<Option<Connection>>,
+    /// Until the node is closed: then another one may have the directory.
+    disk: Option<Sender<Job>>,
+    /// Those that carry locks, in rising order of the peers' ids.
+    connections: Vec<(NodeId, Connection)>,
+    /// The control connections with each peer: the newest is last, and is the one that is written to.
+    controls: BTreeMap<NodeId, Vec<Arc<Outbox>>>,
     /// Tells a connection from earlier ones with the same peer.
     generation: u64,
-    /// The group was complete when last looked at.
+    /// Grants that are lost by themselves, and when.
+    revoked: BTreeMap<Ticket, Ticks>,
+    /// Who waits for the answer to a request to the group.
+    requests: BTreeMap<u64, oneshot::Sender<Result<(), RequestError>>>,
+    next_token: u64,
+    /// The stop that has been asked for, and how long it may take.
+    stopping: Option<(oneshot::Receiver<Result<(), RequestError>>, Duration)>,
+    /// Locks were granted when last looked at.
     complete: bool,
+    /// Locks were granted at some time.
+    settled: bool,
+    /// What is held here is held until some time, unless the session is renewed.
+    has_deadline: bool,
+    /// The contacts may have changed since they were last looked at.
+    view_changed: bool,
+    /// When the node's own thread looks at the time next.
+    wakes_at: Ticks,
     /// Locks granted so far.
     pub(crate) grants: u64,
     /// When the clock was last read, at most a [`TICK`] ago. A release does not need a better time: it marks since when a
@@ -77,50 +100,102 @@ pub(crate) struct State {
     now: Ticks,
 }
 
-/// How often the time is looked at if nothing happens. A node's own timers are seconds; nobody waits for them.
+/// How often the time is looked at if nothing happens: the system's timers stand still while a machine is suspended.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// So many control connections with one peer are kept. More than two are left-overs of broken ones.
+const CONTROLS_MAX: usize = 4;
 
 /// The answer to a request.
 pub(crate) enum Asked {
-    Granted(Grant),
+    Granted(Granted),
     Busy,
     Waiting(Ticket, Arc<Waiter>),
 }
 
+/// A lock that was granted, and the session that it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Granted {
+    pub(crate) grant: Grant,
+    pub(crate) generation: u64,
+}
+
+/// Until when a grant is held, as of now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Validity {
+    Lost,
+    Held { until: Ticks, at_risk_from: Ticks },
+}
+
+/// What a driver is made from.
+pub(crate) struct Parts {
+    pub(crate) me: String,
+    pub(crate) boot_id: u64,
+    pub(crate) is_fixed: bool,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) peers: BTreeMap<NodeId, Arc<Peer>>,
+    pub(crate) seeds: Vec<Arc<Peer>>,
+    pub(crate) node: Node<Arc<Waiter>>,
+}
+
 impl Driver {
     /// Must be called within a runtime.
-    pub(crate) fn new(
-        me: String,
-        node: Node<Arc<Waiter>>,
-        peers: Vec<Peer>,
-        data: Option<Arc<DataDirectory>>,
-    ) -> Arc<Self> {
-        let complete = node.is_complete();
-        let connections = peers.iter().map(|_| None).collect();
-        let troubles = Mutex::new(vec![None; peers.len()]);
-        let state = State { node, data, connections, generation: 0, complete, grants: 0, now: now() };
-        Arc::new_cyclic(|this| Self {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { me, boot_id, is_fixed, tls, peers, seeds, node } = parts;
+        let (id, complete) = (node.id(), node.is_complete());
+        let state = State {
+            node,
+            disk: None,
+            connections: Vec::new(),
+            controls: BTreeMap::new(),
+            generation: 0,
+            revoked: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_token: 1,
+            stopping: None,
+            complete,
+            settled: false,
+            has_deadline: false,
+            view_changed: true,
+            wakes_at: 0,
+            grants: 0,
+            now: now(),
+        };
+        Arc::new(Self {
             me,
+            id,
+            boot_id,
+            is_fixed,
+            tls,
             state: Mutex::new(state),
             turn: Turn::default(),
-            limits: RateLimits::new(peers.len()),
-            peers,
-            troubles,
+            peers: Mutex::new(peers),
+            seeds: Mutex::new(seeds),
+            limits: RateLimits::default(),
             stopped: AtomicBool::new(false),
-            stopping: Notify::new(),
+            closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            ending: Notify::new(),
+            session: Notify::new(),
             completed: Notify::new(),
-            runtime: Handle::current(),
-            this: this.clone(),
+            wake: Notify::new(),
+            callers: Handle::current(),
         })
     }
 
+    /// From here on what the node stores is written by this thread; what it has asked for already is carried out now.
+    pub(crate) fn begin(&self, disk: Option<Sender<Job>>) {
+        let mut state = self.state();
+        state.disk = disk;
+        self.drain_and_schedule(state);
+    }
+
     /// The node, for a look or an input. A panic while it was locked may have left it in any state: the next one to lock it
-    /// stops the node, and it sends and grants nothing more. So [`is_stopped`](Self::is_stopped) is to be read only after
+    /// closes the node, and it sends and grants nothing more. So [`is_stopped`](Self::is_stopped) is to be read only after
     /// this.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let state = poisoned.into_inner();
-            if self.stopped.swap(true, Ordering::AcqRel) {
+            if self.closed.swap(true, Ordering::AcqRel) {
                 return state;
             }
             tracing::error!("the node has failed and stops; this is a bug: please report what was printed before");
@@ -129,19 +204,45 @@ impl Driver {
         })
     }
 
-    /// Stops the node: waiting callers are answered, connections are closed.
-    pub(crate) fn stop(&self) {
+    // ---- the end ----
+
+    /// Stops the node: callers get nothing more from here on, guards are lost, and the group is told. The node's own thread closes
+    /// it when the group knows, or when this time is over.
+    pub(crate) fn stop(&self, limit: Duration) {
         let mut state = self.state();
-        if !self.stopped.swap(true, Ordering::AcqRel) {
-            for index in 0..self.peers.len() {
-                state.transmit(index, self.peers[index].id);
-            }
+        if self.stopped.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut wakers = Wakers::default();
+        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
+        let (sender, done) = oneshot::channel();
+        state.now = now();
+        // Guards are lost before anybody else is told.
+        state.request(Request::Stop, sender);
+        state.stopping = Some((done, limit));
+        self.drain_and_schedule(state);
+        wakers.wake();
+        self.ending.notify_waiters();
+        self.session.notify_waiters();
+        self.completed.notify_waiters();
+    }
+
+    /// Stops the node without a word to the others, as a crash would.
+    pub(crate) fn close_now(&self) {
+        let state = self.state();
+        if !self.closed.swap(true, Ordering::AcqRel) {
             self.close(state);
         }
     }
 
+    /// The stop that was asked for, once, by the node's own thread.
+    pub(crate) fn take_stop(&self) -> Option<(oneshot::Receiver<Result<(), RequestError>>, Duration)> {
+        self.state().stopping.take()
+    }
+
     /// Like [`drain`](Self::drain), for the last time: everybody is answered under the lock and woken without it.
     fn close(&self, mut state: MutexGuard<'_, State>) {
+        self.stopped.store(true, Ordering::Release);
         let mut wakers = Wakers::default();
         state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
         // Also those whose answer was not given yet.
@@ -150,24 +251,48 @@ impl Driver {
                 wakers.add(caller.answer(Verdict::Stopped));
             }
         }
-        state.connections.iter_mut().filter_map(Option::take).for_each(|connection| connection.close());
-        state.data = None;
+        state.connections.drain(..).for_each(|(_, connection)| connection.close());
+        std::mem::take(&mut state.controls).into_values().flatten().for_each(|outbox| outbox.close());
+        state.disk = None;
+        state.requests.clear();
         drop(state);
         wakers.wake();
-        self.stopping.notify_waiters();
+        self.ending.notify_waiters();
+        self.session.notify_waiters();
         self.completed.notify_waiters();
+        self.wake.notify_one();
     }
 
-    /// Resolves when the node is stopped.
+    /// Its threads have ended.
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.ending.notify_waiters();
+    }
+
+    /// Resolves when callers get nothing more.
     pub(crate) async fn when_stopped(&self) {
+        self.when(|| self.is_stopped()).await;
+    }
+
+    /// Resolves when nothing is sent or received any more.
+    pub(crate) async fn when_closed(&self) {
+        self.when(|| self.is_closed()).await;
+    }
+
+    /// Resolves when the directory and the address are free.
+    pub(crate) async fn when_ended(&self) {
+        self.when(|| self.ended.load(Ordering::Acquire)).await;
+    }
+
+    async fn when(&self, is_over: impl Fn() -> bool) {
         loop {
-            let stopping = self.stopping.notified();
-            tokio::pin!(stopping);
-            stopping.as_mut().enable();
-            if self.is_stopped() {
+            let ending = self.ending.notified();
+            tokio::pin!(ending);
+            ending.as_mut().enable();
+            if is_over() {
                 return;
             }
-            stopping.await;
+            ending.await;
         }
     }
 
@@ -175,46 +300,64 @@ impl Driver {
         self.stopped.load(Ordering::Acquire)
     }
 
-    // ---- callers ----
-
-    /// The fast path: see [`Node::handle_fast_acquire`].
-    #[inline]
-    pub(crate) fn acquire_fast(&self, slot: Slot, lock: &str, mode: Mode, now: Ticks) -> Option<Grant> {
-        let mut state = self.state();
-        if self.is_stopped() {
-            return None;
-        }
-        let grant = state.node.handle_fast_acquire(slot, lock, mode, now)?;
-        (state.now, state.grants) = (now, state.grants + 1);
-        self.drain_if_needed(state);
-        Some(grant)
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn acquire(
+    // ---- callers ----
+
+    /// The fast path: see [`Node::handle_fast_acquire`]. Without a grant: whether the caller yields to other tasks before it asks.
+    ///
+    /// A caller who always finds the lock here never waits. Now and then it must yield, or the tasks that read the sockets
+    /// do not run and the other members' requests stay unread. And where the lock has just come from another member, the
+    /// next request for it is on its way or lies unread: it is read before the lock is taken again.
+    #[inline]
+    pub(crate) fn acquire_fast(
         &self,
+        slot: Option<Slot>,
         lock: &str,
         mode: Mode,
-        patience: Patience,
-        now: Ticks,
-    ) -> Result<Asked, AcquireError> {
+        waited: Ticks,
+    ) -> Result<Granted, bool> {
+        let mut state = self.state();
+        // Read under the lock: the session must not end between the look at the clock and the grant.
+        let now = now();
+        if self.turn.is_over(now) || now.saturating_sub(waited) < CONTENDED {
+            return Err(true);
+        }
+        if self.is_stopped() {
+            return Err(false);
+        }
+        let slot = slot.ok_or(false)?;
+        let grant = state.node.handle_fast_acquire(slot, lock, mode, now).ok_or(false)?;
+        (state.now, state.grants) = (now, state.grants + 1);
+        let generation = state.node.generation();
+        self.drain_if_needed(state);
+        Ok(Granted { grant, generation })
+    }
+
+    pub(crate) fn acquire(&self, lock: &str, mode: Mode, patience: Patience) -> Result<Asked, AcquireError> {
         let mut waiter = None;
         let mut state = self.state();
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
+        let now = now();
         state.now = now;
         let answer = state.node.handle_acquire(lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         });
         state.grants += u64::from(matches!(answer, Ok(Answer::Granted(_))));
+        let generation = state.node.generation();
         self.drain_if_needed(state);
         Ok(match (answer?, waiter) {
-            (Answer::Granted(grant), _) => Asked::Granted(grant),
+            (Answer::Granted(grant), _) => Asked::Granted(Granted { grant, generation }),
             (Answer::Waiting(ticket), Some(waiter)) => Asked::Waiting(ticket, waiter),
             _ => Asked::Busy,
         })
     }
 
+    /// Releases a lock. Whoever gets it next looks at the clock itself.
     #[inline]
     pub(crate) fn release(&self, ticket: Ticket) -> bool {
         let mut state = self.state();
@@ -222,26 +365,109 @@ impl Driver {
             return false;
         }
         let now = state.now;
+        state.forget_revoked(ticket);
         let held = state.node.handle_release(ticket, now);
         self.drain_if_needed(state);
         held
     }
 
+    /// The same, for a caller that wants to know: false if it had lost the lock before.
+    #[inline]
+    pub(crate) fn release_held(&self, granted: &Granted) -> bool {
+        let mut state = self.state();
+        let now = now();
+        if self.is_stopped() {
+            return false;
+        }
+        let is_held = now < state.held_until(granted);
+        state.now = now;
+        state.forget_revoked(granted.grant.ticket);
+        let released = state.node.handle_release(granted.grant.ticket, now);
+        self.drain_if_needed(state);
+        released && is_held
+    }
+
     pub(crate) fn cancel(&self, ticket: Ticket) {
-        self.input(|state| state.node.handle_cancel(ticket, state.now));
+        self.input(|state| {
+            state.forget_revoked(ticket);
+            state.node.handle_cancel(ticket, state.now)
+        });
+    }
+
+    /// Whether a grant is still held, by the clock: the session may have ended unnoticed.
+    pub(crate) fn validity(&self, granted: Granted) -> Validity {
+        let state = self.state();
+        let until = state.held_until(&granted);
+        if self.is_stopped() || now() >= until {
+            return Validity::Lost;
+        }
+        let is_revoked = state.revoked.contains_key(&granted.grant.ticket);
+        Validity::Held { until, at_risk_from: if is_revoked { 0 } else { state.node.at_risk_from() } }
+    }
+
+    /// True if a grant was taken away, or is to be, though the session goes on.
+    pub(crate) fn is_revoked(&self, granted: Granted) -> bool {
+        self.state().revoked.contains_key(&granted.grant.ticket)
+    }
+
+    /// Resolves when a grant is lost, or at risk: whatever `due` says when it is.
+    pub(crate) async fn when_due(&self, granted: Granted, due: impl Fn(Ticks, Ticks) -> Ticks) {
+        loop {
+            let changed = self.session.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Validity::Held { until, at_risk_from } = self.validity(granted) else { return };
+            let (at, now) = (due(until, at_risk_from), now());
+            if now >= at {
+                return;
+            }
+            let left = Duration::from_nanos(at - now).max(Duration::from_millis(1));
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(left.min(TICK)), if at != Ticks::MAX => {}
+            }
+        }
+    }
+
+    /// Asks something of the whole group. Without an answer the node is closed.
+    pub(crate) fn request(&self, request: Request) -> (u64, oneshot::Receiver<Result<(), RequestError>>) {
+        let (sender, done) = oneshot::channel();
+        let token = self.input(|state| state.request(request, sender));
+        (token.unwrap_or(0), done)
+    }
+
+    /// Nobody waits for this request any more.
+    pub(crate) fn forget_request(&self, token: u64) {
+        self.input(|state| {
+            state.requests.remove(&token);
+            state.node.handle_request_cancel(token);
+        });
+    }
+
+    /// Resolves when locks are granted, or the node is stopped.
+    pub(crate) async fn when_complete(&self) {
+        loop {
+            let completed = self.completed.notified();
+            tokio::pin!(completed);
+            completed.as_mut().enable();
+            if self.state().node.is_complete() || self.is_stopped() {
+                return;
+            }
+            completed.await;
+        }
     }
 
     // ---- the node's contract ----
 
-    /// Gives the node an input, unless it is stopped, and carries out what comes of it.
+    /// Gives the node an input, unless it is closed, and carries out what comes of it. The next deadline may have changed.
     fn input<T>(&self, input: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut state = self.state();
-        if self.is_stopped() {
+        if self.is_closed() {
             return None;
         }
         state.now = now();
         let result = input(&mut state);
-        self.drain(state);
+        self.drain_and_schedule(state);
         Some(result)
     }
 
@@ -252,68 +478,182 @@ impl Driver {
         }
     }
 
+    /// Messages of locks bring no deadline that cannot wait for the next [`TICK`].
+    fn drain(&self, state: MutexGuard<'_, State>) {
+        self.carry_out(state, false);
+    }
+
+    fn drain_and_schedule(&self, state: MutexGuard<'_, State>) {
+        self.carry_out(state, true);
+    }
+
     /// Carries out everything the node asks for, in order. Answers are given under the lock, so that none comes later than
     /// a message that was sent after it; tasks are woken without it, since they may want the lock at once.
-    fn drain(&self, mut state: MutexGuard<'_, State>) {
+    fn carry_out(&self, mut state: MutexGuard<'_, State>, schedule: bool) {
         let mut wakers = Wakers::default();
+        let mut guards = false;
         while let Some(output) = state.node.poll_output() {
             match output {
-                Output::Persist(record) => self.persist(&mut state, record),
+                Output::Persist(record) => state.persist(record),
                 Output::Answer { caller, outcome } => {
+                    let generation = state.node.generation();
                     state.grants += u64::from(matches!(outcome, Outcome::Granted(_)));
-                    wakers.add(caller.answer(Verdict::Outcome(outcome)));
+                    let verdict = match outcome {
+                        _ if self.is_stopped() => Verdict::Stopped,
+                        Outcome::Granted(grant) => Verdict::Granted(Granted { grant, generation }),
+                        Outcome::Busy => Verdict::Busy,
+                        Outcome::Refused(refusal) => Verdict::Refused(refusal),
+                    };
+                    wakers.add(caller.answer(verdict));
                 }
-                Output::Transmit(peer) => {
-                    if let Some(index) = self.position(peer) {
-                        state.transmit(index, peer);
+                Output::Transmit(peer) => state.transmit(peer),
+                Output::Control { to, bytes } => {
+                    if let Some(outbox) = state.controls.get(&to).and_then(|outboxes| outboxes.last()) {
+                        outbox.push(bytes);
                     }
                 }
+                Output::Disconnect(peer) => {
+                    state.take_connection(peer).into_iter().for_each(|connection| connection.close());
+                }
+                Output::Lapsed => {
+                    state.revoked.clear();
+                    guards = true;
+                }
+                Output::Lost(ticket) => {
+                    state.revoked.insert(ticket, 0);
+                    guards = true;
+                }
+                Output::Revoked { ticket, at } => {
+                    state.revoked.insert(ticket, at);
+                    guards = true;
+                }
+                Output::Done { token, result } => {
+                    if let Some(asked) = state.requests.remove(&token) {
+                        let _ = asked.send(result);
+                    }
+                }
+                Output::View => state.view_changed = true,
+                other => tracing::error!(?other, "the node asks for something that is not known here"),
             }
         }
-        let completed = !state.complete && state.node.is_complete();
-        state.complete |= completed;
+        let mut wake = state.view_changed;
+        if schedule || wake {
+            let has_deadline = state.node.valid_until() != Ticks::MAX;
+            guards |= has_deadline && !state.has_deadline;
+            state.has_deadline = has_deadline;
+            let next = state.node.poll_timeout().unwrap_or(Ticks::MAX);
+            wake |= next < state.wakes_at;
+            state.wakes_at = state.wakes_at.min(next);
+        }
+        let is_complete = state.node.is_complete();
+        let completed = !state.complete && is_complete;
+        state.complete = is_complete;
+        if completed && !state.settled {
+            state.settled = true;
+            state.disk.iter().for_each(|disk| drop(disk.send(Job::Settle)));
+        }
         drop(state);
         wakers.wake();
+        if guards {
+            self.session.notify_waiters();
+        }
         if completed {
             self.completed.notify_waiters();
         }
-    }
-
-    /// Writes a record where it takes nobody's time.
-    fn persist(&self, state: &mut State, record: Record) {
-        let Some(data) = state.data.clone() else { return state.node.handle_persisted(record, state.now) };
-        let driver = Weak::clone(&self.this);
-        self.runtime.spawn_blocking(move || {
-            let written = match record {
-                Record::Epoch(epoch) => data.remember(epoch),
-                other => Err(std::io::Error::other(format!("unknown record {other:?}"))),
-            };
-            // Whoever is woken may stop the node and start one with the same directory.
-            drop(data);
-            if let Some(driver) = driver.upgrade() {
-                driver.persisted(record, written);
-            }
-        });
-    }
-
-    fn persisted(&self, record: Record, written: std::io::Result<()>) {
-        match written {
-            Ok(()) => drop(self.input(|state| state.node.handle_persisted(record, state.now))),
-            Err(error) => {
-                tracing::error!(%error, "cannot write to the data directory; the node stops");
-                self.stop();
-            }
+        if wake {
+            self.wake.notify_one();
         }
     }
 
-    fn position(&self, peer: NodeId) -> Option<usize> {
-        self.peers.binary_search_by_key(&peer, |peer| peer.id).ok()
+    /// These changes are on disk.
+    pub(crate) fn persisted(&self, writes: Vec<Write>) {
+        for write in writes {
+            self.input(|state| state.node.handle_persisted(Record::Write(write), state.now));
+        }
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&self) {
+        self.input(|state| state.node.handle_timeout(state.now));
+    }
+
+    /// How long the node's own thread may sleep.
+    pub(crate) fn sleep_for(&self) -> Duration {
+        let mut state = self.state();
+        let now = now();
+        let tick = now + TICK.as_nanos() as Ticks;
+        state.wakes_at = state.node.poll_timeout().unwrap_or(Ticks::MAX).min(tick);
+        Duration::from_nanos(state.wakes_at.saturating_sub(now))
+    }
+
+    // ---- peers ----
+
+    /// The contacts, if they may have changed since the last call; they are this node's peers from now on. With a fixed list
+    /// the peers stay as they are.
+    pub(crate) fn take_contacts(&self) -> Option<Vec<Contact>> {
+        let contacts = {
+            let mut state = self.state();
+            if !std::mem::take(&mut state.view_changed) || self.is_fixed {
+                return None;
+            }
+            state.node.contacts()
+        };
+        let mut peers = self.lock_peers();
+        let seeds = self.seeds();
+        peers.retain(|id, _| contacts.iter().any(|contact| contact.id == *id));
+        for Contact { id, name, address } in &contacts {
+            let known = peers.get(id).is_some_and(|peer| peer.address == *address && peer.name.as_ref() == Some(name));
+            if !known {
+                // What is known about its address may be known from looking for a group.
+                let seed = seeds.iter().find(|seed| seed.address == *address && seed.name.as_ref() == Some(name));
+                let new = || Arc::new(Peer::new(Some(name.clone()), address.clone()));
+                peers.insert(*id, seed.map_or_else(new, Arc::clone));
+            }
+        }
+        Some(contacts)
+    }
+
+    pub(crate) fn peer(&self, id: NodeId) -> Option<Arc<Peer>> {
+        self.lock_peers().get(&id).map(Arc::clone)
+    }
+
+    pub(crate) fn peers(&self) -> BTreeMap<NodeId, Arc<Peer>> {
+        self.lock_peers().clone()
+    }
+
+    fn lock_peers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Peer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn seeds(&self) -> Vec<Arc<Peer>> {
+        self.seeds.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn add_seed(&self, seed: Arc<Peer>) {
+        self.seeds.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn needs_seeds(&self) -> bool {
+        !self.is_stopped() && self.state().node.needs_seeds()
+    }
+
+    /// True if there is no connection with this peer.
+    pub(crate) fn lacks(&self, peer: &Peer) -> bool {
+        let id = self.lock_peers().iter().find(|(_, known)| known.address == peer.address).map(|(id, _)| *id);
+        let state = self.state();
+        id.is_none_or(|id| state.connection(id).is_none() && !state.controls.contains_key(&id))
     }
 
     // ---- connections ----
 
-    pub(crate) fn hello(&self, index: usize) -> Option<Hello> {
-        self.state().node.hello(self.peers[index].id)
+    /// The greeting for a peer. Of one that is dialed by its address alone the id is not known.
+    pub(crate) fn hello(&self, plane: Plane, peer: Option<NodeId>) -> Option<Hello> {
+        let state = self.state();
+        match plane {
+            Plane::Locks => state.node.hello(peer?),
+            Plane::Control => state.node.control_hello(peer),
+        }
     }
 
     pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
@@ -329,52 +669,76 @@ impl Driver {
     /// A peer's name, as it calls itself, and its address, as it is known here.
     pub(crate) fn describe(&self, hello: &Hello) -> String {
         let name = printable(&hello.name);
-        match self.peers.iter().find(|peer| peer.id == hello.from) {
-            Some(peer) => format!("'{name}' ({})", peer.address),
+        let address = self.peer(hello.from).map(|peer| peer.address.clone());
+        match address.or_else(|| Some(printable(&hello.address)).filter(|address| !address.is_empty())) {
+            Some(address) => format!("'{name}' ({address})"),
             None => format!("'{name}'"),
         }
     }
 
-    /// A connection stands, and replaces an earlier one. Returns its generation.
-    pub(crate) fn connect(&self, index: usize, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
+    /// True if this node has dialed itself.
+    pub(crate) fn is_self(&self, hello: &Hello) -> bool {
+        hello.from == self.id && hello.boot_id == self.boot_id
+    }
+
+    /// A connection stands that carries locks, and replaces an earlier one. Returns its generation.
+    pub(crate) fn connect(&self, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
             state.generation += 1;
             connection.generation = state.generation;
-            if let Some(old) = state.connections[index].replace(connection) {
-                old.close();
-            }
-            self.set_trouble(index, None);
+            state.put_connection(hello.from, connection).into_iter().for_each(|old| old.close());
             Ok(state.generation)
         });
-        connected.unwrap_or_else(|| Err("this node has been stopped".to_owned()))
+        connected.unwrap_or_else(|| Err(STOPPED.to_owned()))
     }
 
-    /// True if this peer is the one of the two that makes the connection, and there is none.
-    pub(crate) fn waits_for(&self, index: usize) -> bool {
-        let state = self.state();
-        self.peers[index].id < state.node.id() && state.connections[index].is_none()
+    /// A control connection stands, beside others with the same peer. Whoever has dialed one that is not needed closes it: the
+    /// lower one of two nodes dials. `Ok(false)` if this is such a one.
+    pub(crate) fn connect_control(&self, hello: &Hello, outbox: &Arc<Outbox>) -> Result<bool, String> {
+        let connected = self.input(|state| {
+            let standing = state.controls.get(&hello.from);
+            if outbox.is_dialed && standing.is_some_and(|standing| !standing.is_empty()) && hello.from < self.id {
+                return Ok(false);
+            }
+            state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
+            let standing = state.controls.entry(hello.from).or_default();
+            if !outbox.is_dialed && hello.from < self.id {
+                standing.iter().filter(|other| other.is_dialed).for_each(|other| other.close());
+            }
+            if standing.len() >= CONTROLS_MAX {
+                standing[0].close();
+            }
+            standing.push(Arc::clone(outbox));
+            Ok(true)
+        });
+        connected.unwrap_or_else(|| Err(STOPPED.to_owned()))
     }
 
-    /// There is no connection with a peer: the status says why, and so does the log, once a minute while it lasts.
-    pub(crate) fn report_trouble(&self, index: usize, trouble: String) {
-        if let Some(left_out) = self.limits.peers[index].pass(&trouble) {
-            tracing::warn!(peer = %self.peers[index], error = %trouble, left_out, "no connection with this member");
-        }
-        self.set_trouble(index, Some(trouble));
+    /// A control connection is gone.
+    pub(crate) fn disconnect_control(&self, peer: NodeId, outbox: &Arc<Outbox>) {
+        self.input(|state| {
+            let Some(standing) = state.controls.get_mut(&peer) else { return };
+            standing.retain(|other| !Arc::ptr_eq(other, outbox));
+            if standing.is_empty() {
+                state.controls.remove(&peer);
+                state.node.handle_control_disconnect(peer, state.now);
+            }
+        });
     }
 
-    fn set_trouble(&self, index: usize, trouble: Option<String>) {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)[index] = trouble;
+    pub(crate) fn has_control(&self, peer: NodeId) -> bool {
+        self.state().controls.contains_key(&peer)
     }
 
-    pub(crate) fn troubles(&self) -> Vec<Option<String>> {
-        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// A control message has arrived. An error closes the connection.
+    pub(crate) fn receive_control(&self, peer: NodeId, message: &[u8]) -> Result<(), DecodeError> {
+        self.input(|state| state.node.handle_control(peer, message, state.now)).unwrap_or(Ok(()))
     }
 
     /// Bytes have arrived, encrypted ones if the connection is. An error closes the connection.
-    pub(crate) fn receive(&self, index: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
-        self.receive_by(index, generation, |connection, handle| {
+    pub(crate) fn receive(&self, peer: NodeId, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
+        self.receive_by(peer, generation, |connection, handle| {
             let (plain, decrypted) = connection.decrypt(bytes);
             // What came before an error counts.
             handle(plain)?;
@@ -384,57 +748,118 @@ impl Driver {
     }
 
     /// What came right behind the greeting, decrypted with it.
-    pub(crate) fn receive_plain(&self, index: usize, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
-        self.receive_by(index, generation, |_, handle| Ok(handle(bytes)?))
+    pub(crate) fn receive_plain(&self, peer: NodeId, generation: u64, bytes: &[u8]) -> Result<(), ReceiveError> {
+        self.receive_by(peer, generation, |_, handle| Ok(handle(bytes)?))
     }
 
     fn receive_by(
         &self,
-        index: usize,
+        peer: NodeId,
         generation: u64,
         receive: impl FnOnce(&mut Connection, &mut dyn FnMut(&[u8]) -> Result<(), LinkError>) -> Result<(), ReceiveError>,
     ) -> Result<(), ReceiveError> {
-        let received = self.input(|state| {
-            let State { node, connections, now, .. } = state;
-            let current = connections[index].as_mut().filter(|connection| connection.generation == generation);
-            let connection = current.ok_or(ReceiveError::Replaced)?;
-            receive(connection, &mut |plain| node.handle_bytes(self.peers[index].id, plain, *now))
-        });
-        received.unwrap_or(Err(ReceiveError::Replaced))
+        let mut state = self.state();
+        if self.is_closed() {
+            return Err(ReceiveError::Replaced);
+        }
+        state.now = now();
+        let State { node, connections, now, .. } = &mut *state;
+        let current = find(connections, peer).ok().map(|index| &mut connections[index].1);
+        let received = match current.filter(|connection| connection.generation == generation) {
+            None => Err(ReceiveError::Replaced),
+            Some(connection) => receive(connection, &mut |plain| node.handle_bytes(peer, plain, *now)),
+        };
+        self.drain(state);
+        received
     }
 
     /// The connection is gone.
-    pub(crate) fn disconnect(&self, index: usize, generation: u64) {
+    pub(crate) fn disconnect(&self, peer: NodeId, generation: u64) {
         self.input(|state| {
-            if state.connections[index].as_ref().is_some_and(|connection| connection.generation == generation) {
-                state.connections[index] = None;
-                state.node.handle_disconnect(self.peers[index].id);
+            if state.connection(peer).is_some_and(|connection| connection.generation == generation) {
+                state.take_connection(peer);
+                state.node.handle_disconnect(peer, state.now);
             }
         });
     }
 
     /// A socket takes bytes again.
-    pub(crate) fn writable(&self, index: usize) {
+    pub(crate) fn writable(&self, peer: NodeId) {
         self.input(|state| {
             // What was encrypted before goes first, also if nothing follows it.
-            if let Some(connection) = &mut state.connections[index] {
-                connection.write(&[]);
+            if let Ok(index) = find(&state.connections, peer) {
+                state.connections[index].1.write(&[]);
             }
-            state.node.handle_writable();
+            state.node.handle_writable(state.now);
         });
-    }
-
-    /// Time passes.
-    pub(crate) fn tick(&self) {
-        self.input(|state| state.node.handle_timeout(state.now));
     }
 }
 
+/// A lock that a caller waited for so short a time ago is wanted by other members, too.
+const CONTENDED: Ticks = 1_000_000;
+
+const STOPPED: &str = "this node has been stopped";
+
+fn find(connections: &[(NodeId, Connection)], peer: NodeId) -> Result<usize, usize> {
+    connections.binary_search_by_key(&peer, |(id, _)| *id)
+}
+
 impl State {
-    fn transmit(&mut self, index: usize, peer: NodeId) {
-        let Some(connection) = &mut self.connections[index] else { return };
-        let taken = connection.write(self.node.poll_transmit(peer));
+    fn connection(&self, peer: NodeId) -> Option<&Connection> {
+        find(&self.connections, peer).ok().map(|index| &self.connections[index].1)
+    }
+
+    fn take_connection(&mut self, peer: NodeId) -> Option<Connection> {
+        find(&self.connections, peer).ok().map(|index| self.connections.remove(index).1)
+    }
+
+    fn put_connection(&mut self, peer: NodeId, connection: Connection) -> Option<Connection> {
+        match find(&self.connections, peer) {
+            Ok(index) => Some(std::mem::replace(&mut self.connections[index].1, connection)),
+            Err(index) => {
+                self.connections.insert(index, (peer, connection));
+                None
+            }
+        }
+    }
+
+    fn transmit(&mut self, peer: NodeId) {
+        let Ok(index) = find(&self.connections, peer) else { return };
+        let taken = self.connections[index].1.write(self.node.poll_transmit(peer));
         self.node.handle_transmitted(peer, taken);
+    }
+
+    /// Has a record written where it takes nobody's time. Without a directory there is nothing to wait for.
+    fn persist(&mut self, record: Record) {
+        match (record, &self.disk) {
+            (Record::Write(write), Some(disk)) => drop(disk.send(Job::Write(write))),
+            (record, _) => self.node.handle_persisted(record, self.now),
+        }
+    }
+
+    fn request(&mut self, request: Request, asked: oneshot::Sender<Result<(), RequestError>>) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.requests.insert(token, asked);
+        self.node.handle_request(request, token, self.now);
+        token
+    }
+
+    /// Until when a grant is held for certain, if it is not lost already.
+    #[inline]
+    fn held_until(&self, granted: &Granted) -> Ticks {
+        if self.node.generation() != granted.generation {
+            return 0;
+        }
+        let revoked = if self.revoked.is_empty() { None } else { self.revoked.get(&granted.grant.ticket) };
+        self.node.valid_until().min(revoked.copied().unwrap_or(Ticks::MAX))
+    }
+
+    #[inline]
+    fn forget_revoked(&mut self, ticket: Ticket) {
+        if !self.revoked.is_empty() {
+            self.revoked.remove(&ticket);
+        }
     }
 }
 
@@ -459,6 +884,8 @@ pub(crate) enum ReceiveError {
     Rejected(String),
     #[error("{0}")]
     Link(#[from] LinkError),
+    #[error("{0}")]
+    Control(#[from] DecodeError),
     #[error("the encryption is broken: {0}")]
     Tls(#[from] rustls::Error),
     #[error("{0}")]

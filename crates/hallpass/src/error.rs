@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hallpass_node::Refusal;
+use hallpass_node::{Refusal, RequestError};
 
 /// Why a node could not be started.
 ///
@@ -80,6 +80,25 @@ pub enum AcquireError {
     Refused(#[from] Refusal),
     /// A [blocking](crate::blocking) call was made inside an async runtime. Nothing was asked for; use the async
     /// [`Lock`](crate::Lock) there.
+    #[error(transparent)]
+    InsideRuntime(#[from] InsideRuntime),
+}
+
+/// Why something that was asked of the whole group was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// It has not taken effect in time, most likely because too few members that vote can be reached. It may still happen.
+    #[error("the group has not done it in time: too few of the members that vote can be reached")]
+    Timeout,
+    /// The node has been stopped, or has failed.
+    #[error("the node has been stopped")]
+    Stopped,
+    /// The group does not do this. Nothing has changed.
+    #[error("{0}")]
+    Refused(RequestError),
+    /// A [blocking](crate::blocking) call was made inside an async runtime. Nothing was asked for; use the async
+    /// [`Node`](crate::Node) there.
     #[error(transparent)]
     InsideRuntime(#[from] InsideRuntime),
 }

@@ -1,8 +1,11 @@
 use std::fmt;
 
-use hallpass_core::Fence;
-use hallpass_node::{Grant, Ticket};
+use std::time::{Duration, Instant};
 
+use hallpass_core::Ticks;
+
+use crate::driver::{Granted, Validity};
+use crate::os::now;
 use crate::{Lock, Lost};
 
 /// A held lock. Dropping it releases the lock.
@@ -23,16 +26,19 @@ use crate::{Lock, Lost};
 /// ```
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
-    lock: Lock,
-    ticket: Ticket,
-    fence: Fence,
-    held: bool,
+    /// `None` once it is released.
+    lock: Option<Lock>,
+    granted: Granted,
 }
 
 impl Guard {
     #[inline]
-    pub(crate) fn new(lock: Lock, Grant { ticket, fence }: Grant) -> Self {
-        Self { lock, ticket, fence, held: true }
+    pub(crate) fn new(lock: Lock, granted: Granted) -> Self {
+        Self { lock: Some(lock), granted }
+    }
+
+    fn lock(&self) -> &Lock {
+        self.lock.as_ref().expect("releasing it ends the guard")
     }
 
     /// The fencing token: larger than that of every earlier exclusive holder of this lock.
@@ -41,18 +47,19 @@ impl Guard {
     /// write's, and a read whose fence is above it: see [Fences](crate#fences). A shared holder's fence is not larger than
     /// that of the next exclusive one; shared holders may have equal or different ones.
     pub fn fence(&self) -> u64 {
-        self.fence.get()
+        self.granted.grant.fence.get()
     }
 
     /// The lock's name.
     pub fn name(&self) -> &str {
-        self.lock.name()
+        self.lock().name()
     }
 
     /// Resolves when the lock is lost: it is no longer held, although it was not released.
     ///
-    /// Today that happens only when the node stops, by [`Node::stop`](crate::Node::stop) or by a failure of its own. Stop
-    /// working on what the lock protects at once: others may hold it from then on.
+    /// That happens when this node has not reached the steward of its group for a whole [session](crate::Builder::ttl), when an
+    /// operator has broken the lock or removed the node, and when the node stops. Stop working on what the lock protects
+    /// at once: others may hold it from then on. As long as this process runs at all, this resolves before they do.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -68,19 +75,47 @@ impl Guard {
     /// # }).unwrap();
     /// ```
     pub async fn lost(&self) {
-        self.lock.driver().when_stopped().await;
+        self.lock().driver().when_due(self.granted, |until, _| until).await;
     }
 
-    /// Resolves when the lock is still held but may soon be [lost](Self::lost).
-    ///
-    /// As long as the members of a group are a fixed list, nothing announces a loss: this resolves together with `lost`.
+    /// Resolves when the lock is still held but may soon be [lost](Self::lost): the session was not renewed when it should have
+    /// been, or an operator breaks the lock. Resolves together with `lost` at the latest.
     pub async fn at_risk(&self) {
-        self.lost().await;
+        self.lock().driver().when_due(self.granted, |until, at_risk_from| at_risk_from.min(until)).await;
     }
 
-    /// True if the lock has been [lost](Self::lost).
+    /// True if the lock has been [lost](Self::lost), by the clock: right, also if nothing else in this process has run since.
     pub fn is_lost(&self) -> bool {
-        self.lock.driver().is_stopped()
+        self.lock().driver().validity(self.granted) == Validity::Lost
+    }
+
+    /// True if the lock is [at risk](Self::at_risk) now, or lost.
+    pub fn is_at_risk(&self) -> bool {
+        match self.lock().driver().validity(self.granted) {
+            Validity::Lost => true,
+            Validity::Held { at_risk_from, .. } => now() >= at_risk_from,
+        }
+    }
+
+    /// True if an operator has broken the lock: it will be lost, or is, whatever becomes of the session.
+    pub fn is_broken(&self) -> bool {
+        self.lock().driver().is_revoked(self.granted)
+    }
+
+    /// Until when the lock is held for certain, if nothing is heard from the group any more. It moves on while the session is
+    /// renewed; once the lock is lost it is in the past. `None` if there is nothing that could take the lock away.
+    pub fn valid_until(&self) -> Option<Instant> {
+        match self.lock().driver().validity(self.granted) {
+            Validity::Lost => Some(Instant::now()),
+            Validity::Held { until: Ticks::MAX, .. } => None,
+            Validity::Held { until, .. } => Some(Instant::now() + Duration::from_nanos(until.saturating_sub(now()))),
+        }
+    }
+
+    /// Resolves when there is something that could take the lock away: from then on [`valid_until`](Self::valid_until) is not `None`.
+    /// That is so before another member joins a node that was alone.
+    pub async fn has_deadline(&self) {
+        self.lock().driver().when_due(self.granted, |until, _| if until == Ticks::MAX { until } else { 0 }).await;
     }
 
     /// Releases the lock. An error means that it had been lost before: others may have held it meanwhile.
@@ -90,18 +125,16 @@ impl Guard {
 
     /// Nothing has to be waited for: the messages that follow from it leave by themselves.
     pub(crate) fn release_now(mut self) -> Result<(), Lost> {
-        let lost = self.is_lost();
-        self.held = false;
-        let held = self.lock.driver().release(self.ticket);
-        if held && !lost { Ok(()) } else { Err(Lost) }
+        let lock = self.lock.take();
+        if lock.is_some_and(|lock| lock.driver().release_held(&self.granted)) { Ok(()) } else { Err(Lost) }
     }
 }
 
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        if self.held {
-            self.lock.driver().release(self.ticket);
+        if let Some(lock) = &self.lock {
+            lock.driver().release(self.granted.grant.ticket);
         }
     }
 }
@@ -145,6 +178,11 @@ impl Term {
     /// True if the term has been [lost](Self::lost).
     pub fn is_lost(&self) -> bool {
         self.0.is_lost()
+    }
+
+    /// Until when the term lasts for certain: see [`Guard::valid_until`].
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.0.valid_until()
     }
 
     /// Ends the term, so that somebody else can lead. An error means that it had been lost before.

@@ -28,8 +28,10 @@
 //!
 //! # A group of several nodes
 //!
-//! Every member gets the same list of members, and an address from it to listen on. Locks are granted once all members are
-//! connected; a caller who asks earlier waits.
+//! Those that found a group get the same list of addresses, and one of them to listen on. They found it when all of them have found
+//! each other; a caller who asks earlier waits. From then on members come and go: others [join](Builder::join) through any
+//! member, one that [stops](Node::stop) is out at once, and one that fails or is cut off has lost its locks after its
+//! [session](Builder::ttl), whereupon the others go on, as long as more than half of those that vote are there.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,8 +48,8 @@
 //! # }
 //! ```
 //!
-//! Give each node a [data directory](Builder::data): then fences keep growing, however soon the whole group is restarted.
-//! [`Node::status`] shows which members are connected, and why one is not. A member can also run as a process of its own,
+//! Give each node a [data directory](Builder::data): then a node that is restarted is the same member, and fences keep growing
+//! over a restart of the whole group. [`Node::status`] shows the members, and why one is missing. A member can also run as a process of its own,
 //! `hallpass agent`, and serve other programs of its machine.
 //!
 //! # Fences
@@ -67,7 +69,9 @@
 //! # Losing a lock
 //!
 //! [`Guard::lost`] resolves when a lock is no longer held although it was not released, and [`Guard::release`] returns
-//! [`Lost`]. Today that happens only if the node is stopped or fails. Work that can be cancelled belongs into a `select`:
+//! [`Lost`]: the node was cut off from its group for a whole session, an operator broke the lock, or the node stopped. That is
+//! known here before anybody else gets the lock, as long as this process runs at all; for the rest there are fences.
+//! [`Guard::at_risk`] warns before. Work that can be cancelled belongs into a `select`:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -81,6 +85,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
+//!
+//! # Threads
+//!
+//! A node has a thread of its own for its session and its group, and one that writes to its directory. Locks are granted where
+//! callers run; a runtime that is blocked for a while loses no session and keeps no other member waiting.
 //!
 //! # Keys
 //!
@@ -100,17 +109,6 @@
 //!
 //! The async API needs a tokio runtime with I/O and time enabled. The module [`blocking`] has the same types and methods for
 //! programs without one.
-//!
-//! # What it is not yet
-//!
-//! The members of a group are a fixed list, and a lock is only as available as its members:
-//!
-//! - Locks are granted once all members have been connected. While one is away, locks that need its permission wait.
-//! - A member that was restarted is rejected by the others until all of them are restarted.
-//! - There are no sessions: a lock stays with its holder until it is released or the holder's node ends, even if that
-//!   process stands still. A held lock is never given to somebody else meanwhile.
-//!
-//! Groups whose members join, leave and fail while the others continue are planned.
 
 #![warn(missing_debug_implementations)]
 
@@ -118,15 +116,19 @@ pub mod blocking;
 mod builder;
 mod connect;
 mod connection;
+mod control;
 mod data;
+mod disk;
 mod driver;
 mod error;
+mod greeting;
 mod guard;
 mod lock;
 mod members;
 mod node;
 mod options;
 mod os;
+mod peer;
 mod rate_limit;
 mod status;
 mod strangers;
@@ -136,13 +138,13 @@ mod turn;
 mod waiter;
 
 pub use builder::Builder;
-pub use data::DataDirectory;
-pub use error::{AcquireError, Lost, StartError};
+pub use data::{DataDirectory, recover};
+pub use error::{AcquireError, GroupError, Lost, StartError};
 pub use guard::{Guard, Term};
 #[doc(inline)]
 pub use hallpass_core::Mode;
 #[doc(inline)]
-pub use hallpass_node::{Place, Refusal};
+pub use hallpass_node::{Place, Refusal, RequestError, ViewState};
 pub use lock::Lock;
 pub use node::Node;
 pub use options::AcquireOptions;

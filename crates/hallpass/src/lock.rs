@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hallpass_core::{Mode, Ticks};
-use hallpass_node::{Grant, Outcome, Slot, Ticket};
+use hallpass_core::Mode;
+use hallpass_node::{Slot, Ticket};
 use tokio::time::timeout;
 
-use crate::driver::{Asked, Driver};
+use crate::driver::{Asked, Driver, Granted, Validity};
 use crate::node::Running;
 use crate::os;
 use crate::waiter::{Verdict, Waiter};
@@ -53,9 +53,6 @@ impl Default for SlotHint {
         Self(AtomicU32::new(Self::NONE))
     }
 }
-
-/// A lock that a caller waited for so short a time ago is wanted by other members, too.
-const CONTENDED: Ticks = 1_000_000;
 
 impl Lock {
     pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
@@ -149,54 +146,51 @@ impl Lock {
     /// Dropping the future gives up, as with [`acquire`](Self::acquire).
     #[inline]
     pub async fn acquire_with(&self, options: AcquireOptions) -> Result<Guard, AcquireError> {
-        let (now, yields) = self.count_request();
-        if !yields && let Some(guard) = self.acquire_fast(options.mode(), now) {
-            return Ok(guard);
+        match self.acquire_fast(options.mode()) {
+            Ok(guard) => Ok(guard),
+            Err(yields) => self.acquire_slow(options, yields).await,
         }
-        self.acquire_slow(options, yields).await
     }
 
-    /// The time, and whether the caller yields to other tasks first.
-    ///
-    /// A caller who always finds the lock here never waits. Now and then it must yield, or the tasks that read the sockets
-    /// do not run and the other members' requests stay unread. And where the lock has just come from another member, the
-    /// next request for it is on its way or lies unread: it is read before the lock is taken again.
+    /// The fast path, where the permissions are here and nobody holds the lock; else whether to yield to other tasks first.
     #[inline]
-    fn count_request(&self) -> (Ticks, bool) {
-        let now = os::now();
-        let contended = now.saturating_sub(self.0.waited.load(Ordering::Relaxed)) < CONTENDED;
-        (now, self.driver().turn.is_over(now) || contended)
-    }
-
-    /// The fast path, where the permissions are here and nobody holds the lock.
-    #[inline]
-    fn acquire_fast(&self, mode: Mode, now: Ticks) -> Option<Guard> {
-        let grant = self.driver().acquire_fast(self.0.slot.get()?, &self.0.name, mode, now)?;
-        Some(Guard::new(self.clone(), grant))
+    fn acquire_fast(&self, mode: Mode) -> Result<Guard, bool> {
+        let waited = self.0.waited.load(Ordering::Relaxed);
+        let granted = self.driver().acquire_fast(self.0.slot.get(), &self.0.name, mode, waited)?;
+        Ok(Guard::new(self.clone(), granted))
     }
 
     async fn acquire_slow(&self, options: AcquireOptions, yields: bool) -> Result<Guard, AcquireError> {
         if yields {
             tokio::task::yield_now().await;
         }
-        match self.driver().acquire(&self.0.name, options.mode(), options.patience(), os::now())? {
-            Asked::Granted(grant) => Ok(self.guard(grant)),
-            Asked::Busy => Err(AcquireError::Busy),
-            Asked::Waiting(ticket, waiter) => {
-                let waiting = Waiting { lock: self, ticket, waiter, answered: false };
-                let verdict = poll_fn(|cx| waiting.waiter.poll(cx));
-                let verdict = match options.limit() {
-                    None => verdict.await,
-                    Some(limit) => timeout(limit, verdict).await.map_err(|_| options.expired())?,
-                };
-                waiting.end(verdict)
+        let asked = self.ask(options);
+        match options.limit() {
+            None => asked.await,
+            Some(limit) => timeout(limit, asked).await.unwrap_or_else(|_| Err(options.expired())),
+        }
+    }
+
+    async fn ask(&self, options: AcquireOptions) -> Result<Guard, AcquireError> {
+        loop {
+            match self.driver().acquire(&self.0.name, options.mode(), options.patience())? {
+                Asked::Granted(granted) => return Ok(self.guard(granted)),
+                Asked::Busy => return Err(AcquireError::Busy),
+                Asked::Waiting(ticket, waiter) => {
+                    let waiting = Waiting { lock: self, ticket, waiter, answered: false };
+                    let verdict = poll_fn(|cx| waiting.waiter.poll(cx)).await;
+                    // A grant that was picked up too late is void: the session has ended meanwhile.
+                    if let Some(result) = waiting.end(verdict) {
+                        return result;
+                    }
+                }
             }
         }
     }
 
-    fn guard(&self, grant: Grant) -> Guard {
-        self.0.slot.set(grant.ticket.slot());
-        Guard::new(self.clone(), grant)
+    fn guard(&self, granted: Granted) -> Guard {
+        self.0.slot.set(granted.grant.ticket.slot());
+        Guard::new(self.clone(), granted)
     }
 }
 
@@ -224,19 +218,25 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    fn end(mut self, verdict: Verdict) -> Result<Guard, AcquireError> {
+    /// What has come of it; `None` if it must be asked for again.
+    fn end(mut self, verdict: Verdict) -> Option<Result<Guard, AcquireError>> {
         self.answered = true;
-        match verdict {
-            Verdict::Outcome(Outcome::Granted(grant)) => {
+        Some(match verdict {
+            Verdict::Granted(granted) => {
+                let driver = self.lock.driver();
+                if driver.validity(granted) == Validity::Lost {
+                    driver.release(granted.grant.ticket);
+                    return None;
+                }
                 let now = os::now();
                 self.lock.0.waited.store(now, Ordering::Relaxed);
-                self.lock.driver().turn.begin(now);
-                Ok(self.lock.guard(grant))
+                driver.turn.begin(now);
+                Ok(self.lock.guard(granted))
             }
-            Verdict::Outcome(Outcome::Busy) => Err(AcquireError::Busy),
-            Verdict::Outcome(Outcome::Refused(refusal)) => Err(refusal.into()),
+            Verdict::Busy => Err(AcquireError::Busy),
+            Verdict::Refused(refusal) => Err(refusal.into()),
             Verdict::Stopped => Err(AcquireError::Stopped),
-        }
+        })
     }
 }
 

@@ -1,15 +1,23 @@
 //! The list of members as it was written down, and what can be wrong with it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use crate::StartError;
 use crate::driver::printable;
+use crate::peer::Peer;
 
 /// A member of the list: `name@host:port` or `host:port`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Option<String>,
     pub(crate) address: String,
+}
+
+impl Entry {
+    pub(crate) fn into_peer(self) -> Arc<Peer> {
+        Arc::new(Peer::new(self.name, self.address))
+    }
 }
 
 /// This node, as the other members know it.
@@ -76,7 +84,7 @@ pub(crate) fn other_spelling(listed: &str, own: &str) -> String {
     )
 }
 
-fn parse(peer: &str) -> Result<Entry, StartError> {
+pub(crate) fn parse(peer: &str) -> Result<Entry, StartError> {
     let (name, address) = match peer.split_once('@') {
         Some((name, address)) => (Some(name.to_owned()), address),
         None => (None, peer),
@@ -120,7 +128,7 @@ fn check_twice(list: &[Entry]) -> Result<(), StartError> {
 }
 
 /// The other members must be able to list this node by its address.
-fn check_known(own: &str) -> Result<(), StartError> {
+pub(crate) fn check_known(own: &str) -> Result<(), StartError> {
     let advertise = "advertise the one that is in the list of members";
     match port(own) {
         None => Err(StartError::Address(printable(own))),

@@ -1,14 +1,19 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use hallpass_core::Fence;
+use hallpass_core::{Fence, NodeId};
+use hallpass_node::{Class, Request, RequestError};
 
 use crate::driver::Driver;
-use crate::{AcquireError, Builder, Guard, Lock, LockInfo, Member, Status, Term};
+use crate::members::parse;
+use crate::status::left;
+use crate::{AcquireError, Builder, GroupError, Guard, Lock, LockInfo, Member, Status, Term};
 
 /// A member of a group, running.
 ///
-/// Clones are the same member. It stops when the last one is dropped, locks and guards included.
+/// Clones are the same member. It stops when the last one is dropped, locks and guards included; then it tells its group so if
+/// that takes no longer than a moment and the process goes on for so long. [`stop`](Self::stop) makes sure of it.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -33,14 +38,21 @@ pub(crate) struct Running {
     pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) address: SocketAddr,
+    /// The address by which others know this node.
+    pub(crate) advertised: String,
     pub(crate) encrypted: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.driver.stop();
+        self.driver.stop(LEAVE_TIME);
     }
 }
+
+/// How long a node that is dropped may take to tell its group.
+const LEAVE_TIME: Duration = Duration::from_millis(300);
+/// How long one that is stopped may.
+const STOP_TIME: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Starts to describe a node. Every setting has a default that works on one machine.
@@ -102,23 +114,11 @@ impl Node {
         self.running.driver.when_stopped().await;
     }
 
-    /// Resolves when the group is complete and locks are granted, or the node is stopped.
+    /// Resolves when the node is a member of a group and locks are granted, or the node is stopped.
     ///
-    /// A group is complete once each member has been connected with all others. There is no need to wait for it:
-    /// [`Lock::acquire`] waits, too.
+    /// There is no need to wait for it: [`Lock::acquire`] waits, too.
     pub async fn ready(&self) {
-        loop {
-            let completed = self.running.driver.completed.notified();
-            tokio::pin!(completed);
-            completed.as_mut().enable();
-            if self.running.driver.is_stopped() || self.running.driver.state().node.is_complete() {
-                return;
-            }
-            tokio::select! {
-                () = completed => {}
-                () = self.running.driver.when_stopped() => return,
-            }
-        }
+        self.running.driver.when_complete().await;
     }
 
     /// The address it listens on.
@@ -133,35 +133,53 @@ impl Node {
 
     /// The state of the node and its group.
     pub fn status(&self) -> Status {
-        let driver = &self.running.driver;
-        let troubles = driver.troubles();
+        let Running { driver, name, group, advertised, encrypted, .. } = &*self.running;
+        let (peers, seeds) = (driver.peers(), driver.seeds());
         let state = driver.state();
-        let members = state.node.members().into_iter().map(|member| {
-            let index = driver.peers.iter().position(|peer| peer.id == member.id);
-            let peer = index.map(|index| &driver.peers[index]);
-            Member {
-                trouble: index.and_then(|index| troubles[index].clone()).filter(|_| !member.connected),
-                id: member.id.0,
-                address: peer.map_or_else(|| self.running.address.to_string(), |peer| peer.address.clone()),
-                name: peer.map_or_else(|| Some(self.running.name.clone()), |peer| peer.name.clone()),
-                incarnation: member.incarnation.map(|incarnation| incarnation.get()),
-                connected: member.connected,
-                is_this: peer.is_none(),
-            }
-        });
+        let seen = state.node.status();
+        let mut members: Vec<Member> = state
+            .node
+            .members()
+            .into_iter()
+            .map(|member| {
+                let (id, connected) = (member.id, member.connected);
+                let own = Member::of(member, peers.get(&id).map(|peer| &**peer));
+                if id != driver.id {
+                    return own;
+                }
+                Member { address: advertised.clone(), name: Some(name.clone()), is_this: true, connected, ..own }
+            })
+            .collect();
+        if seen.group_id.is_none() && !driver.is_fixed {
+            let found = |seed: &Member| members.iter().any(|member| member.address == seed.address);
+            let missing: Vec<Member> =
+                seeds.iter().map(|seed| Member::of_seed(seed)).filter(|seed| !found(seed)).collect();
+            members.extend(missing);
+        }
         Status {
-            group: self.running.group.clone(),
-            name: self.running.name.clone(),
-            id: state.node.id().0,
+            group: group.clone(),
+            name: name.clone(),
+            id: driver.id.0,
             complete: state.node.is_complete(),
-            epoch: state.node.epoch(),
-            encrypted: self.running.encrypted,
-            members: members.collect(),
+            view: seen.view,
+            epoch: seen.epoch,
+            steward: seen.steward.map(|steward| steward.0),
+            voters: seen.voters.iter().map(|voter| voter.0).collect(),
+            session: seen.session_until.and_then(left),
+            ttl: Duration::from_nanos(seen.ttl),
+            waits_for: seen.waits_for,
+            encrypted: *encrypted,
+            members,
             locks: state.node.len(),
             messages: state.node.messages(),
             grants: state.grants,
             fences_left: Fence::COUNT_MAX - state.node.fences_used(),
         }
+    }
+
+    /// The members of the group, as this node sees them: see [`Status::members`].
+    pub fn members(&self) -> Vec<Member> {
+        self.status().members
     }
 
     /// The locks that are held, waited for or cached on this node, by name.
@@ -188,18 +206,110 @@ impl Node {
         self.running.driver.state().node.lock_status(name).map(|lock| LockInfo::of(&lock))
     }
 
-    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, connections are closed.
+    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, and the others go on without it at once.
     ///
-    /// As long as the members of a group are a fixed list, the others cannot do without this one: locks that need its
-    /// permission wait, and to come back it needs all members to be restarted.
+    /// It keeps its vote, if it has one: started again with the same [directory](Builder::data) it is the same member. Takes a
+    /// second at most; when it returns, the address and the directory are free.
     pub async fn stop(&self) {
-        self.stop_now();
-        // Lets the connections' tasks close their sockets.
-        tokio::task::yield_now().await;
+        self.running.driver.stop(STOP_TIME);
+        self.running.driver.when_ended().await;
     }
 
     pub(crate) fn stop_now(&self) {
-        self.running.driver.stop();
+        self.running.driver.stop(STOP_TIME);
+    }
+
+    /// Stops the node without telling anybody, as if its process had been killed.
+    #[doc(hidden)]
+    pub async fn crash(&self) {
+        self.running.driver.close_now();
+        self.running.driver.when_ended().await;
+    }
+
+    /// Leaves the group for good: its locks are given up, its vote is handed over, then the node stops.
+    ///
+    /// After a [`Timeout`](GroupError::Timeout) it has not left yet. It grants nothing any more and goes on trying: call this again
+    /// to wait longer, or [`stop`](Self::stop) it, and have another member [evict](Self::evict) it.
+    pub async fn leave(&self, limit: Duration) -> Result<(), GroupError> {
+        self.request(Request::Leave, limit).await?;
+        // There is nobody left to tell.
+        self.running.driver.close_now();
+        self.running.driver.when_ended().await;
+        Ok(())
+    }
+
+    /// Joins the group of this member, as `host:port` or `name@host:port`, if this node is in none yet.
+    pub async fn join(&self, address: &str, limit: Duration) -> Result<(), GroupError> {
+        let invalid = |why: String| GroupError::Refused(RequestError::Invalid(why));
+        let driver = &self.running.driver;
+        if driver.is_fixed {
+            return Err(GroupError::Refused(RequestError::Fixed));
+        }
+        let entry = parse(address).map_err(|error| invalid(error.to_string()))?;
+        if driver.state().node.status().group_id.is_some() {
+            return Err(invalid("this node is in a group already: let it leave first".to_owned()));
+        }
+        driver.add_seed(entry.into_peer());
+        tokio::time::timeout(limit, self.ready()).await.map_err(|_| GroupError::Timeout)?;
+        if driver.is_stopped() { Err(GroupError::Stopped) } else { Ok(()) }
+    }
+
+    /// Removes a member, by its number: it loses its locks and its vote. With `ban` no node of its name is admitted again, until
+    /// [`admit`](Self::admit).
+    pub async fn evict(&self, member: u32, ban: bool, limit: Duration) -> Result<(), GroupError> {
+        self.request(Request::Evict { node: NodeId(member), ban }, limit).await
+    }
+
+    /// Admits nodes of this name again.
+    pub async fn admit(&self, name: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
+        self.request(Request::Admit { name: name.into() }, limit).await
+    }
+
+    /// Locks whose names begin with this prefix use this protocol from now on, with these options (`key=value`), on all members.
+    pub async fn set_class(
+        &self,
+        prefix: impl Into<String>,
+        protocol: impl Into<String>,
+        options: &[&str],
+        limit: Duration,
+    ) -> Result<(), GroupError> {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.request(Request::SetClass(Class { prefix: prefix.into(), protocol: protocol.into(), options }), limit)
+            .await
+    }
+
+    /// Takes a lock from whoever holds it, on any member: its guards are at risk first, then lost.
+    pub async fn break_lock(&self, lock: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
+        self.request(Request::Break { lock: lock.into() }, limit).await
+    }
+
+    async fn request(&self, request: Request, limit: Duration) -> Result<(), GroupError> {
+        let driver = &self.running.driver;
+        if driver.is_stopped() {
+            return Err(GroupError::Stopped);
+        }
+        let (token, done) = driver.request(request);
+        let asked = Asked { driver, token };
+        match tokio::time::timeout(limit, done).await {
+            Err(_) => Err(GroupError::Timeout),
+            Ok(Err(_)) => Err(GroupError::Stopped),
+            Ok(Ok(result)) => {
+                std::mem::forget(asked);
+                result.map_err(GroupError::Refused)
+            }
+        }
+    }
+}
+
+/// A request to the group. Dropped before it is answered, it is forgotten.
+struct Asked<'a> {
+    driver: &'a Driver,
+    token: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.driver.forget_request(self.token);
     }
 }
 

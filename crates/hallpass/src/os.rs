@@ -81,6 +81,25 @@ pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
     }
 }
 
+/// Where a process with this directory runs: two with the same answer are on one machine that was not booted between them, in
+/// the same directory. `None` if that cannot be told.
+pub(crate) fn place(directory: &std::path::Path) -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(directory).ok()?;
+        // Containers often have no id of their own; that of the boot is drawn at random by each machine.
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(format!("{} {} {}:{}", machine.trim(), boot.trim(), found.dev(), found.ino()))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = directory;
+        None
+    }
+}
+
 /// Makes renamed files in a directory durable.
 pub(crate) fn sync_directory(path: &std::path::Path) -> std::io::Result<()> {
     if cfg!(unix) { std::fs::File::open(path)?.sync_all() } else { Ok(()) }

@@ -76,7 +76,8 @@ impl Minute {
 /// How many lines were left out before one that is logged, as a field of it, if there were any.
 pub(crate) type LeftOut = Option<u64>;
 
-/// The limits of a node.
+/// The limits of a node, beside those of its peers.
+#[derive(Default)]
 pub(crate) struct RateLimits {
     /// About connections of whoever is not known.
     pub(crate) strangers: RateLimit,
@@ -84,24 +85,13 @@ pub(crate) struct RateLimits {
     pub(crate) places: RateLimit,
     /// About the system, which accepts no connection.
     pub(crate) accepting: RateLimit,
-    /// About each peer.
-    pub(crate) peers: Vec<RateLimit>,
 }
 
 impl RateLimits {
-    pub(crate) fn new(peers: usize) -> Self {
-        Self {
-            strangers: RateLimit::default(),
-            places: RateLimit::default(),
-            accepting: RateLimit::default(),
-            peers: (0..peers).map(|_| RateLimit::default()).collect(),
-        }
-    }
-
     /// Logs how many lines were left out where no later line could tell it.
-    pub(crate) fn log_left_out(&self) {
+    pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a RateLimit>) {
         let own = [&self.strangers, &self.places, &self.accepting];
-        let left_out: u64 = own.into_iter().chain(&self.peers).filter_map(RateLimit::left_out).sum();
+        let left_out: u64 = own.into_iter().chain(peers).filter_map(RateLimit::left_out).sum();
         if left_out > 0 {
             tracing::warn!(left_out, "lines like earlier ones were left out of the log");
         }

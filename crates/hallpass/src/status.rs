@@ -1,5 +1,10 @@
-use hallpass_core::Mode;
-use hallpass_node::{LockStatus, Place};
+use std::time::Duration;
+
+use hallpass_core::{Mode, Ticks};
+use hallpass_node::{LockStatus, MemberStatus, Place, ViewState};
+
+use crate::os::now;
+use crate::peer::Peer;
 
 /// The state of a node and its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,15 +14,28 @@ pub struct Status {
     pub group: String,
     /// The node's name.
     pub name: String,
-    /// Its number in the group.
+    /// Its number, which no other node has.
     pub id: u32,
-    /// All members have been connected, and locks are granted.
+    /// The node is a member of a group, and locks are granted.
     pub complete: bool,
-    /// The number of the view, once the group is complete. Fences begin with it.
+    /// The state of its view: the members as they have agreed on.
+    pub view: ViewState,
+    /// The number of the view, once there has been one. Fences begin with it.
     pub epoch: Option<u64>,
+    /// The number of the member that decides who has failed, if one is known.
+    pub steward: Option<u32>,
+    /// The numbers of the members that vote on who the members are.
+    pub voters: Vec<u32>,
+    /// How long this node's locks are certain without a word from the group; `None` if it needs none, or has none.
+    pub session: Option<Duration>,
+    /// How long a session lasts: as the group has it, once the node has found its group.
+    pub ttl: Duration,
+    /// What it waits for, in words, if no locks are granted.
+    pub waits_for: Option<String>,
     /// Messages between members are encrypted.
     pub encrypted: bool,
-    /// All members, this one among them.
+    /// All members, this one among them, and those that vote or are about to join. While the node is in no group: those that it
+    /// was told of, with the number 0 as long as it is not known.
     pub members: Vec<Member>,
     /// How many locks this node keeps state for.
     pub locks: usize,
@@ -25,8 +43,8 @@ pub struct Status {
     pub messages: u64,
     /// How often a lock was granted on this node so far.
     pub grants: u64,
-    /// How many fences are left in this view, as far as this node knows, for the lock that has used most of its own. At 0
-    /// that lock is granted no more until all members of the group are restarted.
+    /// How many fences are left in this view, as far as this node knows, for the lock that has used most of its own. Long
+    /// before it is 0 the group begins another view.
     pub fences_left: u64,
 }
 
@@ -34,7 +52,7 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its number in the group.
+    /// Its number.
     pub id: u32,
     /// The address by which the other members know it.
     pub address: String,
@@ -42,6 +60,14 @@ pub struct Member {
     pub name: Option<String>,
     /// The number of its start, which rises with every start, once it has been connected.
     pub incarnation: Option<u32>,
+    /// It takes part in the view. One that does not may still vote, or be about to join.
+    pub in_view: bool,
+    /// It votes on who the members are.
+    pub voter: bool,
+    /// It is the steward.
+    pub steward: bool,
+    /// When its session ends unless it is renewed, as far as this node knows: it does of itself, and of all as the steward.
+    pub session: Option<Duration>,
     /// True if it is connected now, and for this node itself.
     pub connected: bool,
     /// True for this node itself.
@@ -72,6 +98,49 @@ pub struct LockInfo {
     pub waiters: usize,
     /// The fence of its last holder on this node.
     pub fence: u64,
+}
+
+impl Member {
+    /// A member of the view, or a voter, as the node and its peer's connection show it.
+    pub(crate) fn of(member: MemberStatus, peer: Option<&Peer>) -> Self {
+        let name = Some(member.name).filter(|name| !name.is_empty());
+        let address = Some(member.address).filter(|address| !address.is_empty());
+        Self {
+            id: member.id.0,
+            address: address.or_else(|| peer.map(|peer| peer.address.clone())).unwrap_or_default(),
+            name: name.or_else(|| peer.and_then(|peer| peer.name.clone())),
+            incarnation: member.incarnation.map(|incarnation| incarnation.get()),
+            in_view: member.in_view,
+            voter: member.voter,
+            steward: member.steward,
+            session: member.session_until.and_then(left),
+            connected: member.connected,
+            is_this: false,
+            trouble: peer.and_then(Peer::trouble).filter(|_| !member.connected),
+        }
+    }
+
+    /// A node of which only the address is known.
+    pub(crate) fn of_seed(seed: &Peer) -> Self {
+        Self {
+            id: 0,
+            address: seed.address.clone(),
+            name: seed.name.clone(),
+            incarnation: None,
+            in_view: false,
+            voter: false,
+            steward: false,
+            session: None,
+            connected: false,
+            is_this: false,
+            trouble: seed.trouble(),
+        }
+    }
+}
+
+/// How long it is until then; `None` for ever.
+pub(crate) fn left(until: Ticks) -> Option<Duration> {
+    (until != Ticks::MAX).then(|| Duration::from_nanos(until.saturating_sub(now())))
 }
 
 impl LockInfo {

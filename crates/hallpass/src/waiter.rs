@@ -1,12 +1,16 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use hallpass_node::Outcome;
+use hallpass_node::Refusal;
+
+use crate::driver::Granted;
 
 /// The answer to a waiting caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    Outcome(Outcome),
+    Granted(Granted),
+    Busy,
+    Refused(Refusal),
     /// The node has been stopped.
     Stopped,
 }

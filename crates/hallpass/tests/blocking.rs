@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::addresses;
 use hallpass::blocking::{InsideRuntime, Node};
-use hallpass::{AcquireError, AcquireOptions, StartError};
+use hallpass::{AcquireError, AcquireOptions, GroupError, StartError};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHORTLY: Duration = Duration::from_millis(5);
@@ -15,7 +15,7 @@ fn pair() -> [Node; 2] {
     let addresses = addresses(2);
     let start = |index: usize| {
         let builder = Node::builder().name(format!("n{index}")).listen(&addresses[index]).peers(&addresses);
-        builder.start_blocking().unwrap()
+        builder.ttl(Duration::from_secs(1)).start_blocking().unwrap()
     };
     let nodes = [start(0), start(1)];
     for node in &nodes {
@@ -91,6 +91,33 @@ fn everything_the_async_api_can_do_has_its_name_here() {
 }
 
 #[test]
+fn the_group_changes_as_with_the_async_api() {
+    let [first, second] = pair();
+    let ttl = Duration::from_millis(400);
+    let third = Node::builder().name("third").join(first.address().to_string()).ttl(ttl).start_blocking().unwrap();
+    assert!(third.ready_timeout(PATIENCE).unwrap());
+    assert!(matches!(third.join("127.0.0.1:1", PATIENCE), Err(GroupError::Refused(_))), "it is in a group");
+    let guard = third.lock("x").acquire().unwrap();
+    first.break_lock("x", PATIENCE).unwrap();
+    assert!(guard.lost_timeout(PATIENCE).unwrap());
+    first.set_class("tokens/", "raymond", &[], PATIENCE).unwrap();
+    drop(second.lock("tokens/1").acquire().unwrap());
+    assert_eq!(second.lock_info("tokens/1").unwrap().protocol, "raymond");
+    second.evict(third.status().id, true, PATIENCE).unwrap();
+    first.admit("third", PATIENCE).unwrap();
+    third.ready().unwrap();
+    drop(third.lock("x").acquire().unwrap());
+    third.leave(PATIENCE).unwrap();
+    assert_eq!(third.lock("x").acquire().map(drop).unwrap_err(), AcquireError::Stopped);
+    // The others hear of it by themselves.
+    let rounds = (0..3000).take_while(|_| {
+        std::thread::sleep(SHORTLY);
+        first.members().len() > 2
+    });
+    assert!(rounds.count() < 3000, "{:?}", first.members());
+}
+
+#[test]
 fn a_blocking_call_inside_a_runtime_is_an_error() {
     let node = Node::builder().start_blocking().unwrap();
     let (guard, term) = (node.lock("x").acquire().unwrap(), node.elect("leader").unwrap());
@@ -107,6 +134,13 @@ fn a_blocking_call_inside_a_runtime_is_an_error() {
             assert_eq!(lock.acquire_timeout(SHORTLY).map(drop), inside);
             assert_eq!(node.acquire_all(["y"]).map(drop), inside);
             assert_eq!(node.elect("y").map(drop), inside);
+            let in_group = Err(GroupError::InsideRuntime(InsideRuntime));
+            assert_eq!(node.leave(SHORTLY), in_group);
+            assert_eq!(node.join("127.0.0.1:1", SHORTLY), in_group);
+            assert_eq!(node.evict(1, false, SHORTLY), in_group);
+            assert_eq!(node.admit("a", SHORTLY), in_group);
+            assert_eq!(node.set_class("t/", "raymond", &[], SHORTLY), in_group);
+            assert_eq!(node.break_lock("y", SHORTLY), in_group);
             assert_eq!(node.ready(), Err(InsideRuntime));
             assert_eq!(node.ready_timeout(SHORTLY), Err(InsideRuntime));
             assert_eq!(node.stopped(), Err(InsideRuntime));

@@ -17,6 +17,11 @@ fn use_up_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).take(10_000).collect()
 }
 
+async fn lock(node: &Node) {
+    let acquired = tokio::time::timeout(PATIENCE, node.lock("x").acquire()).await;
+    drop(acquired.expect("it is granted").unwrap());
+}
+
 #[tokio::test]
 async fn without_descriptors_nothing_is_lost_and_it_passes() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(128), ..getrlimit(Resource::Nofile) }).unwrap();
@@ -33,17 +38,23 @@ async fn without_descriptors_nothing_is_lost_and_it_passes() {
     drop(used);
     let called = start(1).await;
     tokio::time::timeout(PATIENCE, async { tokio::join!(caller.ready(), called.ready()) }).await.expect("a group");
+    // Both are connected for locks, too.
+    lock(&called).await;
+    lock(&caller).await;
 
     let client = TcpSocket::new_v4().unwrap();
     let used = use_up_descriptors();
     let mut client = client.connect(called.address()).await.unwrap();
-    while log.with("cannot accept a connection").is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let refused = async {
+        while log.with("cannot accept a connection").is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("it says so");
     // Members that are connected go on, and the log does not fill.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    drop(called.lock("x").acquire().await.unwrap());
-    drop(caller.lock("x").acquire().await.unwrap());
+    lock(&called).await;
+    lock(&caller).await;
     assert_eq!(log.with("cannot accept a connection").len(), 1, "{:?}", log.first(20));
     drop(used);
     client.write_all(b"not a greeting").await.unwrap();

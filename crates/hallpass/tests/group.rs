@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Scratch, addresses, group, named, node_with_peer, trouble};
+use common::{Authority, Scratch, addresses, group, named, trouble};
 use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
@@ -128,7 +128,7 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let start = |index: usize| {
         let name = format!("n{index}");
         let keys = authority.keys(&scratch.0, &name);
-        Node::builder().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
+        Node::builder().fixed_members().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
     };
     let impostor = Arc::new(Impostor(authority.keys(&scratch.0, "n2")));
 
@@ -328,49 +328,27 @@ async fn permissions_are_kept_for_a_while_after_the_release() {
     panic!("it was never dropped");
 }
 
-/// Fences rise although the member with the highest incarnation is replaced, and although a directory is lost.
+/// Epochs come from the clock only where nothing is stored; a directory of an earlier version says how far they have come.
 #[tokio::test]
-async fn fences_rise_when_members_are_replaced() {
-    let scratch = Scratch::new("incarnations");
-    let data = |name: &str| scratch.0.join(name);
-    let mut last = 0;
-    let mut acquire = async |members: &[&str]| {
-        let nodes = group(members.len(), |index, builder| builder.data(data(members[index]))).await;
-        let fence = nodes[0].lock("x").acquire().await.unwrap().fence();
-        assert!(fence > last, "{members:?}: {fence} after {last}");
-        last = fence;
+async fn a_directory_of_an_earlier_version_is_taken_over() {
+    let scratch = Scratch::new("earlier");
+    let directory = |name: &str| {
+        let path = scratch.0.join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
     };
-    acquire(&["a", "b"]).await;
-    for _ in 0..3 {
-        drop(Node::builder().listen("127.0.0.1:0").data(data("a")).start().await.unwrap());
-    }
-    acquire(&["a", "b"]).await;
-    acquire(&["b", "c"]).await;
-    acquire(&["c"]).await;
-    acquire(&["a", "c"]).await;
-}
-
-/// The other members may have gone on without this one: its directory's number is not all it must be above.
-#[tokio::test]
-async fn an_old_directory_is_raised_by_the_clock() {
-    let scratch = Scratch::new("old");
-    std::fs::write(scratch.0.join("incarnation"), "5\n").unwrap();
-    let fresh = Node::builder().start().await.unwrap().status().epoch;
-    let old = Node::builder().data(&scratch.0).start().await.unwrap().status().epoch;
-    assert!(old >= fresh && fresh > Some(1_000_000), "{old:?} {fresh:?}");
-}
-
-/// As a wrong clock or a damaged directory would give it. If it were accepted, no member could be started again.
-#[tokio::test]
-async fn a_peer_at_the_end_of_all_numbers_is_rejected() {
-    let scratch = Scratch::new("end");
-    let end = hallpass_node::Incarnation::new(hallpass_node::Incarnation::MAX).unwrap();
-    let with_end = |hello: Hello| Hello { incarnation: end, ..hello };
-    let (node, _peer) = node_with_peer(|builder| builder.data(scratch.0.join("a")), with_end).await;
-    trouble(&node, "remove the file 'incarnation'").await;
-    assert!(!node.status().complete);
-    drop(node);
-    drop(Node::builder().data(scratch.0.join("a")).start().await.unwrap());
+    let (old, fresh) = (directory("old"), directory("fresh"));
+    std::fs::write(old.join("incarnation"), "7000000\n").unwrap();
+    let epoch = async |builder: hallpass::Builder| {
+        let node = builder.start().await.unwrap();
+        node.ready().await;
+        node.status().epoch.unwrap()
+    };
+    let taken_over = epoch(Node::builder().data(&old)).await;
+    assert!((7_000_001..7_000_100).contains(&taken_over), "{taken_over}");
+    assert!(epoch(Node::builder().data(&old)).await > taken_over);
+    assert!(epoch(Node::builder().data(&fresh)).await < 100);
+    assert!(epoch(Node::builder()).await > 1_000_000);
 }
 
 #[tokio::test]
@@ -396,15 +374,19 @@ async fn wrong_settings_are_one_clear_line() {
     assert!(taken.contains(&node.address().to_string()), "{taken}");
     let class = text(Node::builder().class("x", "paxos", &[]).start().await.err().unwrap());
     assert!(class.contains("paxos"), "{class}");
-    let central = text(Node::builder().class("x", "central", &[]).start().await.err().unwrap());
-    assert!(central.contains("laboratory"), "{central}");
+    let classic = Node::builder().class("x", "ricart-agrawala", &["membership=classic"]);
+    let classic = text(classic.start().await.err().unwrap());
+    assert!(classic.contains("laboratory"), "{classic}");
     let scratch = Scratch::new("data");
     let data = || Node::builder().data(scratch.0.join("d"));
     let first = data().start().await.unwrap();
+    first.ready().await;
     let epoch = first.status().epoch.unwrap();
     assert!(text(data().start().await.err().unwrap()).contains("another node uses"));
     drop(first);
-    assert_eq!(data().start().await.unwrap().status().epoch, Some(epoch + 1), "each start counts");
+    let second = data().start().await.unwrap();
+    second.ready().await;
+    assert!(second.status().epoch > Some(epoch), "each start counts");
     let keys = Authority::new().keys(&scratch.0, "a");
     let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
     assert!(foreign.contains("not a certificate of 'b'"), "{foreign}");

@@ -1,15 +1,13 @@
-//! What the system may refuse: disk, directories, descriptors; and what it may offer: IPv6.
+//! What the system may refuse: directories, keys; and what it may offer: IPv6.
 
 mod common;
 
 use std::fs::File;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use common::{Authority, Scratch, node_with_peer};
-use hallpass::{AcquireError, Node};
-use hallpass_node::Incarnation;
-use hallpass_node::wire::Hello;
+use common::{Authority, Scratch};
+use hallpass::Node;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -17,39 +15,6 @@ async fn fails(builder: hallpass::Builder) -> String {
     let text = builder.start().await.expect_err("an error").to_string();
     assert!(!text.contains('\n'), "{text}");
     text
-}
-
-/// From now on a file of this directory takes no byte, as on a full disk.
-#[cfg(target_os = "linux")]
-fn fill_disk(directory: &std::path::Path) {
-    symlink("/dev/full", directory.join("incarnation.new")).unwrap();
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_full_disk_is_an_error_and_loses_nothing() {
-    let scratch = Scratch::new("full");
-    let builder = || Node::builder().data(&scratch.0);
-    let before = builder().start().await.unwrap().status().epoch.unwrap();
-    fill_disk(&scratch.0);
-    let text = fails(builder()).await;
-    assert!(text.contains("cannot write 'incarnation': No space left"), "{text}");
-    std::fs::remove_file(scratch.0.join("incarnation.new")).unwrap();
-    assert!(builder().start().await.unwrap().status().epoch.unwrap() > before);
-}
-
-/// The epoch must be on disk before anything is granted under it.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_disk_that_is_full_later_stops_the_node() {
-    let scratch = Scratch::new("full-later");
-    let later = |hello: Hello| {
-        fill_disk(&scratch.0);
-        Hello { incarnation: Incarnation::new(hello.incarnation.get() + 10).unwrap(), ..hello }
-    };
-    let (node, _peer) = node_with_peer(|builder| builder.data(&scratch.0), later).await;
-    let asked = tokio::time::timeout(PATIENCE, node.lock("x").acquire()).await.expect("an answer");
-    assert_eq!(asked.map(drop).unwrap_err(), AcquireError::Stopped);
 }
 
 #[cfg(target_os = "linux")]

@@ -4,17 +4,20 @@ use super::*;
 
 fn alone() -> Arc<Driver> {
     let node = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
-    Driver::new("'a'".to_owned(), node, Vec::new(), None)
+    let (peers, seeds) = (BTreeMap::new(), Vec::new());
+    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 0, is_fixed: true, tls: None, peers, seeds, node })
 }
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
-    driver.acquire(lock, Mode::Exclusive, Patience::Wait, 0)
+    driver.acquire(lock, Mode::Exclusive, Patience::Wait)
 }
 
 #[tokio::test]
 async fn a_node_that_has_failed_grants_nothing_more() {
     let driver = alone();
-    let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+    let Ok(Asked::Granted(Granted { grant: Grant { ticket, .. }, .. })) = ask(&driver, "x") else {
+        panic!("it is free")
+    };
     let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
     fail(&driver, |_| ());
     assert!(!driver.is_stopped());
@@ -29,11 +32,11 @@ async fn a_node_that_has_failed_grants_nothing_more() {
 #[tokio::test]
 async fn nothing_is_granted_after_the_stop() {
     let driver = alone();
-    let ask_for = |mode| driver.acquire("x", mode, Patience::Wait, 0);
+    let ask_for = |mode| driver.acquire("x", mode, Patience::Wait);
     assert!(matches!(ask_for(Mode::Shared), Ok(Asked::Granted(_))));
     let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
     let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
-    driver.stop();
+    driver.stop(Duration::ZERO);
     assert!(is_answered(&first, Verdict::Stopped));
     driver.cancel(writer);
     assert!(is_answered(&second, Verdict::Stopped));
@@ -44,7 +47,9 @@ async fn nothing_is_granted_after_the_stop() {
 #[tokio::test]
 async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     let driver = alone();
-    let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+    let Ok(Asked::Granted(Granted { grant: Grant { ticket, .. }, .. })) = ask(&driver, "x") else {
+        panic!("it is free")
+    };
     let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
     fail(&driver, |state| state.node.handle_release(ticket, 0));
     driver.tick();
@@ -67,7 +72,7 @@ async fn callers_are_woken_without_the_nodes_lock() {
     type End = fn(&Arc<Driver>, Ticket);
     let ends: [End; 3] = [
         |driver, ticket| assert!(driver.release(ticket)),
-        |driver, _| driver.stop(),
+        |driver, _| driver.stop(Duration::ZERO),
         |driver, _| {
             fail(driver, |_| ());
             driver.tick();
@@ -75,7 +80,9 @@ async fn callers_are_woken_without_the_nodes_lock() {
     ];
     for end in ends {
         let driver = alone();
-        let Ok(Asked::Granted(Grant { ticket, .. })) = ask(&driver, "x") else { panic!("it is free") };
+        let Ok(Asked::Granted(Granted { grant: Grant { ticket, .. }, .. })) = ask(&driver, "x") else {
+            panic!("it is free")
+        };
         let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
         let looks = Arc::new(Looks(Arc::clone(&driver), 0.into()));
         let waker = std::task::Waker::from(Arc::clone(&looks));

@@ -1,7 +1,8 @@
 //! Groups on loopback for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
-use std::cell::RefCell;
+pub mod relay;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -11,6 +12,44 @@ use hallpass::{Builder, Keys, Node};
 use hallpass_node::wire::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+/// Long enough for every machine. Whatever takes longer would never end.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A session, short enough to be waited for.
+pub const TTL: Duration = Duration::from_millis(400);
+
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
+}
+
+pub async fn until(what: &str, is_so: impl Fn() -> bool) {
+    soon(what, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+pub fn quick(_: usize, builder: Builder) -> Builder {
+    builder.ttl(TTL)
+}
+
+/// How many members take part, as a node sees it.
+pub fn in_view(node: &Node) -> usize {
+    node.members().iter().filter(|member| member.in_view).count()
+}
+
+pub async fn complete(nodes: &[&Node], members: usize) {
+    let is_complete = || nodes.iter().all(|node| node.status().complete && in_view(node) == members);
+    for _ in 0..PATIENCE.as_millis() / 10 {
+        if is_complete() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("no view of {members}: {:#?}", nodes.iter().map(|node| node.status()).collect::<Vec<_>>());
+}
 
 /// Free addresses on loopback, in rising order. Their ports are below those that systems give to connections: these could take
 /// one before it is used.
@@ -49,13 +88,14 @@ pub async fn node_with_silent_peer() -> (Node, TcpStream) {
     (node, stream)
 }
 
-/// A node of a group of two, and its connection with a peer that greets as it is told.
+/// A node of a fixed group of two, and its connection with a peer that greets as it is told.
 pub async fn node_with_peer(with: impl Fn(Builder) -> Builder, greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
     let mut addresses = addresses(2);
     // The lower one makes the connection.
     addresses.sort_unstable();
     let listener = TcpListener::bind(&addresses[1]).await.unwrap();
-    let node = with(Node::builder().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
+    let node =
+        with(Node::builder().fixed_members().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
     let mut stream = listener.accept().await.unwrap().0;
     let mut buffer = [0; 1024];
     let length = stream.read(&mut buffer).await.unwrap();
@@ -129,27 +169,24 @@ impl Authority {
     }
 }
 
-/// Every line that is logged on this thread, until this is dropped.
+/// Every line that is logged on this thread, and by nodes that were started here, until this is dropped.
 ///
-/// There is one collector for the whole process: if tests came and went with their own, a line could be taken for one that nobody
-/// wants because another test was just ending.
+/// There is also a collector for the whole process: if tests came and went with their own alone, a line could be taken for one
+/// that nobody wants because another test was just ending.
 pub struct Log {
     lines: Lines,
+    _here: tracing::subscriber::DefaultGuard,
 }
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-thread_local! {
-    static LOG: RefCell<Option<Lines>> = const { RefCell::new(None) };
-}
-
 impl Log {
     pub fn begin() -> Self {
         static START: Once = Once::new();
-        START.call_once(|| tracing::subscriber::set_global_default(Collector).unwrap());
+        START.call_once(|| tracing::subscriber::set_global_default(Collector(None)).unwrap());
         let lines = Lines::default();
-        LOG.set(Some(Arc::clone(&lines)));
-        Self { lines }
+        let here = tracing::subscriber::set_default(Collector(Some(Arc::clone(&lines))));
+        Self { lines, _here: here }
     }
 
     pub fn len(&self) -> usize {
@@ -166,13 +203,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        LOG.take();
-    }
-}
-
-struct Collector;
+struct Collector(Option<Lines>);
 
 impl tracing::Subscriber for Collector {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -188,7 +219,7 @@ impl tracing::Subscriber for Collector {
         }
         let mut fields = Fields(event.metadata().level().to_string());
         event.record(&mut fields);
-        LOG.with_borrow(|log| log.iter().for_each(|lines| lines.lock().unwrap().push(fields.0.clone())));
+        self.0.iter().for_each(|lines| lines.lock().unwrap().push(fields.0.clone()));
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {

@@ -1,0 +1,230 @@
+//! A control connection: whole messages in both directions, each with its length in four bytes in front. It runs on the node's own
+//! thread, so that no caller can keep a session from being renewed.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hallpass_core::NodeId;
+use hallpass_core::codec::DecodeError;
+use hallpass_node::wire::{CONTROL_MAX, Hello};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use crate::connection::decrypt;
+use crate::driver::{Driver, ReceiveError, printable};
+use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
+use crate::peer::Peer;
+
+/// So many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: whoever sends them says it again.
+const WAITING_MAX: usize = 4 * CONTROL_MAX;
+/// How much is given to the socket at once.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// What is to be sent over one connection.
+pub(crate) struct Outbox {
+    /// This node has made the connection.
+    pub(crate) is_dialed: bool,
+    queue: Mutex<Queue>,
+    filled: Notify,
+    closed: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Outbox {
+    pub(crate) fn new(is_dialed: bool) -> Self {
+        Self { is_dialed, queue: Mutex::default(), filled: Notify::new(), closed: Notify::new() }
+    }
+
+    pub(crate) fn push(&self, message: Vec<u8>) {
+        let mut queue = self.queue();
+        queue.bytes += message.len();
+        queue.messages.push_back(message);
+        while queue.bytes > WAITING_MAX
+            && let Some(dropped) = queue.messages.pop_front()
+        {
+            queue.bytes -= dropped.len();
+        }
+        drop(queue);
+        self.filled.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.notify_one();
+    }
+
+    /// Appends messages with their lengths, until there are enough.
+    fn take(&self, out: &mut Vec<u8>) {
+        let mut queue = self.queue();
+        while out.len() < WRITE_BYTES
+            && let Some(message) = queue.messages.pop_front()
+        {
+            queue.bytes -= message.len();
+            out.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            out.extend_from_slice(&message);
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection stands: serves it until it ends. False if it was not needed beside another one with the same peer.
+pub(crate) async fn run(
+    fresh: Fresh,
+    driver: &Arc<Driver>,
+    peer: Option<&Peer>,
+    hello: &Hello,
+    is_dialed: bool,
+) -> Result<bool, GreetError> {
+    let outbox = Arc::new(Outbox::new(is_dialed));
+    let is_needed = driver.connect_control(hello, &outbox).map_err(GreetError::Reject)?;
+    peer.into_iter().for_each(|peer| peer.set_trouble(None));
+    if !is_needed {
+        return Ok(false);
+    }
+    let standing = Standing { driver, peer: hello.from, outbox: &outbox };
+    tracing::debug!(name = %printable(&hello.name), node = %hello.from, "control connection made");
+    let ended = tokio::select! {
+        ended = serve(fresh, driver, hello, &outbox) => ended,
+        () = outbox.closed.notified() => Ok(()),
+    };
+    drop(standing);
+    if let Err(error) = ended {
+        let known = peer.map(|peer| &peer.limit).unwrap_or(&driver.limits.strangers);
+        match (error, peer) {
+            (ReceiveError::Rejected(why), Some(peer)) => {
+                peer.report_trouble(GreetError::RejectedByPeer(why).to_string());
+            }
+            (error, _) => {
+                let error = error.to_string();
+                if let Some(left_out) = known.pass(&error) {
+                    tracing::warn!(name = %printable(&hello.name), error, left_out, "control connection closed");
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// A connection that the node knows of. Also when the task is ended that serves it, the node learns that it is gone.
+struct Standing<'a> {
+    driver: &'a Driver,
+    peer: NodeId,
+    outbox: &'a Arc<Outbox>,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.driver.disconnect_control(self.peer, self.outbox);
+    }
+}
+
+async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Outbox) -> Result<(), ReceiveError> {
+    let Fresh { stream, mut tls, received: mut plain } = fresh;
+    let (mut reading, mut writing) = stream.into_split();
+    let mut buffer = vec![0; WRITE_BYTES];
+    let mut is_new = plain.is_empty();
+    let mut out = Vec::new();
+    let mut written = 0;
+    handle(driver, hello, &mut plain)?;
+    loop {
+        if written == out.len() {
+            out.clear();
+            written = 0;
+            match &mut tls {
+                None => outbox.take(&mut out),
+                Some(tls) => {
+                    let mut messages = Vec::new();
+                    outbox.take(&mut messages);
+                    encrypt(tls, &messages, &mut out)?;
+                }
+            }
+        }
+        tokio::select! {
+            read = reading.read(&mut buffer) => {
+                let length = read?;
+                if length == 0 {
+                    return Ok(());
+                }
+                match &mut tls {
+                    None => plain.extend_from_slice(&buffer[..length]),
+                    Some(tls) => decrypt(tls, &buffer[..length], &mut plain)?,
+                }
+                if is_new && let Some(why) = rejection(&plain) {
+                    return Err(ReceiveError::Rejected(why));
+                }
+                is_new &= plain.is_empty();
+                handle(driver, hello, &mut plain)?;
+            }
+            taken = writing.write(&out[written..]), if written < out.len() => {
+                let taken = taken?;
+                if taken == 0 {
+                    return Ok(());
+                }
+                written += taken;
+            }
+            () = outbox.filled.notified(), if out.is_empty() => {}
+        }
+    }
+}
+
+fn encrypt(tls: &mut rustls::Connection, plain: &[u8], out: &mut Vec<u8>) -> Result<(), ReceiveError> {
+    // One record at a time: what TLS keeps itself is bounded.
+    for record in plain.chunks(16 * 1024) {
+        tls.writer().write_all(record)?;
+        while tls.wants_write() {
+            tls.write_tls(out)?;
+        }
+    }
+    while tls.wants_write() {
+        tls.write_tls(out)?;
+    }
+    Ok(())
+}
+
+/// Hands over all whole messages.
+fn handle(driver: &Driver, hello: &Hello, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
+    let mut taken = 0;
+    while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
+        let length = u32::from_be_bytes(*length) as usize;
+        // A rejection may come in place of a first message, and not all at once: no message is so long.
+        let may_be_rejection = plain.starts_with(REJECTION) && plain.len() <= GREETING_BYTES;
+        if length > CONTROL_MAX && !may_be_rejection {
+            return Err(DecodeError::TooLong.into());
+        }
+        let Some(message) = rest.get(..length) else { break };
+        driver.receive_control(hello.from, message)?;
+        taken += 4 + length;
+    }
+    plain.drain(..taken);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_read_loses_the_oldest_messages() {
+        let outbox = Outbox::new(true);
+        for number in 0..100_u8 {
+            outbox.push(vec![number; CONTROL_MAX / 8]);
+        }
+        let (mut out, mut first) = (Vec::new(), Vec::<u8>::new());
+        outbox.take(&mut out);
+        first.extend(out.get(4));
+        while !out.is_empty() {
+            out.clear();
+            outbox.take(&mut out);
+            first.extend(out.get(4));
+        }
+        assert_eq!(first, (100 - 32..100).collect::<Vec<u8>>());
+    }
+}
