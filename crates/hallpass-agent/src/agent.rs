@@ -1,11 +1,14 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hallpass::{Builder, DataDirectory, Node, StartError};
-use tokio::sync::{Notify, watch};
+use hallpass::{Builder, DataDirectory, GroupError, Node, StartError};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::api::Response;
 use crate::clients::Clients;
 use crate::lines::Lines;
 use crate::os::{self, Claim, Connection, Door, Found};
@@ -15,6 +18,8 @@ use crate::session::Session;
 const CLIENTS_MAX: usize = 10_000;
 /// How long to wait after a connection could not be accepted, usually for want of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long an agent that may be alone waits until it is.
+const FOUNDING_TIME: Duration = Duration::from_secs(1);
 /// How often to look whether the agent's files are still there.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -71,14 +76,18 @@ pub struct AgentOptions {
     /// The members of this group of users may use the socket, beside the agent's own user: a group's name or number. The
     /// default is nobody else.
     pub socket_group: Option<String>,
-    /// A file that says that this place belongs to a member of a group. It is written at the start and removed only when the
+    /// A file that says that this place belongs to a member of a group. It is written when that is so, and removed only when the
     /// agent is asked to [leave](crate::api::Request::Leave), so that after any other end nobody takes the place for a free one.
     /// The default is none.
     pub member_file: Option<PathBuf>,
+    /// The place belongs to a member of a group from the start. It does, too, from when the agent is asked to
+    /// [join](crate::api::Request::Join) one. The default is false.
+    pub is_member: bool,
     /// The agent was started by a client for its user alone. Its clients are told.
     pub private: bool,
-    /// How long a client's session lasts: after an agent was killed the next one waits so long before it grants anything. The
-    /// default is [`TTL_DEFAULT`](Self::TTL_DEFAULT). Longer sessions give clients more time to end, and delay the next agent.
+    /// How long a session lasts in a group that the agent's node founds. After an agent was killed the next one waits so long before it
+    /// grants anything; so do the other members. The default is [`TTL_DEFAULT`](Self::TTL_DEFAULT). Longer sessions outlast longer
+    /// disturbances and give clients more time to end, and delay whoever is next.
     pub ttl: Duration,
     /// The agent ends after so long without clients. The default is never.
     pub idle_limit: Option<Duration>,
@@ -95,6 +104,7 @@ impl AgentOptions {
             data: data.into(),
             socket_group: None,
             member_file: None,
+            is_member: false,
             private: false,
             ttl: Self::TTL_DEFAULT,
             idle_limit: None,
@@ -126,12 +136,31 @@ pub struct Agent {
     /// The directory of the socket was created for this agent.
     created_directory: bool,
     socket_group: Option<u32>,
-    data: Arc<DataDirectory>,
+    /// What its node was made from, to make another one that joins a group.
+    builder: Builder,
+    /// None for a moment, when the agent goes from one group to another.
+    data: Option<Arc<DataDirectory>>,
     claims: [Claim; 2],
-    marks: Marks,
     state: Arc<State>,
+    joins: mpsc::Receiver<Join>,
     idle_limit: Option<Duration>,
     log: RareLines,
+}
+
+/// A client wants the agent to join a group.
+struct Join {
+    address: String,
+    limit: Duration,
+    answer: oneshot::Sender<Result<(), GroupFault>>,
+}
+
+/// Why something that was asked of the group was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GroupFault {
+    #[error("{0}")]
+    Group(#[from] GroupError),
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Log lines that clients can cause as often as they like: at most one in a while is written.
@@ -157,34 +186,58 @@ impl RareLines {
 
 /// Files that tell others of an agent that does not run.
 #[derive(Debug)]
-struct Marks {
-    /// Exists while an agent runs, and after one whose clients may still hold locks: for how long.
-    running: (PathBuf, Duration),
-    /// Exists while the place belongs to a member of this group.
-    member: Option<(PathBuf, String)>,
+pub(crate) struct Marks {
+    /// Exists while an agent runs, and after one whose clients may still hold locks.
+    running: PathBuf,
+    /// For how many milliseconds clients may hold locks after the agent.
+    outlive_ms: AtomicU64,
+    /// Exists while the place belongs to a member of a group.
+    member: Option<PathBuf>,
+    /// The group that it belongs to, once it does.
+    group: OnceLock<String>,
 }
 
 impl Marks {
     fn write(&self) -> std::io::Result<()> {
-        let (file, ttl) = &self.running;
-        write_durably(file, &ttl.as_millis().to_string())?;
-        self.member.as_ref().map_or(Ok(()), |(file, group)| write_durably(file, group))
+        write_durably(&self.running, &self.outlive_ms.load(Ordering::Relaxed).to_string())?;
+        match (&self.member, self.group.get()) {
+            (Some(file), Some(group)) => write_durably(file, group),
+            _ => Ok(()),
+        }
     }
 }
 
 /// What an agent shares with the sessions of its clients.
 pub(crate) struct State {
-    pub(crate) node: Node,
-    pub(crate) ttl: Duration,
+    member: Mutex<Arc<Member>>,
+    /// False while the agent goes from one group to another.
+    settled: watch::Sender<bool>,
+    marks: Marks,
     pub(crate) private: bool,
     pub(crate) clients: Clients,
     client_left: Notify,
+    join: mpsc::Sender<Join>,
     /// Why the agent is to end, once it is.
     stop: watch::Sender<Option<Ended>>,
+    /// How long the group has to let the agent go.
+    leave_limit: Mutex<Duration>,
     /// True when clients are to release what they hold.
     pub(crate) ending: watch::Sender<bool>,
     /// Connections of clients who asked the agent to leave. They are closed when it has.
     pub(crate) leaving: Mutex<Vec<Lines>>,
+}
+
+/// The agent's node: another one after it has joined a group.
+struct Member {
+    node: Node,
+    /// How long sessions last in its group, once it has granted a lock.
+    ttl: OnceLock<Duration>,
+}
+
+impl Member {
+    fn new(node: Node) -> Arc<Self> {
+        Arc::new(Self { node, ttl: OnceLock::new() })
+    }
 }
 
 impl Agent {
@@ -194,7 +247,7 @@ impl Agent {
     /// node, takes part in anything before a whole session is over. It holds the data directory meanwhile, so that no other agent
     /// is started beside it.
     pub async fn start(builder: Builder, options: AgentOptions) -> Result<Self, ServeError> {
-        let AgentOptions { socket, data, socket_group, member_file, private, ttl, idle_limit } = options;
+        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit } = options;
         let fail = |source| ServeError::Socket { path: socket.clone(), source };
         let number = |group: String| os::group_number(&group).ok_or(ServeError::Group(group));
         let socket_group = socket_group.map(number).transpose()?;
@@ -206,39 +259,56 @@ impl Agent {
         let claims = [claim(&data)?, claim(&socket)?];
         let directory = Arc::new(DataDirectory::open(&data)?);
         wait_for_old_sessions(&socket, &data.join("running"), ttl).await;
-        let node = builder.data_directory(Arc::clone(&directory)).start().await?;
+        let builder = builder.ttl(ttl);
+        let node = builder.clone().data_directory(Arc::clone(&directory)).start().await?;
+        if !is_member {
+            // A group of one is there in a moment: whoever only tries must not come too early.
+            let _ = tokio::time::timeout(FOUNDING_TIME, node.ready()).await;
+        }
         check_free(&socket)?;
         let door = Door::open(&socket, socket_group).map_err(fail)?;
-        let marks =
-            Marks { running: (data.join("running"), ttl), member: member_file.map(|file| (file, node.status().group)) };
+        let marks = Marks {
+            running: data.join("running"),
+            outlive_ms: AtomicU64::new(ttl.as_millis() as u64),
+            member: member_file,
+            group: OnceLock::new(),
+        };
+        if is_member {
+            let _ = marks.group.set(node.status().group);
+        }
         marks.write().map_err(|source| ServeError::Data { path: data, source })?;
+        let (join, joins) = mpsc::channel(1);
         let state = State {
-            node,
-            ttl,
+            member: Mutex::new(Member::new(node)),
+            settled: watch::Sender::new(true),
+            marks,
             private,
             clients: Clients::default(),
             client_left: Notify::new(),
+            join,
             stop: watch::Sender::new(None),
+            leave_limit: Mutex::default(),
             ending: watch::Sender::new(false),
             leaving: Mutex::default(),
         };
-        let state = Arc::new(state);
+        let (state, log) = (Arc::new(state), RareLines::default());
         Ok(Self {
             door,
             created_directory,
             socket_group,
-            data: directory,
+            builder,
+            data: Some(directory),
             claims,
-            marks,
             state,
+            joins,
             idle_limit,
-            log: RareLines::default(),
+            log,
         })
     }
 
-    /// The agent's node.
-    pub fn node(&self) -> &Node {
-        &self.state.node
+    /// The agent's node. It is another one after the agent was asked to [join](crate::api::Request::Join) a group.
+    pub fn node(&self) -> Node {
+        self.state.node()
     }
 
     /// Serves clients until the agent ends.
@@ -251,7 +321,11 @@ impl Agent {
             let accepted = tokio::select! {
                 accepted = self.door.listener.accept() => accepted,
                 why = self.state.stopped() => break Ok(why),
-                () = self.state.node.stopped() => break Err(ServeError::Failed),
+                () = self.state.failed() => break Err(ServeError::Failed),
+                Some(join) = self.joins.recv() => match self.join(join).await {
+                    Ok(()) => continue,
+                    Err(error) => break Err(error),
+                },
                 () = &mut idle => break Ok(Ended::Idle),
                 _ = checks.tick() => match self.check_files() {
                     Ok(()) => continue,
@@ -280,11 +354,11 @@ impl Agent {
 
     /// Somebody may have removed what the agent is reached by, or what keeps other agents from being started beside it.
     fn check_files(&mut self) -> Result<(), ServeError> {
-        if !self.data.is_intact() {
+        if let Some(data) = self.data.as_ref().filter(|data| !data.is_intact()) {
             // No other agent can have been started meanwhile if the claims were kept.
             let repaired = self.claims.iter().all(Claim::is_exclusive)
-                && self.data.repair().and_then(|()| self.marks.write()).is_ok();
-            let path = self.data.path();
+                && data.repair().and_then(|()| self.state.marks.write()).is_ok();
+            let path = data.path();
             if !repaired {
                 return Err(ServeError::DataGone(path.to_owned()));
             }
@@ -324,12 +398,90 @@ impl Agent {
         });
     }
 
+    /// Leaves the group that the node is alone in, and joins another one as a new node. An error ends the agent.
+    async fn join(&mut self, join: Join) -> Result<(), ServeError> {
+        let Join { address, limit, answer } = join;
+        self.state.settled.send_replace(false);
+        let node = self.state.node();
+        let prepared = self.check_join(&node, &address, limit).await;
+        let Ok(alone) = prepared else {
+            self.state.settled.send_replace(true);
+            let _ = answer.send(prepared.map(drop));
+            return Ok(());
+        };
+        let deadline = Instant::now() + limit;
+        let joined = if alone { self.become_new(&node, &address).await } else { Ok(()) };
+        self.state.settled.send_replace(true);
+        if let Err(error) = joined {
+            let _ = answer.send(Err(GroupFault::Refused(format!("{error}; the agent has ended"))));
+            return Err(error);
+        }
+        if let Some(error) = self.state.belongs_to_group().err() {
+            tracing::warn!(%error, "cannot write down that this place belongs to a member of a group");
+        }
+        tracing::info!(address, "the agent joins a group");
+        let node = self.state.node();
+        tokio::spawn(async move {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let joined = if alone {
+                tokio::time::timeout(left, node.ready()).await.map_err(|_| GroupError::Timeout)
+            } else {
+                node.join(&address, left).await
+            };
+            let _ = answer.send(joined.map_err(GroupFault::Group));
+        });
+        Ok(())
+    }
+
+    /// True if the node has a group of its own to give up, false if it is in none. Otherwise nothing has changed.
+    async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<bool, GroupFault> {
+        let refuse = |why: String| Err(GroupFault::Refused(why));
+        if self.state.private {
+            return refuse("a private agent joins no group; start another one with 'hallpass agent'".to_owned());
+        }
+        let status = node.status();
+        let is_in_group = status.epoch.is_some();
+        if is_in_group && status.members.len() > 1 {
+            return refuse(format!(
+                "this agent is a member of a group of {}; let it leave that first",
+                status.members.len()
+            ));
+        }
+        if self.state.clients.uses_any() {
+            return refuse(
+                "clients of this agent hold locks or wait for them; try again when they have ended".to_owned(),
+            );
+        }
+        let host = address.split_once('@').map_or(address, |(_, host)| host);
+        match tokio::time::timeout(limit, TcpStream::connect(host)).await {
+            Ok(Ok(_)) => Ok(is_in_group),
+            Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
+            Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
+        }
+    }
+
+    /// Replaces the node by a new one that has no group yet.
+    async fn become_new(&mut self, node: &Node, address: &str) -> Result<(), ServeError> {
+        node.stop().await;
+        if let Some(data) = self.data.take() {
+            let path = data.path().to_owned();
+            // The claims keep other agents out while the directory is not locked.
+            drop(data);
+            DataDirectory::forget(&path)?;
+            let directory = Arc::new(DataDirectory::open(&path)?);
+            self.data = Some(Arc::clone(&directory));
+            let joining = self.builder.clone().join(address).data_directory(directory);
+            *lock(&self.state.member) = Member::new(joining.start().await?);
+        }
+        Ok(())
+    }
+
     /// Lets clients end that hold locks, then stops granting. The socket stays until then, so that nobody takes the place for a
     /// free one, and new clients are sent away. The next agent need not wait if nobody holds a lock. A lock that was granted
     /// counts as held, though its client may not have read the grant yet.
     async fn end(self, result: &Result<Ended, ServeError>) {
         self.state.ending.send_replace(true);
-        let deadline = tokio::time::sleep(self.state.ttl);
+        let deadline = tokio::time::sleep(self.state.ttl());
         tokio::pin!(deadline);
         while self.state.clients.len() > 0 {
             tokio::select! {
@@ -340,24 +492,117 @@ impl Agent {
             }
         }
         let nothing_held = self.state.clients.len() == 0;
-        self.state.node.stop().await;
+        let left = if let Ok(Ended::Left) = result { self.leave().await } else { Ok(false) };
+        self.state.node().stop().await;
         // The data directory is still this agent's, so none of these files can be another one's.
+        let marks = &self.state.marks;
         if nothing_held && result.is_ok() {
-            let _ = std::fs::remove_file(&self.marks.running.0);
+            let _ = std::fs::remove_file(&marks.running);
         }
-        if let (Some((file, _)), Ok(Ended::Left)) = (&self.marks.member, result) {
+        if let (Some(file), Ok(Ended::Left), Ok(_)) = (&marks.member, result, &left) {
             let _ = std::fs::remove_file(file);
         }
         self.door.remove();
         if self.created_directory {
             let _ = self.door.path().parent().map(std::fs::remove_dir);
         }
+        let path = self.data.as_ref().map(|data| data.path().to_owned());
         drop(self.data);
-        self.state.leaving.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        if let (Ok(true), Some(path)) = (&left, path)
+            && let Err(error) = DataDirectory::forget(path)
+        {
+            tracing::warn!(%error, "the node has left its group, but its data directory still says that it is a member");
+        }
+        let answer = match left {
+            Ok(_) => Response::Done,
+            Err(GroupError::Timeout) => Response::Late { why: None },
+            Err(error) => Response::Error { text: error.to_string() },
+        };
+        // The guard is gone before anything is awaited.
+        let leaving = std::mem::take(&mut *lock(&self.state.leaving));
+        for mut client in leaving {
+            let _ = client.send(&answer).await;
+        }
+    }
+
+    /// Leaves the group for good, if there are others in it: then true.
+    async fn leave(&self) -> Result<bool, GroupError> {
+        let node = self.state.node();
+        let status = node.status();
+        if status.epoch.is_none() || status.members.len() <= 1 {
+            return Ok(false);
+        }
+        let limit = *lock(&self.state.leave_limit);
+        node.leave(limit).await.map(|()| true)
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl State {
+    pub(crate) fn node(&self) -> Node {
+        lock(&self.member).node.clone()
+    }
+
+    /// How long a session lasts.
+    pub(crate) fn ttl(&self) -> Duration {
+        let member = Arc::clone(&lock(&self.member));
+        member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
+    }
+
+    /// A client is about to be told that it holds locks until then: the next agent must wait so long if this one is killed.
+    pub(crate) fn cover(&self, valid_until_ns: Option<u64>) {
+        let member = Arc::clone(&lock(&self.member));
+        let ttl = *member.ttl.get_or_init(|| member.node.status().ttl);
+        let left = valid_until_ns.map_or(0, |until| until.saturating_sub(os::now()) / 1_000_000);
+        let needed = left.max(ttl.as_millis() as u64);
+        if self.marks.outlive_ms.fetch_max(needed, Ordering::Relaxed) < needed
+            && let Err(error) = self.marks.write()
+        {
+            tracing::warn!(%error, "cannot write down how long clients may outlive this agent");
+        }
+    }
+
+    /// Resolves when the agent is not about to go from one group to another.
+    pub(crate) async fn is_settled(&self) {
+        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+
+    /// Resolves when the node has stopped by itself.
+    async fn failed(&self) {
+        loop {
+            let member = Arc::clone(&lock(&self.member));
+            member.node.stopped().await;
+            // Or it was replaced.
+            self.is_settled().await;
+            if Arc::ptr_eq(&member, &lock(&self.member)) {
+                return;
+            }
+        }
+    }
+
+    /// Asks the agent to join a group.
+    pub(crate) async fn join(&self, address: String, limit: Duration) -> Result<(), GroupFault> {
+        let (answer, answered) = oneshot::channel();
+        let stopped = || GroupFault::Group(GroupError::Stopped);
+        self.join.send(Join { address, limit, answer }).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// From now on the place belongs to a member of a group.
+    fn belongs_to_group(&self) -> std::io::Result<()> {
+        let _ = self.marks.group.set(self.node().status().group);
+        self.marks.write()
+    }
+
+    /// Ends the agent for good.
+    pub(crate) fn leave(&self, limit: Duration) {
+        *lock(&self.leave_limit) = limit;
+        self.stop(Ended::Left);
+    }
+
     /// Ends the agent. The first reason counts.
     pub(crate) fn stop(&self, why: Ended) {
         self.stop.send_modify(|stop| *stop = stop.or(Some(why)));
@@ -399,7 +644,7 @@ impl State {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("clients", &self.clients.len()).field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("State").field("clients", &self.clients.len()).finish_non_exhaustive()
     }
 }
 
@@ -428,9 +673,11 @@ fn check_free(socket: &Path) -> Result<(), ServeError> {
     }
 }
 
-/// Writes a file so that it is still there after a power failure.
+/// Writes a file so that it is still there after a power failure. On a full disk it stays as it was.
 fn write_durably(file: &Path, text: &str) -> std::io::Result<()> {
-    std::fs::write(file, text)?;
-    std::fs::File::open(file)?.sync_all()?;
+    let draft = file.with_extension("new");
+    std::fs::write(&draft, text)?;
+    std::fs::File::open(&draft)?.sync_all()?;
+    std::fs::rename(&draft, file)?;
     file.parent().map_or(Ok(()), |directory| std::fs::File::open(directory)?.sync_all())
 }

@@ -1,6 +1,9 @@
 //! The line protocol between an agent and its clients: one JSON document per line, in both directions.
 //!
 //! The agent greets with [`Response::Welcome`]. Then the client sends one [`Request`] at a time and gets one [`Response`] to each.
+//! A client that holds a lock is also told, without asking, until when: [`Response::Session`], [`Response::AtRisk`] and
+//! [`Response::Lost`] may come before the response to a request. Those deadlines are in nanoseconds of the system's clock that counts
+//! while the machine is suspended ([`now`](crate::now)). A client stops its work at the deadline by itself: its agent may be stopped too.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +60,61 @@ pub enum Request {
     Members,
     /// Asks for the agent's status.
     Status,
-    /// Ends the agent, for good: it does not come back as the member that it was. The connection is closed when it has ended.
-    Leave,
+    /// Ends the agent, for good: its vote goes to another member, and it does not come back as the member that it was.
+    /// [`Response::Leaving`] comes at once, [`Response::Done`] or an error when it has left. Then the connection is closed.
+    Leave {
+        /// The group has so many milliseconds to let it go.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Gives up the group that the agent's node is alone in, and joins another one. Answered by [`Response::Done`].
+    Join {
+        /// The address of any member, as `host:port` or `name@host:port`.
+        address: String,
+        /// Give up waiting after so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Removes a member: it loses its locks and its vote. Answered by [`Response::Done`].
+    Evict {
+        /// Its name, or its number.
+        node: String,
+        /// No node of its name is admitted again.
+        #[serde(default)]
+        ban: bool,
+        /// Give up waiting after so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Admits nodes of a name again that was banned. Answered by [`Response::Done`].
+    Admit {
+        /// The name.
+        name: String,
+        /// Give up waiting after so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Takes a lock from whoever holds it, on any member. Answered by [`Response::Done`] when nobody holds it any more who did.
+    Break {
+        /// The lock's name.
+        lock: String,
+        /// Give up waiting after so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Changes the protocol of all locks with a prefix, on all members. Answered by [`Response::Done`].
+    SetClass {
+        /// The prefix of the locks' names.
+        prefix: String,
+        /// The protocol's name.
+        protocol: String,
+        /// Options of the protocol, as `key=value`.
+        #[serde(default)]
+        options: Vec<String>,
+        /// Give up waiting after so many milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
 }
 
 fn is_false(value: &bool) -> bool {
@@ -113,6 +169,38 @@ pub enum Response {
         lock: String,
         /// The grant's fence.
         fence: u64,
+        /// Until when it is held for certain, unless [`Session`](Response::Session) says otherwise; none if nothing can take it
+        /// away.
+        #[serde(default)]
+        valid_until_ns: Option<u64>,
+        /// How long a session lasts, in milliseconds: renewals move the deadline to at most so far ahead.
+        #[serde(default)]
+        ttl_ms: u64,
+    },
+    /// Not an answer: what the client holds is held until then, or for as long as it likes. Comes when that changes, and before the
+    /// last deadline as long as the agent is in touch with its group.
+    Session {
+        /// The deadline; none if nothing can take the locks away.
+        valid_until_ns: Option<u64>,
+    },
+    /// Not an answer: a lock is still held, but will be lost at the deadline unless another [`Session`](Response::Session) comes.
+    AtRisk {
+        /// The lock's name.
+        lock: String,
+        /// The fence that it was granted with.
+        fence: u64,
+        /// The deadline.
+        valid_until_ns: u64,
+        /// An operator has broken the lock: no session saves it.
+        #[serde(default)]
+        broken: bool,
+    },
+    /// Not an answer: a lock is not held any more.
+    Lost {
+        /// The lock's name.
+        lock: String,
+        /// The fence that it was granted with.
+        fence: u64,
     },
     /// The lock is not free, and the client only tried.
     Busy {
@@ -120,9 +208,9 @@ pub enum Response {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// The lock was not free in time.
+    /// The lock was not free in time, or what was asked of the group has not taken effect in time.
     Late {
-        /// Another reason why the lock may not be free: a member that is missing.
+        /// Another reason why that may be: a member that is missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
@@ -152,9 +240,11 @@ pub enum Response {
         members: Vec<MemberLine>,
     },
     /// The answer to [`Request::Status`].
-    Status(StatusLine),
+    Status(Box<StatusLine>),
     /// The agent ends.
     Leaving,
+    /// What was asked of the group has taken effect.
+    Done,
     /// The request was not understood or cannot be served; one line.
     Error {
         /// What is wrong, and what to do about it.
@@ -256,9 +346,22 @@ pub struct MemberLine {
     pub connected: bool,
     /// It is the agent's own node.
     pub this: bool,
-    /// Why there is no connection, if that is known.
+    /// Why it is not connected, or takes no part, if that is known.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// `member`: takes part in the view; `joining`: is about to; `away`: was a member and may come back; `unknown`: was named
+    /// by the configuration and has not been found yet.
+    #[serde(default)]
+    pub state: String,
+    /// It votes on who the members are.
+    #[serde(default)]
+    pub voter: bool,
+    /// It is the steward, which decides who has failed.
+    #[serde(default)]
+    pub steward: bool,
+    /// How long its session lasts without being renewed, in milliseconds: known of the agent's own node, and of all by the steward.
+    #[serde(default)]
+    pub session_ms: Option<u64>,
 }
 
 /// The status of an agent and its node.
@@ -268,9 +371,9 @@ pub struct StatusLine {
     pub group: String,
     /// The node's name.
     pub node: String,
-    /// Every member has connected at least once, so locks are granted.
+    /// The node is a member of a group, and locks are granted.
     pub complete: bool,
-    /// The number of the view, once complete.
+    /// The number of the view, once there has been one.
     pub epoch: Option<u64>,
     /// Messages between members are encrypted.
     pub encrypted: bool,
@@ -292,4 +395,23 @@ pub struct StatusLine {
     /// The agent was started by a client for its user alone.
     #[serde(default)]
     pub private: bool,
+    /// `open`: locks are granted; `changing`: the next view is about to begin; `lapsed`: the session has run out, and the node
+    /// comes back; `joining`: it is about to join or to found a group.
+    #[serde(default)]
+    pub view: String,
+    /// The name of the steward, if one is known.
+    #[serde(default)]
+    pub steward: Option<String>,
+    /// The names of the members that vote.
+    #[serde(default)]
+    pub voters: Vec<String>,
+    /// For how many milliseconds the locks held here are certain without a word from the group; none if nothing can take them away.
+    #[serde(default)]
+    pub session_ms: Option<u64>,
+    /// How long a session lasts, in milliseconds.
+    #[serde(default)]
+    pub ttl_ms: u64,
+    /// What it waits for, in words, if no locks are granted.
+    #[serde(default)]
+    pub waits_for: Option<String>,
 }

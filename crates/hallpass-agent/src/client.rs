@@ -1,14 +1,18 @@
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Chain, Cursor, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::Holding;
 use crate::api::{Request, Response, VERSION};
 use crate::os::{ClientStream, Descriptor};
 
 /// An agent that does not greet within this time is stopped, or its machine is.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an agent did not answer. After all but [`Refused`](ClientError::Refused) the connection is of no more use.
+/// Why an agent did not answer. After all but [`Refused`](ClientError::Refused) and [`Timeout`](ClientError::Timeout) the connection is of
+/// no more use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -47,12 +51,23 @@ pub enum ClientError {
     Refused(String),
 }
 
+/// What the agent says: first what another process had read of it already.
+type Lines = BufReader<Chain<Cursor<Vec<u8>>, ClientStream>>;
+
+fn lines_of(stream: &ClientStream, rest: Vec<u8>) -> std::io::Result<Lines> {
+    Ok(BufReader::new(Cursor::new(rest).chain(stream.try_clone()?)))
+}
+
 /// A connection to an agent. What is held through it is released when it, and every copy of its descriptor, is closed.
+///
+/// What the agent says without being asked about locks that are held is noted whenever something is received:
+/// [`holding`](Self::holding) tells until when a lock is held. A client that works without talking to its agent calls
+/// [`receive_within`](Self::receive_within) now and then.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
     stream: ClientStream,
-    lines: BufReader<ClientStream>,
+    lines: Lines,
     /// The name of the agent's node.
     pub node: String,
     /// The name of its group.
@@ -61,6 +76,22 @@ pub struct Client {
     pub ttl: Duration,
     /// The agent was started by a client for its user alone.
     pub private: bool,
+    held: Vec<Holding>,
+    /// What has been read of the next line.
+    line: Vec<u8>,
+}
+
+/// A client's connection, to be used by another process, which gets the descriptor by other means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handover {
+    path: PathBuf,
+    node: String,
+    group: String,
+    ttl: Duration,
+    private: bool,
+    held: Vec<Holding>,
+    /// What has been read, and is no whole line yet.
+    rest: Vec<u8>,
 }
 
 impl Client {
@@ -71,14 +102,14 @@ impl Client {
             _ => ClientError::Absent { path: path.to_owned(), source },
         })?;
         let _ = stream.set_read_timeout(Some(WELCOME_TIMEOUT));
-        let mut lines = BufReader::new(stream.try_clone().map_err(|_| ClientError::Closed)?);
-        let mut line = String::new();
+        let mut lines = lines_of(&stream, Vec::new()).map_err(|_| ClientError::Closed)?;
+        let mut line = Vec::new();
         let not_an_agent = || ClientError::NotAnAgent(path.to_owned());
         if read_line(&mut lines, &mut line, path)? == 0 {
             return Err(ClientError::Closed);
         }
         // The version is read before anything else: the rest of the greeting may differ in other versions.
-        let greeting: serde_json::Value = serde_json::from_str(&line).map_err(|_| not_an_agent())?;
+        let greeting: serde_json::Value = serde_json::from_slice(&line).map_err(|_| not_an_agent())?;
         let theirs = greeting.get("version").and_then(serde_json::Value::as_u64).ok_or_else(not_an_agent)?;
         if theirs != u64::from(VERSION) {
             return Err(ClientError::Version { theirs: u32::try_from(theirs).unwrap_or(u32::MAX) });
@@ -88,19 +119,32 @@ impl Client {
         };
         let _ = stream.set_read_timeout(None);
         let (path, ttl) = (path.to_owned(), Duration::from_millis(ttl_ms));
-        Ok(Self { path, stream, lines, node, group, ttl, private })
+        Ok(Self { path, stream, lines, node, group, ttl, private, held: Vec::new(), line: Vec::new() })
     }
 
     /// Sends a request and waits for the response, however long it takes.
     pub fn request(&mut self, request: &Request) -> Result<Response, ClientError> {
         self.send(request)?;
-        self.receive()
+        self.answer(Self::receive)
     }
 
     /// The same, but waits no longer than this, if there is a limit.
     pub fn request_within(&mut self, request: &Request, limit: Option<Duration>) -> Result<Response, ClientError> {
         self.send(request)?;
-        self.receive_within(limit)
+        self.answer(|client| client.receive_within(limit))
+    }
+
+    /// What comes next and is not about locks that are held.
+    fn answer(
+        &mut self,
+        receive: impl Fn(&mut Self) -> Result<Response, ClientError>,
+    ) -> Result<Response, ClientError> {
+        loop {
+            match receive(self)? {
+                Response::Session { .. } | Response::AtRisk { .. } | Response::Lost { .. } => {}
+                answer => return Ok(answer),
+            }
+        }
     }
 
     /// Waits for a response, but no longer than this, if there is a limit.
@@ -115,18 +159,24 @@ impl Client {
     pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         let mut line = serde_json::to_string(request).map_err(|error| ClientError::Refused(error.to_string()))?;
         line.push('\n');
+        if let Request::Release { lock, fence } = request {
+            self.held.retain(|held| held.lock != *lock || held.fence != *fence);
+        }
         self.stream.write_all(line.as_bytes()).map_err(|_| ClientError::Closed)
     }
 
     /// Waits for a response.
     pub fn receive(&mut self) -> Result<Response, ClientError> {
-        let mut line = String::new();
-        if read_line(&mut self.lines, &mut line, &self.path)? == 0 {
+        if read_line(&mut self.lines, &mut self.line, &self.path)? == 0 {
             return Err(ClientError::Closed);
         }
-        match serde_json::from_str(&line) {
+        match serde_json::from_slice(&std::mem::take(&mut self.line)) {
             Ok(Response::Error { text }) => Err(ClientError::Refused(text)),
-            Ok(response) => Ok(response),
+            Ok(response) => {
+                self.held.iter_mut().for_each(|held| held.handle(&response));
+                self.held.extend(Holding::of(&response));
+                Ok(response)
+            }
             Err(error) => Err(ClientError::Refused(format!("the agent's answer is not understood: {error}"))),
         }
     }
@@ -139,16 +189,54 @@ impl Client {
     /// The same connection, to be used from another thread.
     pub fn try_clone(&self) -> std::io::Result<Self> {
         let stream = self.stream.try_clone()?;
-        let lines = BufReader::new(stream.try_clone()?);
+        let lines = lines_of(&stream, Vec::new())?;
         let (path, node, group) = (self.path.clone(), self.node.clone(), self.group.clone());
-        Ok(Self { path, stream, lines, node, group, ttl: self.ttl, private: self.private })
+        Ok(Self {
+            path,
+            stream,
+            lines,
+            node,
+            group,
+            ttl: self.ttl,
+            private: self.private,
+            held: self.held.clone(),
+            line: Vec::new(),
+        })
+    }
+
+    /// A lock that is held through this connection, as far as the agent has said: by its name and fence.
+    pub fn holding(&self, lock: &str, fence: u64) -> Option<&Holding> {
+        self.held.iter().find(|held| held.lock == lock && held.fence == fence)
+    }
+
+    /// True if part of what the agent has said was read and not returned yet.
+    pub fn has_buffered(&self) -> bool {
+        let (before, _) = self.lines.get_ref().get_ref();
+        !self.lines.buffer().is_empty() || before.position() < before.get_ref().len() as u64
+    }
+
+    /// Ends the use of the connection here. Another process that gets the descriptor goes on where this one has stopped.
+    pub fn hand_over(self) -> (Handover, Descriptor) {
+        let Self { path, stream, lines, node, group, ttl, private, held, line } = self;
+        let (before, _) = lines.get_ref().get_ref();
+        let before = &before.get_ref()[before.position() as usize..];
+        let rest = [&line, lines.buffer(), before].concat();
+        (Handover { path, node, group, ttl, private, held, rest }, Descriptor::from(stream))
+    }
+
+    /// Goes on with a connection of another process.
+    pub fn take_over(from: Handover, descriptor: Descriptor) -> std::io::Result<Self> {
+        let Handover { path, node, group, ttl, private, held, rest } = from;
+        let stream = ClientStream::from(descriptor);
+        let lines = lines_of(&stream, rest)?;
+        Ok(Self { path, stream, lines, node, group, ttl, private, held, line: Vec::new() })
     }
 }
 
-fn read_line(lines: &mut BufReader<ClientStream>, line: &mut String, path: &Path) -> Result<usize, ClientError> {
-    lines.read_line(line).map_err(|error| match error.kind() {
+/// Reads until the end of a line. What has been read before an error stays in it.
+fn read_line(lines: &mut Lines, line: &mut Vec<u8>, path: &Path) -> Result<usize, ClientError> {
+    lines.read_until(b'\n', line).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => ClientError::Timeout(path.to_owned()),
-        ErrorKind::InvalidData => ClientError::NotAnAgent(path.to_owned()),
         _ => ClientError::Closed,
     })
 }

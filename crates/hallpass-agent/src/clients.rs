@@ -113,6 +113,11 @@ impl Clients {
         self.lock().clients.len()
     }
 
+    /// True if one of them holds a lock or waits for one.
+    pub(crate) fn uses_any(&self) -> bool {
+        self.lock().clients.values().any(|client| !client.uses.is_empty())
+    }
+
     /// The clients of every lock, by its name. `node` is where they are.
     pub(crate) fn by_lock(&self, node: &str) -> BTreeMap<String, Uses> {
         self.uses(node, |_| true)

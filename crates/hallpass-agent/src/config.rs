@@ -41,9 +41,20 @@ pub struct Config {
     /// The address that other members reach this node at, if it is not the one it listens on.
     #[serde(default, deserialize_with = "read_advertise")]
     pub advertise: Option<String>,
-    /// All members' addresses.
+    /// The addresses of those that found the group.
     #[serde(default, deserialize_with = "read_peers")]
     pub peers: Option<Vec<String>>,
+    /// Addresses of members of a group to join.
+    #[serde(default, deserialize_with = "read_peers")]
+    pub join: Option<Vec<String>>,
+    /// How many nodes found the group.
+    pub expect: Option<NonZeroU32>,
+    /// How many members vote at most: 1, 3 or 5.
+    #[serde(default, deserialize_with = "read_voters")]
+    pub voters: Option<usize>,
+    /// A member that votes and is away for longer is replaced, written as `10m`.
+    #[serde(default, deserialize_with = "read_duration")]
+    pub replace_after: Option<Duration>,
     /// Where the agent keeps its socket and its data unless they are named, in place of the directory that follows from its user.
     /// A configuration with this key alone lets `run` start a private agent there.
     #[serde(default, deserialize_with = "read_path")]
@@ -60,7 +71,7 @@ pub struct Config {
     /// The members of this group of users may use the socket too: its name or number.
     #[serde(default, deserialize_with = "read_socket_group")]
     pub socket_group: Option<String>,
-    /// How long a client's session lasts, written as `5s`.
+    /// How long a session lasts in a group that this node founds, written as `5s`.
     #[serde(default, deserialize_with = "read_ttl")]
     pub ttl: Option<Duration>,
     /// How many callers of this node may hold a lock in a row while another node waits for it.
@@ -168,6 +179,12 @@ pub fn session_ttl(text: &str) -> Result<Duration, String> {
     allowed.then_some(ttl).ok_or_else(|| format!("a session of {text} is too short or too long; take 500ms to 60m"))
 }
 
+/// Reads how many members may vote.
+pub fn voters_max(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| [1, 3, 5].contains(number));
+    number.ok_or_else(|| format!("'{text}' is not possible: 1, 3 or 5 members can vote"))
+}
+
 /// Checks the name or number of a group of users. Whether it exists is seen when the agent starts.
 pub fn socket_group(text: &str) -> Result<String, String> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -227,6 +244,18 @@ fn read_ttl<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
     checked(from, session_ttl)
 }
 
+fn read_voters<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let number = u64::deserialize(from)?;
+    voters_max(&number.to_string()).map(Some).map_err(Error::custom)
+}
+
+fn read_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    checked(from, |text| {
+        let read = duration::parse(text).map(Duration::from_nanos);
+        read.ok_or_else(|| format!("'{text}' is not a duration such as 500ms, 10s or 2m"))
+    })
+}
+
 fn read_peers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     let members = Vec::<String>::deserialize(from)?;
     members.iter().try_for_each(|member| member_address(member).map(drop)).map_err(Error::custom)?;
@@ -250,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "group = 'g'\nname = 'n'\nlisten = 'l:0'\nadvertise = 'a:1'\npeers = ['p:1', 'n@q:2']\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
+        let text = "group = 'g'\nname = 'n'\nlisten = 'l:0'\nadvertise = 'a:1'\npeers = ['p:1', 'n@q:2']\njoin = ['j:3']\nexpect = 4\nvoters = 3\nreplace_after = '2m'\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
                     socket = 's'\nsocket_group = 'u'\nttl = '5s'\nlocal_streak = 2\n\
                     [[class]]\nprefix = 'x/'\nprotocol = 'raymond'\noptions = ['tree=line']\n\
                     [[class]]\nprefix = ''\nprotocol = 'token'\n";
@@ -266,6 +295,10 @@ mod tests {
             listen: some("l:0"),
             advertise: some("a:1"),
             peers: Some(vec!["p:1".to_owned(), "n@q:2".to_owned()]),
+            join: Some(vec!["j:3".to_owned()]),
+            expect: NonZeroU32::new(4),
+            voters: Some(3),
+            replace_after: Some(Duration::from_secs(120)),
             state: Some("dir/st".into()),
             data: Some("dir/d".into()),
             keys: Some("/k".into()),
@@ -290,6 +323,9 @@ mod tests {
             ("\"a\\nb\" = 1", 1),
             ("[[class]]\nprefix = 'x'\n", 1),
             ("local_streak = -1", 1),
+            ("voters = 2", 1),
+            ("expect = 0", 1),
+            ("replace_after = 'soon'", 1),
         ] {
             let error = Config::parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text:?}: {error}");

@@ -6,17 +6,21 @@
 //! - [`config`] is the agent's configuration file.
 //!
 //! A client is a connection. What it holds is released as soon as the connection, and every copy of its descriptor, is closed,
-//! so a client that is killed holds nothing.
+//! so a client that is killed holds nothing. With every grant comes a deadline, which moves on as the node's session is renewed: a client
+//! whose agent is stopped, or cut off from its group, knows by its own clock when to stop ([`Holding`]).
 
 mod agent;
 pub mod api;
 mod client;
 mod clients;
 pub mod config;
+mod holding;
 mod lines;
 mod os;
 mod session;
 mod status;
 
 pub use agent::{Agent, AgentOptions, Ended, ServeError};
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, Handover};
+pub use holding::Holding;
+pub use os::now;

@@ -18,6 +18,18 @@ pub(crate) use tokio::net::{UnixListener as Listener, UnixStream as Connection};
 /// The longest command that is shown.
 const COMMAND_CHARS: usize = 200;
 
+/// Nanoseconds of the clock that an agent and its clients share: one that counts while the machine is suspended, and that nobody sets.
+pub fn now() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    // Elsewhere CLOCK_MONOTONIC counts suspended time; on Linux it does not.
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// What is at the path of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {

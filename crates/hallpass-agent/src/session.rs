@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hallpass::{AcquireError, AcquireOptions, Guard, Mode};
+use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Node};
 
-use crate::agent::{Ended, State};
+use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
 use crate::clients::Entry;
 use crate::lines::Lines;
@@ -14,15 +14,63 @@ use crate::status;
 /// A client that waits is told for what after so long, and looked after again as often.
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often to look at what a client holds: sixteen times in a session, within these bounds.
+const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How long the group has to do what it is asked for, unless the client says otherwise.
+const GROUP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// One client, from its connection to its end. Dropping a session releases what it holds.
 pub(crate) struct Session {
     state: Arc<State>,
     lines: Lines,
     /// By name and fence. A client that shares a lock with itself holds several guards with one fence.
-    held: BTreeMap<(String, u64), Vec<Guard>>,
+    held: BTreeMap<(String, u64), Vec<Held>>,
+    /// What the client was last told about the session; none before it was told anything.
+    told_session: Option<Option<u64>>,
     may_end_agent: bool,
     /// What others are shown of this client. Dropped after the guards.
     entry: Entry,
+}
+
+/// A lock that a client holds, and what it was told about it.
+struct Held {
+    guard: Guard,
+    told: Told,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Held,
+    AtRisk,
+    Broken,
+    Lost,
+}
+
+impl Held {
+    fn new(guard: Guard) -> Self {
+        Self { guard, told: Told::Held }
+    }
+
+    /// What is to be told now.
+    fn state(&self) -> Told {
+        if self.guard.is_lost() {
+            Told::Lost
+        } else if self.guard.is_broken() {
+            Told::Broken
+        } else if self.guard.is_at_risk() {
+            Told::AtRisk
+        } else {
+            Told::Held
+        }
+    }
+
+    /// Until when it is held for certain, by the clock that clients share: never later than the node's own deadline, since that is
+    /// derived from clocks that are read after these.
+    fn valid_until(&self) -> Option<u64> {
+        let (shared, own) = (os::now(), Instant::now());
+        let until = self.guard.valid_until()?;
+        Some(shared + until.saturating_duration_since(own).as_nanos() as u64)
+    }
 }
 
 /// What follows a request.
@@ -39,7 +87,8 @@ impl Session {
         let who = os::credentials(&connection);
         let entry = Entry::new(Arc::clone(&state), who);
         let may_end_agent = os::is_trusted(who.uid);
-        Self { state, lines: Lines::new(connection), held: BTreeMap::new(), may_end_agent, entry }
+        let (lines, held) = (Lines::new(connection), BTreeMap::new());
+        Self { state, lines, held, told_session: None, may_end_agent, entry }
     }
 
     /// Answers requests until the client disconnects or the agent ends.
@@ -55,8 +104,8 @@ impl Session {
     }
 
     async fn serve(&mut self) -> std::io::Result<Next> {
-        let status = self.state.node.status();
-        let (ttl_ms, private) = (self.state.ttl.as_millis() as u64, self.state.private);
+        let status = self.state.node().status();
+        let (ttl_ms, private) = (status.ttl.as_millis() as u64, self.state.private);
         let welcome = Response::Welcome { version: VERSION, node: status.name, group: status.group, ttl_ms, private };
         self.lines.send(&welcome).await?;
         let mut told = false;
@@ -69,6 +118,10 @@ impl Session {
                     }
                     told = true;
                     self.lines.send(&Response::Ending { why: "the agent was ended".to_owned() }).await?;
+                    continue;
+                }
+                () = next_look(&self.held, self.state.ttl()) => {
+                    self.tell_news().await?;
                     continue;
                 }
             };
@@ -87,8 +140,55 @@ impl Session {
         }
     }
 
+    /// Tells the client what has changed about the locks that it holds.
+    async fn tell_news(&mut self) -> std::io::Result<()> {
+        let mut news = Vec::new();
+        let mut session = None;
+        for ((lock, fence), all) in &mut self.held {
+            for held in all.iter_mut().filter(|held| held.told != Told::Lost) {
+                let (state, until) = (held.state(), held.valid_until());
+                if matches!(state, Told::Held | Told::AtRisk) {
+                    // The session is the same for all of them: of two looks the later one knows more.
+                    session = Some(until);
+                }
+                let (lock, fence) = (lock.clone(), *fence);
+                match state {
+                    _ if state == held.told => {}
+                    Told::Held => {}
+                    Told::AtRisk | Told::Broken => {
+                        let (valid_until_ns, broken) = (until.unwrap_or(u64::MAX), state == Told::Broken);
+                        news.push(Response::AtRisk { lock, fence, valid_until_ns, broken });
+                    }
+                    Told::Lost => {
+                        // Whoever was not told in time that it would be broken is told now why it is lost.
+                        if held.told != Told::Broken && held.guard.is_broken() {
+                            let valid_until_ns = until.unwrap_or(u64::MAX);
+                            news.push(Response::AtRisk { lock: lock.clone(), fence, valid_until_ns, broken: true });
+                        }
+                        news.push(Response::Lost { lock, fence });
+                    }
+                }
+                held.told = state;
+            }
+        }
+        if let Some(valid_until_ns) = session.filter(|session| is_news(self.told_session.flatten(), *session)) {
+            self.state.cover(valid_until_ns);
+            self.told_session = session;
+            self.lines.send(&Response::Session { valid_until_ns }).await?;
+        }
+        for line in news {
+            self.lines.send(&line).await?;
+        }
+        Ok(())
+    }
+
     async fn handle(&mut self, request: Request) -> std::io::Result<Next> {
-        Ok(Next::Answer(match request {
+        if changes_the_group(&request) && !self.may_end_agent {
+            let text = "only the agent's own user and root may ask for this".to_owned();
+            return Ok(Next::Answer(Response::Error { text }));
+        }
+        let node = self.state.node();
+        let done = match request {
             Request::Acquire { lock, shared, tries, timeout_ms, explain } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 let mut options = AcquireOptions::new(mode);
@@ -103,31 +203,49 @@ impl Session {
                 self.entry.waits_no_more();
                 return next;
             }
-            Request::Cancel => Response::Cancelled,
-            Request::Release { lock, fence } => self.release(lock, fence).await,
+            Request::Cancel => return Ok(Next::Answer(Response::Cancelled)),
+            Request::Release { lock, fence } => return Ok(Next::Answer(self.release(lock, fence).await)),
             Request::Locks { prefix, held, after, limit } => {
-                status::locks(&self.state, &prefix, held, after.as_deref(), limit.unwrap_or(usize::MAX))
+                let limit = limit.unwrap_or(usize::MAX);
+                return Ok(Next::Answer(status::locks(&self.state, &prefix, held, after.as_deref(), limit)));
             }
             Request::Members => {
-                let members = self.state.node.status().members.into_iter().map(MemberLine::from).collect();
-                Response::Members { members }
+                let members = node.members().into_iter().map(MemberLine::from).collect();
+                return Ok(Next::Answer(Response::Members { members }));
             }
-            Request::Status => Response::Status(status::of(&self.state)),
-            Request::Leave if !self.may_end_agent => {
-                let text = "only the agent's own user and root may end it".to_owned();
-                Response::Error { text }
-            }
-            Request::Leave => {
+            Request::Status => return Ok(Next::Answer(Response::Status(Box::new(status::of(&self.state))))),
+            Request::Leave { timeout_ms } => {
                 self.lines.send(&Response::Leaving).await?;
-                self.state.stop(Ended::Left);
+                self.state.leave(limit(timeout_ms));
                 return Ok(Next::Leave);
             }
+            Request::Join { address, timeout_ms } => self.state.join(address, limit(timeout_ms)).await,
+            Request::Evict { node: member, ban, timeout_ms } => match find_member(&node, &member) {
+                Ok(member) => node.evict(member, ban, limit(timeout_ms)).await.map_err(GroupFault::Group),
+                Err(text) => return Ok(Next::Answer(Response::Error { text })),
+            },
+            Request::Admit { name, timeout_ms } => node.admit(name, limit(timeout_ms)).await.map_err(GroupFault::Group),
+            Request::Break { lock, timeout_ms } => {
+                node.break_lock(lock, limit(timeout_ms)).await.map_err(GroupFault::Group)
+            }
+            Request::SetClass { prefix, protocol, options, timeout_ms } => {
+                let options: Vec<&str> = options.iter().map(String::as_str).collect();
+                node.set_class(prefix, protocol, &options, limit(timeout_ms)).await.map_err(GroupFault::Group)
+            }
+        };
+        Ok(Next::Answer(match done {
+            Ok(()) => Response::Done,
+            Err(GroupFault::Group(GroupError::Timeout)) => Response::Late { why: self.state.node().status().waits_for },
+            Err(error) => Response::Error { text: error.to_string() },
         }))
     }
 
     /// Waits for the lock, and for the client meanwhile.
     async fn acquire(&mut self, name: String, options: AcquireOptions, explain: bool) -> std::io::Result<Next> {
-        let lock = self.state.node.lock(name.as_str());
+        // While the agent joins a group, callers wait.
+        self.state.is_settled().await;
+        let node = self.state.node();
+        let lock = node.lock(name.as_str());
         let acquired = lock.acquire_with(options);
         tokio::pin!(acquired);
         let mut told = WaitingLine::default();
@@ -144,6 +262,7 @@ impl Session {
                     }
                 }),
                 () = self.state.ends() => return Ok(self.refuse_at_end()),
+                () = next_look(&self.held, self.state.ttl()) => self.tell_news().await?,
                 () = tokio::time::sleep(EXPLAIN_INTERVAL), if explain => {
                     let waiting = status::waiting(&self.state, &name);
                     if !status::says_the_same(&waiting, &told) {
@@ -154,18 +273,24 @@ impl Session {
             }
         };
         Ok(Next::Answer(match acquired {
-            Ok(guard) => {
-                let fence = guard.fence();
-                self.entry.holds(fence);
-                self.held.entry((name.clone(), fence)).or_default().push(guard);
-                Response::Granted { lock: name, fence }
-            }
+            Ok(guard) => self.granted(name, guard),
             Err(AcquireError::Busy) => Response::Busy { why: status::why_busy(&self.state, &name) },
             Err(AcquireError::Timeout) => Response::Late { why: status::why_busy(&self.state, &name) },
             // The agent ends, and the client may look for another one.
             Err(AcquireError::Stopped) => return Ok(self.refuse_at_end()),
             Err(error) => Response::Error { text: error.to_string() },
         }))
+    }
+
+    fn granted(&mut self, lock: String, guard: Guard) -> Response {
+        let (fence, held) = (guard.fence(), Held::new(guard));
+        let valid_until_ns = held.valid_until();
+        // Before the client hears of it.
+        self.state.cover(valid_until_ns);
+        self.told_session = Some(valid_until_ns);
+        self.entry.holds(fence);
+        self.held.entry((lock.clone(), fence)).or_default().push(held);
+        Response::Granted { lock, fence, valid_until_ns, ttl_ms: self.state.ttl().as_millis() as u64 }
     }
 
     /// A client that holds other locks keeps its connection until it has released them.
@@ -179,12 +304,76 @@ impl Session {
     async fn release(&mut self, lock: String, fence: u64) -> Response {
         self.entry.released(&lock, fence);
         let key = (lock, fence);
-        let guard = self.held.get_mut(&key).and_then(Vec::pop);
+        let held = self.held.get_mut(&key).and_then(Vec::pop);
         if self.held.get(&key).is_some_and(Vec::is_empty) {
             self.held.remove(&key);
         }
-        let Some(guard) = guard else { return Response::Released { held: false } };
-        let held = guard.release().await.is_ok();
+        let Some(held) = held else { return Response::Released { held: false } };
+        let held = held.guard.release().await.is_ok();
         Response::Released { held }
     }
+}
+
+/// Resolves when it is time to look at what a client holds: now and then, and when a deadline is over. Never if it holds nothing.
+async fn next_look(held: &BTreeMap<(String, u64), Vec<Held>>, ttl: Duration) {
+    let kept = || held.values().flatten().filter(|held| held.told != Told::Lost);
+    if kept().next().is_none() {
+        return std::future::pending().await;
+    }
+    let interval = (ttl / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]);
+    // The session is the same for all of them, and a lock that is broken is looked at soon enough.
+    let until = kept().next().and_then(Held::valid_until);
+    let left = until.map(|until| Duration::from_nanos(until.saturating_sub(os::now())));
+    let look = tokio::time::sleep(left.map_or(interval, |left| left.min(interval)));
+    match kept().next() {
+        // The first deadline is told at once: another member may be in soon.
+        Some(held) if until.is_none() => tokio::select! {
+            () = look => {}
+            () = held.guard.has_deadline() => {}
+        },
+        _ => look.await,
+    }
+}
+
+/// True if a deadline is to be told in place of another one. It is derived from clocks anew each time, and never moves back.
+fn is_news(told: Option<u64>, now: Option<u64>) -> bool {
+    const NOISE_NS: u64 = 1_000_000;
+    match (told, now) {
+        (Some(told), Some(now)) => now > told + NOISE_NS,
+        (told, now) => told.is_some() != now.is_some(),
+    }
+}
+
+fn limit(timeout_ms: Option<u64>) -> Duration {
+    timeout_ms.map_or(GROUP_TIMEOUT, Duration::from_millis)
+}
+
+/// True for requests that are not about locks alone.
+fn changes_the_group(request: &Request) -> bool {
+    match request {
+        Request::Acquire { .. }
+        | Request::Cancel
+        | Request::Release { .. }
+        | Request::Locks { .. }
+        | Request::Members
+        | Request::Status => false,
+        Request::Leave { .. }
+        | Request::Join { .. }
+        | Request::Evict { .. }
+        | Request::Admit { .. }
+        | Request::Break { .. }
+        | Request::SetClass { .. } => true,
+    }
+}
+
+/// The number of a member, by its name or number.
+fn find_member(node: &Node, wanted: &str) -> Result<u32, String> {
+    let members = node.members();
+    let named = members.iter().filter(|member| member.id != 0 && member.name.as_deref() == Some(wanted));
+    // Of several with one name, one that has lost its directory is the old one: the name means the one that takes part.
+    let named = named.max_by_key(|member| member.in_view);
+    let found = named.or_else(|| members.iter().find(|member| member.id != 0 && member.id.to_string() == wanted));
+    found
+        .map(|member| member.id)
+        .ok_or_else(|| format!("there is no member '{}'; 'hallpass members' lists them", wanted.escape_debug()))
 }

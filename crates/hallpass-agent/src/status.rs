@@ -1,6 +1,6 @@
 //! What a node and its agent know, as lines for clients.
 
-use hallpass::{LockInfo, Member, Place, Status};
+use hallpass::{LockInfo, Member, Place, Status, ViewState};
 
 use crate::agent::State;
 use crate::api::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
@@ -8,6 +8,19 @@ use crate::clients::Uses;
 
 impl From<Member> for MemberLine {
     fn from(member: Member) -> Self {
+        let state = match (member.in_view, member.connected, member.id) {
+            (true, ..) => "member",
+            (_, _, 0) => "unknown",
+            (_, true, _) => "joining",
+            (_, false, _) => "away",
+        };
+        let why = match (state, member.voter) {
+            ("away", true) => {
+                Some("it has stopped or failed, and keeps its vote until it is back or replaced".to_owned())
+            }
+            ("away", false) => Some("it has stopped or failed".to_owned()),
+            _ => None,
+        };
         Self {
             id: member.id,
             name: member.name,
@@ -15,21 +28,47 @@ impl From<Member> for MemberLine {
             incarnation: member.incarnation.unwrap_or(0),
             connected: member.connected,
             this: member.is_this,
-            trouble: member.trouble,
+            trouble: member.trouble.or(why),
+            state: state.to_owned(),
+            voter: member.voter,
+            steward: member.steward,
+            session_ms: member.session.map(|left| left.as_millis() as u64),
         }
     }
 }
 
 /// The status of an agent and its node.
 pub(crate) fn of(agent: &State) -> StatusLine {
-    let status = agent.node.status();
+    let status = agent.node().status();
+    let name = |id: u32| {
+        let member = status.members.iter().find(|member| member.id == id);
+        member.map_or_else(|| id.to_string(), name_of)
+    };
+    let mut voters: Vec<String> = status.voters.iter().map(|voter| name(*voter)).collect();
+    voters.sort_unstable();
+    let view = match status.view {
+        ViewState::Open => "open",
+        ViewState::Changing => "changing",
+        ViewState::Lapsed => "lapsed",
+        ViewState::Joining => "joining",
+    };
     StatusLine {
         connected: status.members.iter().filter(|member| member.connected && !member.is_this).count(),
         members: status.members.len(),
+        view: view.to_owned(),
+        steward: status.steward.map(name),
+        voters,
+        session_ms: match status.view {
+            ViewState::Open | ViewState::Changing => status.session.map(|left| left.as_millis() as u64),
+            // Nothing is held, and nothing is certain.
+            ViewState::Lapsed | ViewState::Joining => Some(0),
+        },
+        ttl_ms: status.ttl.as_millis() as u64,
         group: status.group,
         node: status.name,
         complete: status.complete,
         epoch: status.epoch,
+        waits_for: status.waits_for,
         encrypted: status.encrypted,
         clients: agent.clients.len(),
         locks: status.locks,
@@ -42,13 +81,13 @@ pub(crate) fn of(agent: &State) -> StatusLine {
 
 /// The locks with this prefix after a name, at most so many; `held`: only those that somebody here holds or wants.
 pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>, limit: usize) -> Response {
-    let mut all = agent.node.locks();
+    let mut all = agent.node().locks();
     all.retain(|lock| {
         lock.name.starts_with(prefix)
             && after.is_none_or(|after| lock.name.as_str() > after)
             && (!held || lock.holders + lock.waiters > 0)
     });
-    let status = agent.node.status();
+    let status = agent.node().status();
     let mut uses = agent.clients.by_lock(&status.name);
     let line = |lock: LockInfo| {
         let of_lock = uses.remove(&lock.name).unwrap_or_default();
@@ -120,12 +159,15 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
 
 /// What a client that is not served waits for.
 pub(crate) fn waiting(agent: &State, lock: &str) -> WaitingLine {
-    let status = agent.node.status();
+    let status = agent.node().status();
     let Uses { held_by, waiting } = agent.clients.of_lock(&status.name, lock);
     let before = waiting.len().saturating_sub(1);
-    let Some(lock) = agent.node.lock_info(lock) else {
-        // Before the group is complete a node keeps nothing about its locks: all members are missing that are not connected.
-        let missing = status.members.iter().filter(|member| !member.connected).map(trouble_of).collect();
+    let Some(lock) = agent.node().lock_info(lock) else {
+        // Outside of a view a node keeps nothing about its locks. It waits for the members that are not connected, or for what it says.
+        let mut missing: Vec<String> = absent(&status).map(trouble_of).collect();
+        if missing.is_empty() {
+            missing.extend(status.waits_for);
+        }
         return WaitingLine { held_by, missing, before };
     };
     let asked = |member: &&Member| !member.connected && lock.missing.contains(&member.id);
@@ -147,11 +189,17 @@ pub(crate) fn why_busy(agent: &State, lock: &str) -> Option<String> {
     let waiting = waiting(agent, lock);
     let missing = waiting.missing.first().cloned().or_else(|| {
         // Who only tries is refused while any member is not connected.
-        let status = agent.node.status();
-        let missing = status.members.iter().find(|member| !member.connected).map(trouble_of);
+        let status = agent.node().status();
+        let missing = absent(&status).next().map(trouble_of).or_else(|| status.waits_for.clone());
         missing.filter(|_| waiting.held_by.is_empty())
     });
     missing.or_else(|| waiting.held_by.first().map(|holder| format!("held by {}", holder.describe())))
+}
+
+/// Those without whom no lock is granted: members of the view that are not connected, and before there is one all others.
+fn absent(status: &Status) -> impl Iterator<Item = &Member> {
+    let is_open = status.complete;
+    status.members.iter().filter(move |member| !member.connected && (member.in_view || !is_open))
 }
 
 fn trouble_of(member: &Member) -> String {

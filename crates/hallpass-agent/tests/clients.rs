@@ -338,6 +338,7 @@ fn an_agent_that_is_told_to_leave_ends() {
     let mut agent = Running::start("leave");
     let mut client = agent.client();
     assert_eq!(client.ask(&json!({"do": "leave"}))["is"], "leaving");
+    assert_eq!(client.hear()["is"], "done");
     client.is_closed();
     agent.thread.take().unwrap().join().expect("it ends in order");
     assert!(!agent.socket().exists());

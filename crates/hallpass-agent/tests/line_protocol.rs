@@ -24,7 +24,27 @@ fn requests_are_written_and_read_as_recorded() {
         ),
         (Request::Members, r#"{"do":"members"}"#),
         (Request::Status, r#"{"do":"status"}"#),
-        (Request::Leave, r#"{"do":"leave"}"#),
+        (Request::Leave { timeout_ms: None }, r#"{"do":"leave"}"#),
+        (Request::Leave { timeout_ms: Some(5) }, r#"{"do":"leave","timeout_ms":5}"#),
+        (
+            Request::Join { address: "h:1".to_owned(), timeout_ms: Some(5) },
+            r#"{"do":"join","address":"h:1","timeout_ms":5}"#,
+        ),
+        (
+            Request::Evict { node: "b".to_owned(), ban: true, timeout_ms: None },
+            r#"{"do":"evict","node":"b","ban":true}"#,
+        ),
+        (Request::Admit { name: "b".to_owned(), timeout_ms: None }, r#"{"do":"admit","name":"b"}"#),
+        (Request::Break { lock: "x".to_owned(), timeout_ms: None }, r#"{"do":"break","lock":"x"}"#),
+        (
+            Request::SetClass {
+                prefix: "p".to_owned(),
+                protocol: "raymond".to_owned(),
+                options: vec!["tree=line".to_owned()],
+                timeout_ms: None,
+            },
+            r#"{"do":"set_class","prefix":"p","protocol":"raymond","options":["tree=line"]}"#,
+        ),
     ];
     for (request, line) in recorded {
         assert_eq!(serde_json::to_string(&request).unwrap(), line);
@@ -85,6 +105,10 @@ fn responses_are_written_and_read_as_recorded() {
         connected: false,
         this: true,
         trouble: Some("t".to_owned()),
+        state: "member".to_owned(),
+        voter: true,
+        steward: false,
+        session_ms: Some(8),
     };
     let status = StatusLine {
         group: "g".to_owned(),
@@ -100,10 +124,26 @@ fn responses_are_written_and_read_as_recorded() {
         grants: 6,
         fences_left: 7,
         private: true,
+        view: "open".to_owned(),
+        steward: Some("n".to_owned()),
+        voters: vec!["n".to_owned()],
+        session_ms: None,
+        ttl_ms: 5000,
+        waits_for: None,
     };
     let recorded = [
         (welcome, r#"{"is":"welcome","version":1,"node":"n","group":"g","ttl_ms":5000,"private":false}"#),
-        (Response::Granted { lock: "a/b".to_owned(), fence: 7 }, r#"{"is":"granted","lock":"a/b","fence":7}"#),
+        (
+            Response::Granted { lock: "a/b".to_owned(), fence: 7, valid_until_ns: Some(9), ttl_ms: 5000 },
+            r#"{"is":"granted","lock":"a/b","fence":7,"valid_until_ns":9,"ttl_ms":5000}"#,
+        ),
+        (Response::Session { valid_until_ns: None }, r#"{"is":"session","valid_until_ns":null}"#),
+        (
+            Response::AtRisk { lock: "a/b".to_owned(), fence: 7, valid_until_ns: 9, broken: false },
+            r#"{"is":"at_risk","lock":"a/b","fence":7,"valid_until_ns":9,"broken":false}"#,
+        ),
+        (Response::Lost { lock: "a/b".to_owned(), fence: 7 }, r#"{"is":"lost","lock":"a/b","fence":7}"#),
+        (Response::Done, r#"{"is":"done"}"#),
         (Response::Busy { why: None }, r#"{"is":"busy"}"#),
         (Response::Late { why: Some("w".to_owned()) }, r#"{"is":"late","why":"w"}"#),
         (Response::Cancelled, r#"{"is":"cancelled"}"#),
@@ -121,11 +161,11 @@ fn responses_are_written_and_read_as_recorded() {
         (Response::Ending { why: "w".to_owned() }, r#"{"is":"ending","why":"w"}"#),
         (
             Response::Members { members: vec![member] },
-            r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t"}]}"#,
+            r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t","state":"member","voter":true,"steward":false,"session_ms":8}]}"#,
         ),
         (
-            Response::Status(status),
-            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6,"fences_left":7,"private":true}"#,
+            Response::Status(Box::new(status)),
+            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6,"fences_left":7,"private":true,"view":"open","steward":"n","voters":["n"],"session_ms":null,"ttl_ms":5000,"waits_for":null}"#,
         ),
         (Response::Leaving, r#"{"is":"leaving"}"#),
         (Response::Error { text: "t".to_owned() }, r#"{"is":"error","text":"t"}"#),

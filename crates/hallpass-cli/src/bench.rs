@@ -14,14 +14,15 @@ use crate::exit::{Fault, Outcome};
 use crate::terminal::{note, print};
 
 pub(crate) const HELP: &str = "\
-Options: --peers etcd,redis,zookeeper,postgres or none, --rounds N, --seconds S, --quick, --json and \
---svg FILE.svg. They are explained here once the executable 'hallpass-bench' lies beside this one.
+Options: --only locks or views, --peers etcd,redis,zookeeper,postgres or none, --rounds N, --seconds S, --quick, \
+--json and --svg FILE.svg. They are explained here once the executable 'hallpass-bench' lies beside this one.
 
 Exit code: that of hallpass-bench, or 69 if there is none.
 
 Examples:
   hallpass bench
   hallpass bench --peers etcd,redis,postgres --rounds 5 --svg bench.svg
+  hallpass bench --only views --rounds 5
   hallpass bench --quick --json";
 
 const EXECUTABLE: &str = "hallpass-bench";

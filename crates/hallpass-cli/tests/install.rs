@@ -48,8 +48,8 @@ fn the_man_page_is_printed_or_one_page_is_written_for_each_command() {
     printed(&["man", "--out", directory.to_str().unwrap()]);
     let name = |entry: fs::DirEntry| entry.file_name().into_string().unwrap();
     let written: BTreeSet<String> = fs::read_dir(&directory).unwrap().map(|entry| name(entry.unwrap())).collect();
-    let commands = "agent bench completions demo init lab lab-check lab-claims lab-run lab-swarm lab-sweep lab-trace leave \
-                    locks man members run status";
+    let commands = "agent bench break class class-set completions demo evict init join lab lab-check lab-claims lab-run lab-swarm lab-sweep \
+                    lab-trace leave locks man members recover run status";
     for command in commands.split_whitespace() {
         assert!(written.contains(&format!("hallpass-{command}.1")), "{command}: {written:?}");
     }

@@ -105,7 +105,7 @@ fn a_socket_beside_a_deep_configuration_is_refused_if_its_path_is_too_long() {
 
 #[test]
 fn every_command_refuses_an_unknown_flag_in_one_line_and_points_to_its_help() {
-    let commands = "agent completions demo init leave locks man members run status lab";
+    let commands = "agent break completions demo evict init join leave locks man members recover run status class lab";
     let of_lab = ["check", "claims", "run", "swarm", "sweep", "trace"].map(|name| format!("lab {name}"));
     for command in commands.split_whitespace().map(str::to_owned).chain(of_lab) {
         refused(&format!("{command} --bogus"), "unexpected argument '--bogus'");

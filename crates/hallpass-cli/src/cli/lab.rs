@@ -3,11 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hallpass_core::protocol::Kind;
 use hallpass_lab::sweep::SweepSpec;
-use hallpass_lab::{CheckSpec, RunSpec};
+use hallpass_lab::{CheckSpec, InitialSpec, RunSpec};
 use hallpass_sim::Order;
+use hallpass_sim::views::Bug;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
@@ -83,7 +85,9 @@ Examples:
   hallpass lab check --protocol ricart-agrawala --nodes 2 --entries endless \\
       --option numbers=modulo:3 --option fence=off
   hallpass lab check --protocol ricart-agrawala --nodes 2 --entries 3 \\
-      --option numbers=modulo:2 --option fence=off --draw why.svg";
+      --option numbers=modulo:2 --option fence=off --draw why.svg
+  hallpass lab check --model sessions
+  hallpass lab check --model install --bug stale-start";
 
 const SWEEP_EXAMPLES: &str = "\
 With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten \
@@ -97,23 +101,29 @@ Examples:
   hallpass lab sweep --pictures docs/generated/sweep";
 
 const SWARM_EXAMPLES: &str = "\
-A seed determines everything: nodes, locks, protocols, callers who wait, try, share and \
+A seed determines everything: nodes with their disks and clocks, locks, protocols, callers who wait, try, share and \
 give up, and the faults:
-  delay        bytes take long; one connection keeps its order,
-               several overtake each other
-  break        a connection loses the last bytes in flight, and is made again
-  loss         a frame is missing in the middle of a connection
-  duplication  a frame arrives twice
-  partition    some nodes cannot reach the others
-  pause        a node does nothing for a while
-Then the faults end and every caller must be served. Crash, restart, clock drift and disk loss need \
-membership that changes: they are not simulated yet and not counted.
+  delay, reorder, loss,     of messages between nodes
+  duplication
+  break                     a connection loses the last bytes in flight
+  partition, one-way-,      some nodes cannot reach others, in one or both
+  partial-partition         directions, or only two of them each other
+  crash, restart            a process loses what is not on its disk
+  disk-loss, -slow,         an empty disk (a new node), syncs that take
+  -torn, -full              seconds, a write in part, writes that fail
+  pause                     a process stands still, and time does not
+  clock-drift               clocks run at different rates, within the bound
+  join, leave, stop, evict  members come and go
+  class-change, break-lock  an operator changes protocols, takes locks away
+Then the faults end, all nodes must come together and every caller must be served. One seed of eight runs a group whose \
+members are a fixed list. A failed run is cut down before it is shown: fewer faults, nodes and callers.
 
 Exit code: 0, or 1 on a violation (the command that repeats it is printed).
 
 Examples:
   hallpass lab swarm --seeds 0..1000
-  hallpass lab swarm --minutes 10 --json";
+  hallpass lab swarm --minutes 10 --json
+  hallpass lab swarm --seeds 7..8 --nodes 3 --keep-faults 4,9";
 
 const TRACE_EXAMPLES: &str = concat!(
     grammar!(),
@@ -218,20 +228,61 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SwarmArgs {
     /// From A to below B; a single seed prints its events if it fails
-    #[arg(long, value_name = "A..B", required_unless_present = "minutes", conflicts_with = "minutes")]
+    #[arg(long, value_name = "A..B", required_unless_present_any = ["minutes", "members"], conflicts_with = "minutes")]
     pub(crate) seeds: Option<String>,
     /// As many new seeds as there is time for
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) minutes: Option<u32>,
+    /// So many nodes found the group, whatever the seed says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) nodes: Option<u16>,
+    /// So many callers per node, whatever the seed says
+    #[arg(long, value_name = "C", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) callers: Option<u16>,
+    /// Only these of the seed's faults, by position from 0, or none
+    #[arg(long, value_name = "I,J,..|none")]
+    pub(crate) keep_faults: Option<Positions>,
+    /// Plant a bug in every node first, to see that it is found
+    #[arg(long, value_name = "BUG", value_parser = PossibleValuesParser::new(Bug::ALL.map(|(name, _)| name)))]
+    pub(crate) bug: Option<String>,
+    /// One run instead: five nodes found a group, others join it until it has N members, one dies and returns
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(6..=2000),
+        conflicts_with_all = ["seeds", "minutes", "nodes", "callers", "keep_faults", "bug"]
+    )]
+    pub(crate) members: Option<u16>,
     /// One JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }
 
+/// Positions in a list, such as 4,9, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Positions(pub(crate) Vec<usize>);
+
+impl std::str::FromStr for Positions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self(Vec::new()));
+        }
+        let positions = text.split(',').map(|part| part.trim().parse().ok()).collect::<Option<_>>();
+        positions.map(Self).ok_or_else(|| "give positions from 0, as 4,9, or none".to_owned())
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    #[arg(long, value_name = "P", help = protocols())]
+    #[arg(long, value_name = "P", help = protocols(), required_unless_present = "model", default_value = "", hide_default_value = true)]
     pub(crate) protocol: String,
+    #[arg(long, value_name = "M", help = models(), conflicts_with_all = ["protocol", "nodes", "entries", "last_entries", "order", "cancels", "readers", "options", "faults", "draw"])]
+    pub(crate) model: Option<String>,
+    /// Break a rule of the model, to see it noticed
+    #[arg(long, value_name = "NAME", requires = "model")]
+    pub(crate) bug: Option<String>,
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = check_defaults().nodes)]
     pub(crate) nodes: u32,
@@ -250,6 +301,12 @@ pub(crate) struct CheckArgs {
     /// Requests may be in shared mode
     #[arg(long)]
     pub(crate) readers: bool,
+    /// Nodes may forget the lock while it is idle, at any moment
+    #[arg(long)]
+    pub(crate) drop_idle: bool,
+    /// Who is inside at the start, as 2 or 1,3:shared; 'all': each set
+    #[arg(long, value_name = "NODES", default_value_t = check_defaults().initial)]
+    pub(crate) initial_holders: InitialSpec,
     /// An option of the protocol; may be repeated
     #[arg(long = "option", value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
@@ -416,6 +473,12 @@ fn write_count(f: &mut fmt::Formatter<'_>, count: Option<u8>, unbounded: &str) -
 
 fn run_defaults() -> RunSpec {
     RunSpec::of("")
+}
+
+/// The models of the view layer.
+fn models() -> String {
+    let names: Vec<&str> = hallpass_lab::models().into_iter().map(|(name, _)| name).collect();
+    format!("Explore a part of the view layer instead: {}", names.join(", "))
 }
 
 fn check_defaults() -> CheckSpec {

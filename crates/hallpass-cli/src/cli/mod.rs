@@ -4,7 +4,10 @@ mod lab;
 
 use clap::{Parser, Subcommand};
 
-use crate::group::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
+use crate::group::{
+    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
+    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs,
+};
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
@@ -53,9 +56,27 @@ pub(crate) enum Command {
     /// Show the agent's status
     #[command(after_help = "Example: hallpass status")]
     Status(ClientArgs),
-    /// End the agent
-    #[command(after_help = "Example: hallpass leave --socket a/agent.sock")]
-    Leave(ClientArgs),
+    /// Let an agent that is alone join a group
+    #[command(after_help = JOIN_HELP)]
+    Join(JoinArgs),
+    /// Let the agent leave its group for good, and end it
+    #[command(after_help = LEAVE_HELP)]
+    Leave(GroupArgs),
+    /// Remove a member from the group
+    #[command(after_help = EVICT_HELP)]
+    Evict(EvictArgs),
+    /// Take a lock from whoever holds it
+    #[command(after_help = BREAK_HELP)]
+    Break(BreakArgs),
+    /// Change the protocols of locks
+    #[command(arg_required_else_help = false, after_help = "Example: hallpass class set reports/ naimi-trehel")]
+    Class {
+        #[command(subcommand)]
+        command: ClassCommand,
+    },
+    /// Found a group again that has lost its majority for good
+    #[command(after_help = RECOVER_HELP)]
+    Recover(RecoverArgs),
     #[command(name = "__keeper", hide = true)]
     Keeper(KeeperArgs),
     #[command(name = "__child", hide = true)]
@@ -101,14 +122,58 @@ const AGENT_HELP: &str = "\
 Flags take precedence over environment variables, those over the configuration file, that over the \
 defaults. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
 
-The members are a fixed list: locks are granted once all of them have connected, and a member that \
-was restarted is refused until all have been. What must outlive the agent, so that fences rise, is \
-kept in --data, by default in a place that follows from the user. --ttl is how long clients may outlive an agent that was killed.
+Without --peers and --join a new agent is a group of one; 'hallpass join' makes it a member of \
+another. With --peers all that are listed found a group together, as soon as they have found each \
+other; later on the list only helps to find it. An agent that is stopped, or fails, comes back by \
+itself when it is started again: what it must not forget is kept in --data, by default in a place \
+that follows from the user.
 
 Examples:
   hallpass agent --config group/a/hallpass.toml
+  hallpass agent --name d --listen 127.0.0.1:7403 --join 127.0.0.1:7400
   hallpass agent --name a --listen 127.0.0.1:7400 \\
       --peers 127.0.0.1:7400,127.0.0.1:7401";
+
+const JOIN_HELP: &str = "\
+The agent gives up its own group of one, and becomes a new member: it must not hold any locks. \
+It stays a member over restarts.
+
+Exit code: 69 if it has not become one in time; it goes on trying then.
+
+Example: hallpass join 127.0.0.1:7400";
+
+const LEAVE_HELP: &str = "\
+Commands that hold locks through the agent are stopped first, and its vote goes to another member. \
+To stop an agent that will be back, send it SIGTERM: it keeps its vote.
+
+Exit code: 69 if the group has not let it go in time; the agent has ended, but is still expected.
+
+Example: hallpass leave --socket a/agent.sock";
+
+const EVICT_HELP: &str = "\
+It loses its vote, and what it holds once its session has run out. Without --ban it joins again if \
+its agent runs. --admit undoes a --ban.
+
+Exit code: 69 if it has not taken effect in time.
+
+Examples:
+  hallpass evict b --ban
+  hallpass evict b --admit";
+
+const BREAK_HELP: &str = "\
+Commands under it get SIGTERM, then their grace, then SIGKILL, on whatever member they run. Others \
+who wait for it get it next.
+
+Exit code: 69 if it has not taken effect in time.
+
+Example: hallpass break nightly-backup";
+
+const RECOVER_HELP: &str = "\
+Only if more than half of the members that vote are lost for good, with their data: then nothing \
+is decided any more. Make sure that no other member runs. The survivor becomes a group of one, with \
+fences above all that the group can have given; the others join it with empty data directories.
+
+Example: hallpass recover --data /var/lib/hallpass/data";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

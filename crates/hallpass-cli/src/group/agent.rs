@@ -1,9 +1,10 @@
 //! `hallpass agent`: serves the processes of this machine until it is asked to end.
 
 use std::io::IsTerminal;
+use std::num::NonZeroU32;
 
 use hallpass::{Builder, Keys, Node, StartError};
-use hallpass_agent::config::check_socket;
+use hallpass_agent::config::{Config, check_socket};
 use hallpass_agent::{Agent, AgentOptions, ServeError};
 
 use super::args::AgentArgs;
@@ -91,10 +92,22 @@ fn fault(error: ServeError) -> Fault {
 fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let file = args.config.clone().or_else(paths::system_config);
     let config = file.as_deref().map(config::read).transpose()?.unwrap_or_default();
-    let peers = args.peers.clone().or(config.peers).unwrap_or_default();
-    let is_member = !peers.is_empty();
+    let (peers, join) = members(args, &config);
+    let is_member = !peers.is_empty() || !join.is_empty();
     let mut builder =
         Node::builder().name(args.name.clone().or(config.name).unwrap_or_else(os::host_name)).peers(peers);
+    for address in join {
+        builder = builder.join(address);
+    }
+    if let Some(nodes) = args.expect.or(config.expect.map(NonZeroU32::get)) {
+        builder = builder.expect(nodes as usize);
+    }
+    if let Some(voters) = args.voters.or(config.voters) {
+        builder = builder.voters_max(voters);
+    }
+    if let Some(away) = args.replace_after.or(config.replace_after) {
+        builder = builder.replace_after(away);
+    }
     if let Some(group) = args.group.clone().or(config.group) {
         builder = builder.group(group);
     }
@@ -123,10 +136,19 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     check_socket(&place.socket).map_err(Fault::Usage)?;
     paths::create_parents(&place)?;
     let mut options = AgentOptions::new(place.socket, place.data);
-    options.member_file = place.member_file.filter(|_| is_irreplaceable);
+    options.member_file = place.member_file;
+    options.is_member = is_irreplaceable;
     options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
     options.socket_group = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
+}
+
+/// Those with whom the node founds a group, or through whom it joins one: what is said later replaces both.
+fn members(args: &AgentArgs, config: &Config) -> (Vec<String>, Vec<String>) {
+    match (&args.peers, &args.join) {
+        (None, None) => (config.peers.clone().unwrap_or_default(), config.join.clone().unwrap_or_default()),
+        (peers, join) => (peers.clone().unwrap_or_default(), join.clone().unwrap_or_default()),
+    }
 }
 
 /// On a machine without IPv6, all of its addresses are those of IPv4.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hallpass_agent::config::{advertised_address, listen_address, member_address, session_ttl, socket_group};
+use hallpass_agent::config::{
+    advertised_address, listen_address, member_address, session_ttl, socket_group, voters_max,
+};
 
 /// Reads `250ms`, `10s`, `2m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -71,10 +73,22 @@ pub(crate) struct AgentArgs {
     /// This node's address for other members, if not --listen
     #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR", value_parser = advertised_address)]
     pub(crate) advertise: Option<String>,
-    /// All members' addresses, the same list for each: host:port or name@host:port
+    /// Those that found the group, this one among them, the same list for each: host:port or name@host:port
     #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..", value_parser = member_address)]
     pub(crate) peers: Option<Vec<String>>,
-    /// A directory for this node alone, where it keeps its incarnation number
+    /// Join the group of this member, and never found one
+    #[arg(long, env = "HALLPASS_JOIN", value_delimiter = ',', value_name = "ADDR,..", value_parser = member_address, conflicts_with = "peers")]
+    pub(crate) join: Option<Vec<String>>,
+    /// How many nodes found the group, where a name in --peers has several addresses
+    #[arg(long, env = "HALLPASS_EXPECT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) expect: Option<u32>,
+    /// How many members vote at most: 1, 3 or 5 [default: 5]
+    #[arg(long, env = "HALLPASS_VOTERS", value_name = "N", value_parser = voters_max)]
+    pub(crate) voters: Option<usize>,
+    /// A member that votes and is away for longer is replaced [default: 10m]
+    #[arg(long, env = "HALLPASS_REPLACE_AFTER", value_name = "D", value_parser = duration)]
+    pub(crate) replace_after: Option<Duration>,
+    /// A directory for this node alone, where it keeps who it is and what its group has agreed on
     #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The directory with authority.pem, node.pem and node.key
@@ -86,7 +100,7 @@ pub(crate) struct AgentArgs {
     /// A group of users who may use the socket too: its name or number
     #[arg(long, env = "HALLPASS_SOCKET_GROUP", value_name = "GROUP", value_parser = socket_group)]
     pub(crate) socket_group: Option<String>,
-    /// How long a client's session lasts [default: 5s]
+    /// How long locks are held without a word from the group, in a group that this node founds [default: 5s]
     #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = session_ttl)]
     pub(crate) ttl: Option<Duration>,
     /// The agent that 'run' starts for its user, in this directory: ends after a minute without clients
@@ -158,8 +172,8 @@ impl HoldArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct KeeperArgs {
-    /// How long a session lasts, in milliseconds
-    pub(crate) ttl_ms: u64,
+    /// How long the command has between SIGTERM and SIGKILL, in milliseconds
+    pub(crate) grace_ms: u64,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -192,6 +206,83 @@ pub(crate) struct ClientArgs {
     /// The agent's socket
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// Print one JSON document and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is asked of a whole group, through one of its agents.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// How long it may take to take effect; exit code 69 after that
+    #[arg(long, value_name = "D", default_value = "10s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The address of any member: host:port or name@host:port
+    #[arg(value_name = "ADDR", value_parser = member_address)]
+    pub(crate) address: String,
+    #[command(flatten)]
+    pub(crate) group: GroupArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvictArgs {
+    /// The member's name, or its number
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// Admit no node of its name again
+    #[arg(long)]
+    pub(crate) ban: bool,
+    /// Evict nobody, but admit nodes of this name again
+    #[arg(long, conflicts_with = "ban")]
+    pub(crate) admit: bool,
+    #[command(flatten)]
+    pub(crate) group: GroupArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakArgs {
+    /// The lock's name
+    #[arg(value_name = "LOCK")]
+    pub(crate) lock: String,
+    #[command(flatten)]
+    pub(crate) group: GroupArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ClassCommand {
+    /// Change the protocol of all locks whose names begin with a prefix
+    #[command(
+        after_help = "What is held stays held. The longest prefix counts; '' is that of all locks.\n\nExample: hallpass class set reports/ raymond --option tree=line"
+    )]
+    Set(ClassArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClassArgs {
+    /// The beginning of the locks' names
+    #[arg(value_name = "PREFIX")]
+    pub(crate) prefix: String,
+    /// The protocol, such as carvalho-roucairol
+    #[arg(value_name = "PROTOCOL")]
+    pub(crate) protocol: String,
+    /// An option of the protocol; may be given several times
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub(crate) options: Vec<String>,
+    #[command(flatten)]
+    pub(crate) group: GroupArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// The data directory of a survivor, whose agent does not run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
     /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,4 +1,4 @@
-//! Requests to a running agent: `locks`, `members`, `status`, `leave`.
+//! What a running agent knows: `locks`, `members`, `status`.
 
 use hallpass_agent::api::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, age};
 use hallpass_agent::{Client, ClientError};
@@ -87,21 +87,31 @@ pub(crate) fn members(args: &ClientArgs) -> Result<Outcome, Fault> {
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&members))?;
     } else {
-        table(&["id", "name", "address", "incarnation", "state"], members.into_iter().map(member_row))?;
+        table(
+            &["id", "name", "address", "incarnation", "votes", "session", "state"],
+            members.into_iter().map(member_row),
+        )?;
     }
     Ok(Outcome::Fine)
 }
 
 fn member_row(member: MemberLine) -> Vec<String> {
-    let state = match (member.this, member.connected, member.incarnation) {
-        (true, ..) => "this node",
-        (_, true, _) => "connected",
-        (_, false, 0) => "not connected yet",
-        _ => "not connected",
+    let connected = match (member.this, member.connected) {
+        (true, _) => ", this node",
+        (_, true) => "",
+        (_, false) => ", not connected",
     };
-    let state = member.trouble.map_or(state.to_owned(), |why| format!("{state}: {why}"));
-    let name = member.name.unwrap_or_else(|| "?".to_owned());
-    vec![member.id.to_string(), name, member.address, member.incarnation.to_string(), state]
+    let steward = if member.steward { ", steward" } else { "" };
+    let why = member.trouble.map_or_else(String::new, |why| format!(": {why}"));
+    vec![
+        if member.id == 0 { "?".to_owned() } else { member.id.to_string() },
+        member.name.unwrap_or_else(|| "?".to_owned()),
+        member.address,
+        member.incarnation.to_string(),
+        if member.voter { "yes" } else { "no" }.to_owned(),
+        member.session_ms.map_or_else(String::new, age),
+        format!("{}{steward}{connected}{why}", member.state),
+    ]
 }
 
 pub(crate) fn status(args: &ClientArgs) -> Result<Outcome, Fault> {
@@ -119,25 +129,37 @@ pub(crate) fn status(args: &ClientArgs) -> Result<Outcome, Fault> {
 
 fn status_facts(status: &StatusLine) -> Facts {
     let paint = Paint::stdout();
-    let others = status.members - 1;
-    let state = match (status.complete, status.connected == others) {
-        (true, true) => paint.green("grants locks"),
-        (true, false) => paint.yellow("grants only locks that need no missing member ('hallpass members' lists them)"),
-        (false, _) => paint.yellow("waits for the other members ('hallpass members' lists them)"),
+    let waits_for = status.waits_for.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    let others = status.members.saturating_sub(1);
+    let state = match status.view.as_str() {
+        "open" if status.connected >= others => paint.green("grants locks"),
+        "open" => paint.green("grants locks ('hallpass members' says who is missing)"),
+        "changing" => paint.yellow(&format!("begins the next view{waits_for}")),
+        "lapsed" => paint.red(&format!("has lost its session, and everything that was held here{waits_for}")),
+        _ => paint.yellow(&format!("is in no group yet{waits_for}")),
     };
     let mut facts = Facts::new();
     let private = if status.private { ": this user's private agent" } else { "" };
     facts.add("node", format!("{} of group {}{private}", status.node, status.group));
     facts.add("state", state);
     facts.add("members", format!("{}, {} of {others} others connected", status.members, status.connected));
+    facts.add("steward", status.steward.as_deref().unwrap_or("none known"));
+    facts.add("voters", if status.voters.is_empty() { "none known".to_owned() } else { status.voters.join(", ") });
+    let ttl = age(status.ttl_ms);
+    facts.add(
+        "session",
+        match status.session_ms {
+            None => format!("needs none; {ttl} in a group of several"),
+            Some(left) => format!("{} left of {ttl}", age(left)),
+        },
+    );
     facts.add("encrypted", if status.encrypted { "yes" } else { "no, loopback only" });
     facts.add("epoch", status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string()));
     facts.add("clients", grouped(status.clients as u64));
     facts.add("locks", format!("{} held, waited for or cached here", grouped(status.locks as u64)));
     let left = status.fences_left as f64 / Fence::COUNT_MAX as f64;
     if left < FENCES_LOW {
-        let share =
-            format!("{:.0} % left; at 0 no lock is granted until all members have been restarted", left * 100.0);
+        let share = format!("{:.0} % left in this view", left * 100.0);
         facts.add("fences", paint.yellow(&share));
     }
     facts.add("grants", grouped(status.grants));
@@ -145,41 +167,11 @@ fn status_facts(status: &StatusLine) -> Facts {
     facts
 }
 
-/// Ends the agent for good, and returns when it has ended.
-pub(crate) fn leave(args: &ClientArgs) -> Result<Outcome, Fault> {
-    let text = match paths::find(args.socket.as_deref())? {
-        Found::Absent(place, _) if place.give_up_membership()? => MEMBERSHIP_ENDED,
-        found => {
-            let mut client = running(found)?;
-            match ask(&mut client, &Request::Leave)? {
-                Response::Leaving => {}
-                other => return Err(unexpected(&other)),
-            }
-            // The agent closes the connection when it has ended.
-            while client.receive().is_ok() {}
-            if client.private {
-                "this user's private agent has ended; the next 'run' starts another\n"
-            } else {
-                "the agent has ended; what needs its node's permission waits until all members have been restarted\n"
-            }
-        }
-    };
-    if args.json {
-        terminal::print_json(serde_json::to_string_pretty(&serde_json::json!({"left": true})))?;
-    } else {
-        terminal::print(text)?;
-    }
-    Ok(Outcome::Fine)
-}
-
-const MEMBERSHIP_ENDED: &str =
-    "no agent ran; what said that one belongs here is removed, and 'run' starts private agents\n";
-
 fn request(args: &ClientArgs, request: &Request) -> Result<Response, Fault> {
     ask(&mut connect(args)?, request)
 }
 
-fn ask(client: &mut Client, request: &Request) -> Result<Response, Fault> {
+pub(super) fn ask(client: &mut Client, request: &Request) -> Result<Response, Fault> {
     client.request(request).map_err(|error| match error {
         ClientError::Refused(why) => Fault::Failed(why),
         other => Fault::Unavailable(other.to_string()),
@@ -187,11 +179,11 @@ fn ask(client: &mut Client, request: &Request) -> Result<Response, Fault> {
 }
 
 /// The agent that `run` would use, if it runs.
-fn connect(args: &ClientArgs) -> Result<Client, Fault> {
+pub(super) fn connect(args: &ClientArgs) -> Result<Client, Fault> {
     running(paths::find(args.socket.as_deref())?)
 }
 
-fn running(found: Found) -> Result<Client, Fault> {
+pub(super) fn running(found: Found) -> Result<Client, Fault> {
     match found {
         Found::Agent(client) => Ok(client),
         Found::Absent(_, fault) => Err(fault),
@@ -236,10 +228,16 @@ mod tests {
             grants: 0,
             fences_left,
             private: false,
+            view: "open".to_owned(),
+            steward: None,
+            voters: Vec::new(),
+            session_ms: None,
+            ttl_ms: 5000,
+            waits_for: None,
         };
         assert!(!status_facts(&status(Fence::COUNT_MAX)).render().contains("fences"));
         let shown = status_facts(&status(Fence::COUNT_MAX / 5)).render();
-        assert!(shown.contains("20 % left") && shown.contains("restarted"), "{shown}");
+        assert!(shown.contains("20 % left"), "{shown}");
     }
 
     #[test]

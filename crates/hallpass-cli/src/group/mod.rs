@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod certificates;
+mod change;
 mod client;
 mod config;
 mod demo;
@@ -14,8 +15,12 @@ mod private_agent;
 mod run;
 
 pub(crate) use agent::agent;
-pub(crate) use args::{AgentArgs, ChildArgs, ClientArgs, DemoArgs, HoldArgs, InitArgs, KeeperArgs, LocksArgs};
-pub(crate) use client::{leave, locks, members, status};
+pub(crate) use args::{
+    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
+    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs,
+};
+pub(crate) use change::{break_lock, class, evict, join, leave, recover};
+pub(crate) use client::{locks, members, status};
 pub(crate) use demo::demo;
 pub(crate) use init::init;
 pub(crate) use keeper::{child, keep};

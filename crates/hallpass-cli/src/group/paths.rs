@@ -100,6 +100,8 @@ impl Place {
             let data = self.data.display();
             return Err(Fault::Unavailable(format!("an agent is starting or ending in {data}; try again in a moment")));
         }
+        // A private agent that finds itself in a group would wait for its members.
+        hallpass::DataDirectory::forget(&self.data).map_err(|error| Fault::Failed(error.to_string()))?;
         std::fs::remove_file(file).map_err(|error| {
             Fault::Failed(format!("cannot remove {}: {error}; run as the user of the agent", file.display()))
         })?;

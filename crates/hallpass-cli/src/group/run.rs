@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hallpass_agent::api::{Request, Response, WaitingLine};
-use hallpass_agent::{Client, ClientError};
+use hallpass_agent::{Client, ClientError, Holding};
 
 use super::args::HoldArgs;
 use super::client::unexpected;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
             Found::Absent(_, fault) => return Err(fault),
         };
         match acquire(args, &mut client, start) {
-            Ok(fence) => return hold(args, client, fence),
+            Ok(holding) => return hold(args, client, &holding),
             // A private agent ends by itself or on request: another one can be started.
             Err(NotAcquired::AgentGone) if own => {}
             Err(NotAcquired::AgentGone) => {
@@ -62,8 +62,8 @@ enum NotAcquired {
     Fault(Fault),
 }
 
-/// Waits for the lock, and returns its fence.
-fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, NotAcquired> {
+/// Waits for the lock, and returns what is held.
+fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<Holding, NotAcquired> {
     let remaining = args.timeout().map(|limit| limit.saturating_sub(start.elapsed()));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Err(NotAcquired::Fault(not_free(args, None)));
@@ -82,8 +82,10 @@ fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<u64, 
         terminal::note(&format!("waiting for lock '{}': {}", args.lock().escape_debug(), reason(waiting)));
         answer = client.receive_within(limit);
     }
+    if let Some(holding) = answer.as_ref().ok().and_then(Holding::of) {
+        return Ok(holding);
+    }
     match answer {
-        Ok(Response::Granted { fence, .. }) => Ok(fence),
         Ok(Response::Busy { why } | Response::Late { why }) => Err(NotAcquired::Fault(not_free(args, why.as_deref()))),
         Ok(other) => Err(NotAcquired::Fault(unexpected(&other))),
         Err(ClientError::Closed) => Err(NotAcquired::AgentGone),

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use hallpass_lab::{CheckReport, CheckSpec, Counterexample, check};
+use hallpass_lab::{CheckReport, CheckSpec, Counterexample, ModelSpec, Progress, check, check_model};
 use hallpass_sim::trace;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,7 +17,10 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
     let draw = args.draw.as_deref().map(Drawing::of).transpose()?;
     let spec = spec(args);
     let mut budget = Budget::new(args.memory)?;
-    let report = explore(&spec, &mut budget)?;
+    let report = match &args.model {
+        Some(model) => explore_model(args, model, &mut budget)?,
+        None => explore(&spec, &mut budget)?,
+    };
     if args.json {
         if let Some(stop) = budget.stopped {
             terminal::note(&format!("the exploration was stopped {stop}"));
@@ -45,6 +48,8 @@ fn spec(args: &CheckArgs) -> CheckSpec {
         order: args.order.into(),
         cancels: args.cancels.0,
         readers: args.readers,
+        drop_idle: args.drop_idle,
+        initial: args.initial_holders.clone(),
         faults: args.faults.clone(),
         options: args.options.clone(),
         states_max: args.states_max as usize,
@@ -61,20 +66,39 @@ fn explore(spec: &CheckSpec, budget: &mut Budget) -> Result<CheckReport, Fault> 
             warnings::warn(&spec.options, spec.nodes);
             new_spinner()
         });
-        let (states, seconds) = (progress.states as u64, began.elapsed().as_secs_f64());
-        spinner.set_message(format!(
-            "{} states, {} generated, depth {}, {} states/s",
-            grouped(states),
-            grouped(progress.generated),
-            progress.depth,
-            rate(states, seconds)
-        ));
+        show(spinner, &progress, began);
         budget.check(progress.growth)
     });
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }
     Ok(report?)
+}
+
+/// A part of the view layer.
+fn explore_model(args: &CheckArgs, model: &str, budget: &mut Budget) -> Result<CheckReport, Fault> {
+    let spec = ModelSpec { bug: args.bug.clone(), states_max: args.states_max as usize, ..ModelSpec::of(model) };
+    let began = Instant::now();
+    let mut spinner = None;
+    let report = check_model(&spec, |progress| {
+        show(spinner.get_or_insert_with(new_spinner), &progress, began);
+        budget.check(progress.growth)
+    });
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    Ok(report?)
+}
+
+fn show(spinner: &ProgressBar, progress: &Progress, began: Instant) {
+    let (states, seconds) = (progress.states as u64, began.elapsed().as_secs_f64());
+    spinner.set_message(format!(
+        "{} states, {} generated, depth {}, {} states/s",
+        grouped(states),
+        grouped(progress.generated),
+        progress.depth,
+        rate(states, seconds)
+    ));
 }
 
 /// There is no bar, because the number of states is known only at the end.
@@ -94,12 +118,23 @@ fn summary(report: &CheckReport, stopped: Option<Stop>) -> String {
         Some(entries) => count(entries.into(), "entry per node", "entries per node"),
         None => "unlimited entries".to_owned(),
     };
-    let title = format!("{}, {}, {entries}", report.protocol, count(report.nodes.into(), "node", "nodes"));
+    let nodes = count(report.nodes.into(), "node", "nodes");
+    let title = match report.is_model {
+        true => format!("model '{}', {nodes}", report.protocol),
+        false => format!("{}, {nodes}, {entries}", report.protocol),
+    };
     let mut facts = Facts::new();
     facts.add("states", grouped(report.states as u64));
     facts.add("generated", grouped(report.generated));
     facts.add("depth", grouped(report.depth as u64));
-    facts.add("overtaken", format!("the last node at most {}", count(report.overtaken.0, "time", "times")));
+    match report.drops {
+        None => {}
+        Some(0) => facts.add("dropped", "nothing: an idle lock is as good as new, or must be kept"),
+        Some(drops) => facts.add("dropped", format!("idle locks in {} steps", grouped(drops))),
+    }
+    if !report.is_model {
+        facts.add("overtaken", format!("the last node at most {}", count(report.overtaken.0, "time", "times")));
+    }
     facts.add(
         "took",
         format!("{} ({} states per second)", took(report.seconds), rate(report.states as u64, report.seconds)),
@@ -125,9 +160,11 @@ fn verdict(paint: &Paint, report: &CheckReport, stopped: Option<Stop>) -> String
 
 /// A violation and a shortest path to it.
 fn explain(paint: &Paint, found: &Counterexample) -> String {
-    let text = trace::to_text(&found.trace);
-    // The first line is the title, which repeats the violation.
-    let path: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let path: String = match found.trace.events.is_empty() {
+        true => found.lines.iter().map(|line| format!("  {line}\n")).collect(),
+        // The first line is the title, which repeats the violation.
+        false => trace::to_text(&found.trace).lines().skip(1).map(|line| format!("{line}\n")).collect(),
+    };
     let steps = count(found.steps as u64, "step", "steps");
     format!("{}\n\nthe shortest way there, {steps}:\n{path}", paint.red(&format!("violation of {}", found.text)))
 }

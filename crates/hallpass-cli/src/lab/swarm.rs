@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hallpass_lab::{Failure, SwarmReport, SwarmSpec, swarm};
-use hallpass_sim::group::{self, Fault as Kind};
+use hallpass_lab::{Failure, SwarmBug, SwarmKind, SwarmReport, SwarmSpec, swarm};
+use hallpass_sim::group;
+use hallpass_sim::views::{self, Cut, FaultKind};
 
 use crate::cli::SwarmArgs;
 use crate::exit::{self, Fault, Outcome};
@@ -13,6 +14,9 @@ use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 const EVENTS_SHOWN: usize = 40;
 
 pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
+    if let Some(members) = args.members {
+        return large(members.into(), args.json);
+    }
     let spec = spec(args)?;
     let began = Instant::now();
     let bar = terminal::progress_bar(if spec.stop_after.is_some() { "seconds" } else { "runs" });
@@ -29,14 +33,47 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
         terminal::print_json(serde_json::to_string_pretty(&report))?;
     } else {
         terminal::print(&summary(&report, began.elapsed()))?;
-        if spec.seeds.end - spec.seeds.start == 1 && report.violations > 0 {
-            terminal::print(&last_events(spec.seeds.start))?;
+        if spec.seeds.end - spec.seeds.start == 1 && spec.bug.is_none() && report.violations > 0 {
+            terminal::print(&last_events(&spec))?;
         }
     }
     Ok(if report.violations == 0 { Outcome::Fine } else { Outcome::Violated })
 }
 
+/// One group of many members.
+fn large(members: usize, json: bool) -> Result<Outcome, Fault> {
+    let began = Instant::now();
+    let report = views::run_large(members);
+    let violation = report.violation.as_ref().map(ToString::to_string);
+    let simulated = report.duration as f64 / 1e9;
+    if json {
+        let document = serde_json::json!({
+            "members": members, "epoch": report.epoch, "simulated_s": simulated, "violation": violation,
+        });
+        terminal::print_json(serde_json::to_string_pretty(&document))?;
+    } else {
+        let mut facts = Facts::new();
+        facts.add("members", grouped(members as u64));
+        facts.add("epoch at the end", grouped(report.epoch));
+        facts.add("simulated", format!("{simulated:.1} s, in {:.1} s", began.elapsed().as_secs_f64()));
+        let paint = Paint::stdout();
+        let verdict = match &violation {
+            None => paint.green("all came together, and again after one had died and returned"),
+            Some(violation) => paint.red(violation),
+        };
+        terminal::print(&format!("{}\n\n{}\n{verdict}\n", paint.bold("a large group"), facts.render()))?;
+    }
+    Ok(if violation.is_none() { Outcome::Fine } else { Outcome::Violated })
+}
+
 fn spec(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
+    let faults = args.keep_faults.as_ref().map(|kept| kept.0.clone());
+    let cut = Cut { nodes: args.nodes.map(usize::from), callers: args.callers.map(usize::from), faults };
+    let bug = args.bug.as_deref().and_then(views::Bug::named).map(SwarmBug::Views);
+    Ok(SwarmSpec { cut, bug, ..seeds(args)? })
+}
+
+fn seeds(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
     match (&args.seeds, args.minutes) {
         (Some(seeds), _) => Ok(SwarmSpec::parse(seeds)?),
         (None, minutes) => {
@@ -54,7 +91,7 @@ fn summary(report: &SwarmReport, took: Duration) -> String {
     facts.add("runs", format!("{} ({} per second)", grouped(report.runs), rate(report.runs, took.as_secs_f64())));
     facts.add("simulated", format!("{} s of virtual time", grouped(report.simulated / 1_000_000_000)));
     facts.add("grants", grouped(report.grants));
-    for (kind, number) in Kind::ALL.iter().zip(report.faults) {
+    for (kind, number) in FaultKind::ALL.iter().zip(report.faults) {
         facts.add(kind.name(), grouped(number));
     }
     let title = paint.bold("whole nodes under faults");
@@ -71,9 +108,13 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
 }
 
 /// The last events of a run. Not for a run that panics: its panic is printed instead.
-fn last_events(seed: u64) -> String {
+fn last_events(spec: &SwarmSpec) -> String {
     exit::report_panics_in_one_line();
-    let events = group::run_logged(seed).log;
+    let seed = spec.seeds.start;
+    let events = match SwarmKind::of(seed) {
+        SwarmKind::Fixed => group::run_logged(seed).log,
+        SwarmKind::Views => views::run_logged(seed, &spec.cut).log,
+    };
     let from = events.len().saturating_sub(EVENTS_SHOWN);
     let lines: String = events[from..].iter().map(|line| format!("{line}\n")).collect();
     format!("\nthe last events:\n{lines}")

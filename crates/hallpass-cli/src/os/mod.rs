@@ -25,8 +25,8 @@ pub(crate) use native::{
     adopt_orphans, any_descendant_except, children, die_with_parent, kill_descendants_except, name_process,
 };
 pub(crate) use process::{
-    Process, close_standard_output, control_connection, exec, exit_code, is_closed, keep_exit_statuses, leave_session,
-    make_inheritable, raise_descriptor_limit, reap_all_children, reap_children, receive_descriptors, send_descriptors,
-    standard_input, this_program_again, wait_for_close,
+    Process, close_standard_output, control_connection, exec, exit_code, is_closed, is_readable, keep_exit_statuses,
+    leave_session, make_inheritable, raise_descriptor_limit, reap_all_children, reap_children, receive_descriptors,
+    send_descriptors, standard_input, this_program_again,
 };
 pub(crate) use signals::{ForwardedSignals, ReceivedSignal, interrupted, shutdown_requested};

@@ -142,19 +142,19 @@ pub(crate) fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd
 
 const DESCRIPTORS_MAX: usize = 4;
 
-/// Waits until the other end of a connection is closed, and reads nothing from it.
-pub(crate) fn wait_for_close(connection: &OwnedFd) {
-    while !is_closed_within(connection, None) {}
-}
-
 /// True if the other end of a connection is closed now.
 pub(crate) fn is_closed(connection: &OwnedFd) -> bool {
-    is_closed_within(connection, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    is_ready(connection, CLOSED)
 }
 
-fn is_closed_within(connection: &OwnedFd, limit: Option<&Timespec>) -> bool {
-    let mut watched = [PollFd::new(connection, CLOSED)];
-    match poll(&mut watched, limit) {
+/// True if there is something to read from a connection, if only its end.
+pub(crate) fn is_readable(connection: &OwnedFd) -> bool {
+    is_ready(connection, PollFlags::IN)
+}
+
+fn is_ready(connection: &OwnedFd, wanted: PollFlags) -> bool {
+    let mut watched = [PollFd::new(connection, wanted)];
+    match poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) => !watched[0].revents().is_empty(),
         Err(error) => error != Errno::INTR,
     }

@@ -65,8 +65,8 @@ fn a_user_whose_directory_cannot_be_written_is_told_so() {
     script(
         "shortage",
         r#"
-mount -t tmpfs -o size=16k none /var/tmp && chmod 1777 /var/tmp
-head -c 16384 /dev/zero >/var/tmp/filler || true
+mount -t tmpfs -o size=8m none /var/tmp && chmod 1777 /var/tmp
+head -c 8388608 /dev/zero >/var/tmp/filler || true
 expect 69 'No space left on device' as 70005 ./hallpass run x -- touch entered
 rm /var/tmp/filler
 expect 0 '' as 70005 ./hallpass run x -- true

@@ -1,6 +1,8 @@
 //! Real processes: `run`, `agent`, `demo`, `init`, and what happens when one of them is killed.
 
 mod agents;
+#[cfg(target_os = "linux")]
+mod disk;
 mod ending;
 mod explain;
 #[cfg(target_os = "linux")]
@@ -12,6 +14,8 @@ mod private_agent;
 mod processes;
 mod run;
 mod user;
+#[cfg(target_os = "linux")]
+mod views;
 
 use serde_json::Value;
 
