@@ -1,0 +1,197 @@
+//! The agents under test: one on each host, started, stopped, killed and started again.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::ChaosError;
+use crate::network::on_host;
+
+/// How long an agent may take to end when it is asked to.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct Agents {
+    hallpass: PathBuf,
+    directory: PathBuf,
+    names: Vec<String>,
+    ttl: Duration,
+    running: Vec<Option<Child>>,
+}
+
+impl Agents {
+    /// Makes keys and configurations with `hallpass init`. Nothing runs yet.
+    pub(crate) fn create(
+        hallpass: &Path,
+        directory: &Path,
+        names: &[String],
+        ttl: Duration,
+        config: &str,
+    ) -> Result<Self, ChaosError> {
+        let directory = directory.join("group");
+        let mut init = hallpass_command(hallpass);
+        init.args(["init", "--names", &names.join(","), "--out"]).arg(&directory);
+        output(&mut init)?;
+        for name in names {
+            let path = directory.join(name).join("hallpass.toml");
+            let failed = |error| ChaosError::file(&path, &error);
+            // In front: what follows the head of a table belongs to it.
+            let text = format!("{config}\n{}", fs::read_to_string(&path).map_err(failed)?);
+            fs::write(&path, text).map_err(failed)?;
+        }
+        let running = names.iter().map(|_| None).collect();
+        Ok(Self { hallpass: hallpass.to_owned(), directory, names: names.to_vec(), ttl, running })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(crate) fn name(&self, agent: usize) -> &str {
+        &self.names[agent]
+    }
+
+    pub(crate) fn socket(&self, agent: usize) -> PathBuf {
+        self.directory.join(&self.names[agent]).join("agent.sock")
+    }
+
+    /// Starts an agent that does not run.
+    pub(crate) fn start(&mut self, agent: usize) -> Result<(), ChaosError> {
+        if self.running[agent].is_some() {
+            return Ok(());
+        }
+        let home = self.directory.join(&self.names[agent]);
+        let log_path = home.join("agent.log");
+        let log = OpenOptions::new().create(true).append(true).open(&log_path);
+        let log = log.map_err(|error| ChaosError::file(&log_path, &error))?;
+        let mut command = without_settings(on_host(&self.names[agent], &self.hallpass));
+        command.arg("agent").arg("--config").arg(home.join("hallpass.toml"));
+        command.arg("--ttl").arg(format!("{}ms", self.ttl.as_millis()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().map_err(|error| ChaosError::Failed(format!("cannot start an agent: {error}")))?;
+        self.running[agent] = Some(child);
+        Ok(())
+    }
+
+    pub(crate) fn start_all(&mut self) -> Result<(), ChaosError> {
+        (0..self.names.len()).try_for_each(|agent| self.start(agent))
+    }
+
+    /// SIGKILL, also if it is stopped.
+    pub(crate) fn kill(&mut self, agent: usize) {
+        if let Some(mut child) = self.running[agent].take() {
+            // An error means that it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn signal(&self, agent: usize, signal: Signal) {
+        if let Some(pid) = self.running[agent].as_ref().and_then(|child| Pid::from_raw(child.id() as i32)) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Asks for the end of an agent and waits for it.
+    pub(crate) fn end(&mut self, agent: usize) -> Result<(), ChaosError> {
+        self.signal(agent, Signal::TERM);
+        let Some(mut child) = self.running[agent].take() else { return Ok(()) };
+        let limit = Instant::now() + END_TIMEOUT;
+        while Instant::now() < limit {
+            if let Ok(Some(_)) = child.try_wait() {
+                return Ok(());
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let name = self.name(agent);
+        Err(ChaosError::Failed(format!("agent '{name}' did not end within {END_TIMEOUT:?} of SIGTERM")))
+    }
+
+    /// Removes the data of an agent that does not run: it comes back as a new one.
+    pub(crate) fn wipe(&self, agent: usize) -> Result<(), ChaosError> {
+        let data = self.directory.join(&self.names[agent]).join("data");
+        fs::remove_dir_all(&data).map_err(|error| ChaosError::file(&data, &error))
+    }
+
+    /// Those that have ended by themselves, each with how.
+    pub(crate) fn ended_by_themselves(&mut self) -> Vec<(usize, ExitStatus)> {
+        let ended = |(agent, child): (usize, &mut Option<Child>)| Some((agent, child.as_mut()?.try_wait().ok()??));
+        let ended: Vec<_> = self.running.iter_mut().enumerate().filter_map(ended).collect();
+        ended.iter().for_each(|(agent, _)| self.running[*agent] = None);
+        ended
+    }
+
+    /// Waits until an agent takes part in its group, but no longer than this.
+    pub(crate) fn wait_until_ready(&self, agent: usize, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        let is_ready = || {
+            let status = self.ask(agent, "status");
+            status.is_some_and(|status| {
+                status["complete"] != false && status.get("view").is_none_or(|view| view == "open")
+            })
+        };
+        while !is_ready() {
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        true
+    }
+
+    /// Of those from `agent` on, in a ring, the first that does not vote.
+    pub(crate) fn non_voter(&self, agent: usize) -> Option<usize> {
+        let members = (0..self.names.len()).find_map(|asked| self.ask(asked, "members"))?;
+        let does_not_vote =
+            |name: &str| members.as_array()?.iter().find(|member| member["name"] == name)?["voter"].as_bool();
+        let count = self.names.len();
+        (0..count).map(|step| (agent + step) % count).find(|agent| does_not_vote(self.name(*agent)) == Some(false))
+    }
+
+    /// What an agent says about itself and the group, for whoever looks for the cause of a failure.
+    pub(crate) fn describe(&self) -> String {
+        let line = |agent: usize| {
+            let [status, members, locks] = ["status", "members", "locks"]
+                .map(|what| self.ask(agent, what).map_or_else(|| "no answer".to_owned(), |answer| answer.to_string()));
+            format!("{}: {status}\n  {members}\n  {locks}\n", self.name(agent))
+        };
+        (0..self.names.len()).map(line).collect()
+    }
+
+    /// The answer to `hallpass status`, `members` or `locks`.
+    fn ask(&self, agent: usize, what: &str) -> Option<Value> {
+        self.running[agent].as_ref()?;
+        let mut command = Command::new("timeout");
+        command.arg("2").arg(&self.hallpass).args([what, "--json", "--socket"]).arg(self.socket(agent));
+        serde_json::from_slice(&output(&mut command).ok()?).ok()
+    }
+}
+
+/// The program under test, whatever this process was told about another agent.
+pub(crate) fn hallpass_command(hallpass: &Path) -> Command {
+    without_settings(Command::new(hallpass))
+}
+
+fn without_settings(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HALLPASS_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn output(command: &mut Command) -> Result<Vec<u8>, ChaosError> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| ChaosError::Failed(format!("cannot start {command:?}: {error}")))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(ChaosError::Failed(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}

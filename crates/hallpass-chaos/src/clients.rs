@@ -1,0 +1,210 @@
+//! The clients of the agents: processes that are started again whenever they end.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+use crate::agents::hallpass_command;
+use crate::clock;
+use crate::holder::{Identity, LOCKS, hold_through_socket, lock_name, work_under_run};
+use crate::random::Random;
+use crate::records::Files;
+
+/// Between two commands of one client.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How `hallpass run` may end here: the command did its work, there was no agent, the lock was not free in time or was lost, or
+/// somebody was killed.
+const RUN_EXITS: [i32; 5] = [0, 69, 75, 76, 137];
+/// After so many the rest adds nothing.
+const FAILURES_MAX: usize = 20;
+
+/// How a client gets its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A process that speaks the agent's line protocol.
+    Socket,
+    /// `hallpass run`, again and again.
+    Run,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) way: Way,
+    /// The agent's socket.
+    pub(crate) socket: PathBuf,
+}
+
+/// What all clients share.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) hallpass: PathBuf,
+    pub(crate) this: PathBuf,
+    pub(crate) directory: PathBuf,
+    pub(crate) seed: u64,
+    pub(crate) ttl: Duration,
+}
+
+/// The client processes, each with a thread that starts it again.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    names: Vec<String>,
+    ways: Vec<Way>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// A process stays in here until just before it is reaped, so that no other process can have got its number.
+    running: Mutex<Vec<Option<Pid>>>,
+    /// How `hallpass run` ended, by exit code; -1 for a signal.
+    exits: Mutex<BTreeMap<i32, u64>>,
+    /// Processes that ended in a way that no fault explains.
+    failures: Mutex<Vec<String>>,
+    ending: AtomicBool,
+}
+
+impl Clients {
+    pub(crate) fn start(specs: &[Spec], setting: &Setting) -> Self {
+        let shared = Arc::new(Shared {
+            running: Mutex::new(vec![None; specs.len()]),
+            exits: Mutex::default(),
+            failures: Mutex::default(),
+            ending: AtomicBool::new(false),
+        });
+        let start = |(index, spec): (usize, &Spec)| {
+            let (shared, spec, setting) = (Arc::clone(&shared), spec.clone(), setting.clone());
+            thread::spawn(move || shared.supervise(index, &spec, &setting))
+        };
+        let threads = specs.iter().enumerate().map(start).collect();
+        let names = specs.iter().map(|spec| spec.name.clone()).collect();
+        Self { names, ways: specs.iter().map(|spec| spec.way).collect(), shared, threads }
+    }
+
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    pub(crate) fn way(&self, client: usize) -> Way {
+        self.ways[client]
+    }
+
+    /// Signals a client's process. None if it does not run just now; otherwise the time, read before.
+    pub(crate) fn signal(&self, client: usize, signal: Signal) -> Option<u64> {
+        let running = lock(&self.shared.running);
+        let pid = running[client]?;
+        let at = clock::now();
+        kill_process(pid, signal).is_ok().then_some(at)
+    }
+
+    /// Ends all of them. Returns how often `hallpass run` ended how, and what no fault explains.
+    pub(crate) fn end(self) -> (BTreeMap<i32, u64>, Vec<String>) {
+        self.shared.ending.store(true, Ordering::SeqCst);
+        for client in 0..self.names.len() {
+            self.signal(client, Signal::KILL);
+        }
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        (lock(&self.shared.exits).clone(), lock(&self.shared.failures).clone())
+    }
+}
+
+impl Shared {
+    fn supervise(&self, index: usize, spec: &Spec, setting: &Setting) {
+        let mut random = Random::new(setting.seed ^ (index as u64 + 1) << 32);
+        while !self.ending.load(Ordering::SeqCst) {
+            let mut command = match spec.way {
+                Way::Socket => socket_client(spec, setting, random.next()),
+                Way::Run => run_command(spec, setting, &mut random),
+            };
+            let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+                thread::sleep(PAUSE);
+                continue;
+            };
+            let code = self.watch(index, child).and_then(|status| status.code());
+            if spec.way == Way::Run {
+                *lock(&self.exits).entry(code.unwrap_or(-1)).or_default() += 1;
+            }
+            // A client of the socket ends by a signal only.
+            let unexpected = code.filter(|code| spec.way == Way::Socket || !RUN_EXITS.contains(code));
+            let mut failures = lock(&self.failures);
+            if let Some(code) = unexpected.filter(|_| failures.len() < FAILURES_MAX) {
+                failures.push(format!("client {} ended with exit code {code}", spec.name));
+            }
+            drop(failures);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn watch(&self, index: usize, mut child: Child) -> Option<ExitStatus> {
+        let pid = Pid::from_raw(child.id() as i32)?;
+        lock(&self.running)[index] = Some(pid);
+        // One that was started while all were ended.
+        if self.ending.load(Ordering::SeqCst) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        while waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+            .is_err_and(|error| error == rustix::io::Errno::INTR)
+        {}
+        let mut running = lock(&self.running);
+        running[index] = None;
+        child.wait().ok()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn socket_client(spec: &Spec, setting: &Setting, seed: u64) -> Command {
+    let mut command = Command::new(&setting.this);
+    command.arg("client").arg(&spec.name).arg(&setting.directory).arg(seed.to_string());
+    command.arg(setting.ttl.as_millis().to_string()).arg("socket").arg(&spec.socket);
+    command
+}
+
+fn run_command(spec: &Spec, setting: &Setting, random: &mut Random) -> Command {
+    let mut command = hallpass_command(&setting.hallpass);
+    let shared = random.once_in(5);
+    command.arg("run").arg(lock_name(random.below(LOCKS))).arg("--socket").arg(&spec.socket);
+    if shared {
+        command.arg("--shared");
+    }
+    if random.once_in(6) {
+        command.args(["--timeout", "200ms"]);
+    }
+    command.arg("--").arg(&setting.this).arg("client").arg(&spec.name).arg(&setting.directory);
+    command.arg(random.next().to_string()).arg(setting.ttl.as_millis().to_string());
+    command.arg("run").arg(if shared { "shared" } else { "exclusive" });
+    command
+}
+
+/// The part of a client process, with the arguments that the harness gave it.
+pub fn take_part(args: &[OsString]) -> std::io::Result<()> {
+    let wrong = || std::io::Error::other("a client is started by the harness only");
+    let [client, directory, seed, ttl, way, rest] = args else { return Err(wrong()) };
+    let number = |text: &OsString| text.to_str().and_then(|text| text.parse::<u64>().ok()).ok_or_else(wrong);
+    let directory = Path::new(directory);
+    let client = client.to_string_lossy().into_owned();
+    let identity = Identity { client, files: Files(directory.to_owned()), resource: resource_socket(directory) };
+    let (seed, ttl) = (number(seed)?, Duration::from_millis(number(ttl)?));
+    match way.to_str() {
+        Some("socket") => hold_through_socket(&identity, Path::new(rest), seed, ttl),
+        Some("run") => work_under_run(&identity, rest == "shared", seed, ttl),
+        _ => Err(wrong()),
+    }
+}
+
+pub(crate) fn resource_socket(directory: &Path) -> PathBuf {
+    directory.join("resource.sock")
+}

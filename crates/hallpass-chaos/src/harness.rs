@@ -1,0 +1,307 @@
+//! One run from the first agent to the verdict.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::agents::Agents;
+use crate::checker::{History, check};
+use crate::clients::{Clients, Setting, Spec, Way, resource_socket};
+use crate::faults::{Fault, Kind, Round, Schedule, links};
+use crate::network::{Links, Network};
+use crate::records::{Event, Files, Log};
+use crate::report::Report;
+use crate::resource::Resource;
+use crate::{ChaosError, clock};
+
+/// Everybody must get in within a session and so long after each healing.
+const RECOVERY: Duration = Duration::from_secs(5);
+/// A group that does not recover within this time is not waited for any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program under test.
+    pub hallpass: PathBuf,
+    /// This program: it is its own clients.
+    pub this: PathBuf,
+    /// Where everything is written to.
+    pub directory: PathBuf,
+    /// Decides which faults come when.
+    pub seed: u64,
+    /// Ends after so many faults.
+    pub faults: usize,
+    /// Ends after this time, if it comes first.
+    pub limit: Option<Duration>,
+    /// How many agents there are.
+    pub agents: usize,
+    /// Of each way, on each agent.
+    pub clients: usize,
+    /// How long a session lasts.
+    pub ttl: Duration,
+    /// Lines for the configuration of every agent.
+    pub config: String,
+    /// The names of the kinds of faults; none: all.
+    pub kinds: Vec<String>,
+}
+
+impl Options {
+    fn kinds(&self) -> Result<Vec<Kind>, ChaosError> {
+        if self.kinds.is_empty() {
+            return Ok(Kind::ALL.map(|(kind, _)| kind).to_vec());
+        }
+        self.kinds.iter().map(|name| name.parse().map_err(ChaosError::Usage)).collect()
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Faults so far.
+    pub faults: usize,
+    /// Of so many.
+    pub total: usize,
+    /// What happens now.
+    pub now: String,
+}
+
+/// Makes a run. This process is in the [`Sandbox`](crate::Sandbox).
+pub fn run(options: &Options, show: &mut dyn FnMut(Progress)) -> Result<Report, ChaosError> {
+    let kinds = options.kinds()?;
+    let mut harness = Harness::create(options)?;
+    let mut schedule = Schedule::new(options.seed, &kinds, options.agents, harness.clients.names().len(), options.ttl);
+    let start = Instant::now();
+    let mut progress = |faults, now: &str| show(Progress { faults, total: options.faults, now: now.to_owned() });
+    progress(0, "the group is founded");
+    let founded = harness.wait_for_everybody(clock::now(), PATIENCE)?;
+    if !founded {
+        let why = format!("not everybody got a lock within {PATIENCE:?} of the start, before any fault");
+        harness.troubles.push(why);
+    }
+    while founded && harness.count() < options.faults && options.limit.is_none_or(|limit| start.elapsed() < limit) {
+        let round = schedule.next();
+        let names: Vec<String> = round.faults.iter().map(|fault| fault.kind().to_string()).collect();
+        progress(harness.count(), &names.join(" + "));
+        if !harness.round(&round)? {
+            break;
+        }
+    }
+    progress(harness.count(), "checking");
+    harness.finish(options, start.elapsed())
+}
+
+struct Harness {
+    network: Network,
+    agents: Agents,
+    clients: Clients,
+    resource: Resource,
+    files: Files,
+    events: Log,
+    ttl: Duration,
+    faults: BTreeMap<Kind, usize>,
+    rounds: usize,
+    /// What went wrong that is not in the records.
+    troubles: Vec<String>,
+}
+
+impl Harness {
+    fn create(options: &Options) -> Result<Self, ChaosError> {
+        let names: Vec<String> = (0..options.agents).map(|index| ((b'a' + index as u8) as char).to_string()).collect();
+        let directory = &options.directory;
+        let network = Network::create(&names, directory)?;
+        let mut agents = Agents::create(&options.hallpass, directory, &names, options.ttl, &options.config)?;
+        agents.start_all()?;
+        let files = Files(directory.clone());
+        let socket = resource_socket(directory);
+        let resource = Resource::listen(&socket, &files.work()).map_err(|error| ChaosError::file(&socket, &error))?;
+        let events = Log::open(&files.events()).map_err(|error| ChaosError::file(&files.events(), &error))?;
+        let setting = Setting {
+            hallpass: options.hallpass.clone(),
+            this: options.this.clone(),
+            directory: directory.clone(),
+            seed: options.seed,
+            ttl: options.ttl,
+        };
+        let clients = Clients::start(&specs(options, &agents), &setting);
+        Ok(Self {
+            network,
+            agents,
+            clients,
+            resource,
+            files,
+            events,
+            ttl: options.ttl,
+            faults: BTreeMap::new(),
+            rounds: 0,
+            troubles: Vec::new(),
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.faults.values().sum()
+    }
+
+    /// Faults, their end, and everybody back. False if the group does not recover.
+    fn round(&mut self, round: &Round) -> Result<bool, ChaosError> {
+        self.rounds += 1;
+        self.resource.set_calm(false);
+        let begun = Instant::now();
+        self.network.set(&links(&round.faults))?;
+        let mut stopped = Vec::new();
+        for fault in &round.faults {
+            self.begin(fault, &mut stopped)?;
+        }
+        thread::sleep(round.lasts.saturating_sub(begun.elapsed()));
+        for (agent, status) in self.agents.ended_by_themselves() {
+            self.troubles.push(format!("agent '{}' ended by itself: {status}", self.agents.name(agent)));
+        }
+        self.heal(round, &stopped)?;
+        self.recover()
+    }
+
+    fn begin(&mut self, fault: &Fault, stopped: &mut Vec<(usize, u64)>) -> Result<(), ChaosError> {
+        let (at, mut kind) = (clock::now(), fault.kind());
+        match *fault {
+            Fault::Links(..) => {}
+            Fault::KillAgent(agent) => self.agents.kill(agent),
+            Fault::StopAgent(agent) => self.agents.signal(agent, Signal::STOP),
+            Fault::WipeAgent(agent) => match self.agents.non_voter(agent) {
+                Some(agent) => {
+                    self.agents.kill(agent);
+                    self.agents.wipe(agent)?;
+                }
+                // Everybody votes: a vote must not be forgotten.
+                None => {
+                    kind = Kind::KillAgent;
+                    self.agents.kill(agent);
+                }
+            },
+            Fault::RollingRestart => self.rolling_restart()?,
+            Fault::RestartAll { kill } => self.end_all(kill)?,
+            Fault::KillClient(client) => {
+                let killed = self.clients.signal(client, Signal::KILL);
+                // What `hallpass run` ran is another process: its last work shows how long it lived.
+                if let Some(at) = killed.filter(|_| self.clients.way(client) == Way::Socket) {
+                    self.log(&Event::Killed { client: self.clients.names()[client].clone(), at })?;
+                }
+            }
+            Fault::StopClient(client) => {
+                stopped.extend(self.clients.signal(client, Signal::STOP).map(|at| (client, at)))
+            }
+        }
+        *self.faults.entry(kind).or_default() += 1;
+        self.log(&Event::Fault { kind: kind.to_string(), what: format!("{fault:?}"), at })
+    }
+
+    fn rolling_restart(&mut self) -> Result<(), ChaosError> {
+        for agent in 0..self.agents.count() {
+            self.end_agent(agent);
+            self.agents.start(agent)?;
+            if !self.agents.wait_until_ready(agent, self.ttl + RECOVERY) {
+                let name = self.agents.name(agent);
+                self.troubles
+                    .push(format!("agent '{name}' was not back within {:?} of its restart", self.ttl + RECOVERY));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_all(&mut self, kill: bool) -> Result<(), ChaosError> {
+        if !kill {
+            (0..self.agents.count()).for_each(|agent| self.agents.signal(agent, Signal::TERM));
+        }
+        for agent in 0..self.agents.count() {
+            if kill { self.agents.kill(agent) } else { self.end_agent(agent) }
+        }
+        Ok(())
+    }
+
+    fn end_agent(&mut self, agent: usize) {
+        if let Err(error) = self.agents.end(agent) {
+            self.troubles.push(error.to_string());
+        }
+    }
+
+    fn heal(&mut self, round: &Round, stopped: &[(usize, u64)]) -> Result<(), ChaosError> {
+        self.network.set(&Links::new())?;
+        for fault in &round.faults {
+            if let Fault::StopAgent(agent) = fault {
+                self.agents.signal(*agent, Signal::CONT);
+            }
+        }
+        for &(client, from) in stopped {
+            self.clients.signal(client, Signal::CONT);
+            let client = self.clients.names()[client].clone();
+            self.log(&Event::Stopped { client, from, to: clock::now() })?;
+        }
+        self.agents.start_all()
+    }
+
+    fn recover(&mut self) -> Result<bool, ChaosError> {
+        let (healed, limit) = (clock::now(), self.ttl + RECOVERY);
+        self.resource.set_calm(true);
+        let mut recovered = self.wait_for_everybody(healed, limit)?;
+        let until = clock::now();
+        let clients = self.clients.names().to_vec();
+        self.log(&Event::Healed { at: healed, until, limit: limit.as_nanos() as u64, clients })?;
+        if !recovered {
+            let path = self.files.0.join(format!("starved-{}.txt", self.rounds));
+            std::fs::write(&path, self.agents.describe()).map_err(|error| ChaosError::file(&path, &error))?;
+            recovered = self.wait_for_everybody(healed, PATIENCE)?;
+            if !recovered {
+                self.troubles.push(format!("the group did not recover within {PATIENCE:?}: the run was ended"));
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// False if somebody has not got in in time. An agent that ended by itself is a trouble, and is started again.
+    fn wait_for_everybody(&mut self, since: u64, limit: Duration) -> Result<bool, ChaosError> {
+        let end = since + limit.as_nanos() as u64;
+        loop {
+            let waiting = self.resource.waiting_since(self.clients.names(), since).len();
+            if waiting == 0 {
+                return Ok(true);
+            }
+            if clock::now() >= end {
+                return Ok(false);
+            }
+            for (agent, status) in self.agents.ended_by_themselves() {
+                self.troubles.push(format!("agent '{}' ended by itself: {status}", self.agents.name(agent)));
+            }
+            self.agents.start_all()?;
+            thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn log(&mut self, event: &Event) -> Result<(), ChaosError> {
+        self.events.append(event).map_err(|error| ChaosError::file(&self.files.events(), &error))
+    }
+
+    fn finish(mut self, options: &Options, took: Duration) -> Result<Report, ChaosError> {
+        let (exits, failures) = self.clients.end();
+        self.troubles.extend(failures);
+        (0..self.agents.count()).for_each(|agent| self.agents.kill(agent));
+        let verdict = check(&History::read(&self.files)?);
+        let faults = self.faults.iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
+        Ok(Report::new(options, took, self.rounds, faults, &exits, self.troubles, &verdict))
+    }
+}
+
+fn specs(options: &Options, agents: &Agents) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for agent in 0..options.agents {
+        for number in 1..=options.clients {
+            for (way, word) in [(Way::Socket, "socket"), (Way::Run, "run")] {
+                let name = format!("{}-{word}-{number}", agents.name(agent));
+                specs.push(Spec { name, way, socket: agents.socket(agent) });
+            }
+        }
+    }
+    specs
+}
