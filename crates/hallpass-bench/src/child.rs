@@ -75,6 +75,11 @@ impl Worker {
         self.ready_within(REPLY_WAIT_MAX)
     }
 
+    /// The same, for a worker that may take so long.
+    pub(crate) fn ready_for(&mut self, seconds: f64) -> Result<Ready, BenchError> {
+        self.ready_within(Duration::from_secs_f64(seconds))
+    }
+
     pub(crate) fn ready_within(&mut self, limit: Duration) -> Result<Ready, BenchError> {
         match self.receive(limit)? {
             Reply::Ready(ready) => Ok(ready),
@@ -122,17 +127,25 @@ impl Drop for Worker {
     }
 }
 
-/// A directory of the benchmark's own, on a file system in memory if there is one. A worker removes it, so that it is
-/// removed even if the benchmark is killed.
+/// A directory of the benchmark's own. A worker removes it, so that it is removed even if the benchmark is killed.
 pub(crate) struct Scratch {
     path: PathBuf,
     _remover: Worker,
 }
 
 impl Scratch {
-    pub(crate) fn new(launcher: &Launcher) -> Result<Self, BenchError> {
+    /// On a file system in memory, if there is one.
+    pub(crate) fn in_memory(launcher: &Launcher) -> Result<Self, BenchError> {
         let memory = Path::new("/dev/shm");
-        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        if memory.is_dir() { Self::new(launcher, memory) } else { Self::on_disk(launcher) }
+    }
+
+    /// Where temporary files are: mostly on a disk, which takes its time to store something for good.
+    pub(crate) fn on_disk(launcher: &Launcher) -> Result<Self, BenchError> {
+        Self::new(launcher, &std::env::temp_dir())
+    }
+
+    fn new(launcher: &Launcher, base: &Path) -> Result<Self, BenchError> {
         let path = base.join(format!("hallpass-bench-{}-{:x}", std::process::id(), crate::worker::now_ns()));
         std::fs::create_dir(&path)
             .map_err(|error| BenchError::new(format!("cannot make {}: {error}", path.display())))?;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::BenchError;
 use crate::child::{Launcher, Worker};
 use crate::measure::Workload;
+use crate::report::{FIXED, FIXED_TLS};
 use crate::servers::Server;
 
 /// Processes that callers are spread over, as they would be over hosts.
@@ -70,8 +71,17 @@ pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, Benc
 const CONTENDED: [Workload; 4] =
     [Workload::Contended(3), Workload::Contended(8), Workload::Contended(32), Workload::Rotating(32)];
 
+/// How the members of a group are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Members {
+    /// They come and go.
+    Views,
+    /// A list for ever, as it was before there were views: what those cost can be seen beside it.
+    Fixed,
+}
+
 /// hallpass embedded in three processes.
-pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group, BenchError> {
+pub(crate) fn hallpass(launcher: &Launcher, members: Members, keys: Option<&Path>) -> Result<Group, BenchError> {
     let addresses = free_addresses(HOSTS)?;
     let named = addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}"));
     let peers = named.collect::<Vec<_>>().join(",");
@@ -79,16 +89,22 @@ pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group
     for (index, address) in addresses.iter().enumerate() {
         let name = format!("n{index}");
         let own = keys.map(|keys| keys.join(&name).display().to_string());
-        let mut args = vec!["hallpass", &name, address, &peers];
+        let members = if members == Members::Views { "views" } else { "fixed" };
+        let mut args = vec!["hallpass", members, &name, address, &peers];
         args.extend(own.as_deref());
         workers.push(launcher.start(&args)?);
     }
     for worker in &mut workers {
         worker.ready()?;
     }
-    let (name, workloads) = match keys {
-        None => ("hallpass", [&[Workload::Cold, Workload::Hot, Workload::HotShared][..], &CONTENDED].concat()),
-        Some(_) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
+    let alone = [Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::HotShared];
+    let (name, workloads) = match (members, keys) {
+        (Members::Views, None) => ("hallpass", [&alone[..], &CONTENDED].concat()),
+        (Members::Views, Some(_)) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
+        (Members::Fixed, None) => {
+            (FIXED, vec![Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::Contended(3)])
+        }
+        (Members::Fixed, Some(_)) => (FIXED_TLS, vec![Workload::Cold]),
     };
     Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
 }

@@ -14,6 +14,7 @@
 //! # Ok::<(), hallpass_bench::BenchError>(())
 //! ```
 
+mod changes;
 mod chart;
 mod child;
 mod clients;
@@ -31,9 +32,10 @@ mod usage;
 mod work;
 mod worker;
 
+pub use changes::Scale;
 pub use child::Launcher;
-pub use report::{Figures, Goal, Ratio, Report, Skipped};
-pub use run::{Peer, Progress, Spec, run};
+pub use report::{ChangeFigures, Figures, Goal, Ratio, Report, Skipped};
+pub use run::{Peer, Progress, Section, Spec, run};
 pub use systems::lock_name;
 pub use work::work;
 pub use worker::{Caller, System, serve};

@@ -21,6 +21,8 @@ pub(crate) enum Workload {
     Alone,
     /// One caller, the same lock again at once.
     Hot,
+    /// The same, and each time it is told whether it has held the lock until the end.
+    HotChecked,
     /// The same in shared mode, one caller on every host at the same time.
     HotShared,
     /// So many callers on one lock.
@@ -36,6 +38,7 @@ impl Workload {
             Self::RoundTrip => "round-trip".to_owned(),
             Self::Cold | Self::Alone => "uncontended".to_owned(),
             Self::Hot => "hot".to_owned(),
+            Self::HotChecked => "hot-checked".to_owned(),
             Self::HotShared => "hot-shared".to_owned(),
             Self::Contended(callers) => format!("contended-{callers}"),
             Self::Rotating(callers) => format!("rotating-{callers}"),
@@ -70,8 +73,11 @@ pub(crate) fn measure(group: &mut Group, workload: Workload, seconds: f64, scrat
         Workload::RoundTrip | Workload::Alone => contended(group, 1, 1, seconds, None)?,
         Workload::Contended(callers) => contended(group, callers, 1, seconds, Some(scratch))?,
         Workload::Rotating(callers) => contended(group, callers, callers, seconds, Some(scratch))?,
-        Workload::Hot => together(group, 1, &Task::Hot { shared: false, seconds }, seconds)?,
-        Workload::HotShared => together(group, usize::MAX, &Task::Hot { shared: true, seconds }, seconds)?,
+        Workload::Hot => together(group, 1, &Task::Hot { shared: false, checked: false, seconds }, seconds)?,
+        Workload::HotChecked => together(group, 1, &Task::Hot { shared: false, checked: true, seconds }, seconds)?,
+        Workload::HotShared => {
+            together(group, usize::MAX, &Task::Hot { shared: true, checked: false, seconds }, seconds)?
+        }
     };
     let after = Usage::of(&processes);
     run.cpu_seconds = after.cpu_seconds - before.cpu_seconds;
@@ -135,7 +141,7 @@ fn together(group: &mut Group, workers: usize, task: &Task, seconds: f64) -> Res
     // The first grants, which need messages, are not measured.
     for worker in group.workers.iter_mut().take(workers) {
         let warm_up = match task {
-            Task::Hot { shared, .. } => Task::Hot { shared: *shared, seconds: 0.01 },
+            Task::Hot { shared, checked, .. } => Task::Hot { shared: *shared, checked: *checked, seconds: 0.01 },
             other => other.clone(),
         };
         worker.send(&warm_up)?;

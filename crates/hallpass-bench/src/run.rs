@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::BenchError;
+use crate::changes::{self, Change, Scale};
 use crate::child::{Launcher, Scratch};
 use crate::clients;
-use crate::group::{self, Group, agents, floor, hallpass};
+use crate::group::{self, Group, Members, agents, floor, hallpass};
 use crate::measure::{Workload, measure};
 use crate::report::{Cell, Report, Skipped};
 use crate::servers::{self, Server, Started};
@@ -49,27 +50,67 @@ impl FromStr for Peer {
     }
 }
 
+/// A part of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// Acquiring and releasing, beside others.
+    Locks,
+    /// Founding a group, and changes of its members.
+    Views,
+}
+
+impl Section {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Locks, Self::Views];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Locks => "locks",
+            Self::Views => "views",
+        }
+    }
+}
+
+impl FromStr for Section {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|section| section.name() == text).ok_or_else(|| format!("it is one of {}", all()))
+    }
+}
+
 /// What to measure, and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
+    /// Only this part; all of it if `None`.
+    pub only: Option<Section>,
     /// How often everything is measured; figures are medians.
     pub rounds: u32,
     /// How long each measurement takes.
     pub seconds: f64,
     /// Which lock services to compare with.
     pub peers: Vec<Peer>,
+    /// How large the groups are that change.
+    pub scale: Scale,
 }
 
 impl Default for Spec {
     fn default() -> Self {
-        Self { rounds: 3, seconds: 1.0, peers: vec![Peer::Redis, Peer::Postgres] }
+        let peers = vec![Peer::Redis, Peer::Postgres];
+        Self { only: None, rounds: 3, seconds: 1.0, peers, scale: Scale::default() }
     }
 }
 
 impl Spec {
     /// A few seconds in all, to see that it works; the figures are worth little.
     pub fn quick() -> Self {
-        Self { rounds: 1, seconds: 0.05, peers: Vec::new() }
+        Self { only: None, rounds: 1, seconds: 0.05, peers: Vec::new(), scale: Scale::quick() }
+    }
+
+    fn includes(&self, section: Section) -> bool {
+        self.only.is_none_or(|only| only == section)
     }
 }
 
@@ -87,8 +128,23 @@ pub struct Progress<'a> {
 /// Measures everything. All processes it starts have ended when it returns.
 pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Report, BenchError> {
     let load = load();
-    let scratch = Scratch::new(launcher)?;
-    let (mut groups, mut skipped) = start(spec, launcher, scratch.path(), progress)?;
+    let mut skipped = Vec::new();
+    let locks = spec.includes(Section::Locks).then(|| measure_locks(spec, launcher, &mut skipped, progress));
+    let cells = locks.transpose()?.unwrap_or_default();
+    let views = spec.includes(Section::Views).then(|| measure_changes(spec, launcher, &mut skipped, progress));
+    let changes = views.transpose()?.unwrap_or_default();
+    Ok(Report::new(spec, load, &cells, &changes, skipped))
+}
+
+fn measure_locks(
+    spec: &Spec,
+    launcher: &Launcher,
+    skipped: &mut Vec<Skipped>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Cell>, BenchError> {
+    let scratch = Scratch::in_memory(launcher)?;
+    let (mut groups, missing) = start(spec, launcher, scratch.path(), progress)?;
+    skipped.extend(missing);
     let mut cells: Vec<(usize, Workload, Cell)> = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         cells.extend(group.workloads.iter().map(|&workload| {
@@ -116,8 +172,40 @@ pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'
     }
     cells.retain(|(.., cell)| skipped.iter().all(|skipped| skipped.peer != cell.system));
     progress(Progress { done, total, now: "" });
-    let cells: Vec<Cell> = cells.into_iter().map(|(.., cell)| cell).collect();
-    Ok(Report::new(spec, load, &cells, skipped))
+    Ok(cells.into_iter().map(|(.., cell)| cell).collect())
+}
+
+/// How many seconds each change took, each time. A change that fails is left out; the figures of the others are not lost with it.
+fn measure_changes(
+    spec: &Spec,
+    launcher: &Launcher,
+    skipped: &mut Vec<Skipped>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<(Change, Vec<f64>)>, BenchError> {
+    let scratch = Scratch::on_disk(launcher)?;
+    let total = Change::ALL.len() as u64 * u64::from(spec.rounds);
+    let mut done = 0;
+    let mut measured = Vec::new();
+    for change in Change::ALL {
+        let title = change.title(&spec.scale);
+        let mut make_all = || {
+            progress(Progress { done, total, now: &title });
+            let mut worker = change.start(&spec.scale, launcher, scratch.path())?;
+            (0..spec.rounds)
+                .map(|_| {
+                    progress(Progress { done, total, now: &title });
+                    done += 1;
+                    changes::make(&mut worker)
+                })
+                .collect::<Result<Vec<f64>, BenchError>>()
+        };
+        match make_all() {
+            Ok(seconds) => measured.push((change, seconds)),
+            Err(error) => skipped.push(Skipped { peer: format!("'{title}'"), why: error.to_string() }),
+        }
+    }
+    progress(Progress { done, total, now: "" });
+    Ok(measured)
 }
 
 fn start(
@@ -131,8 +219,10 @@ fn start(
     let mut report = |now: &str| progress(Progress { done: 0, total: 0, now });
     report("starting hallpass");
     let mut groups = floor(launcher, &keys)?;
-    groups.push(hallpass(launcher, None)?);
-    groups.push(hallpass(launcher, Some(&keys))?);
+    for members in [Members::Views, Members::Fixed] {
+        groups.push(hallpass(launcher, members, None)?);
+        groups.push(hallpass(launcher, members, Some(&keys))?);
+    }
     groups.push(agents(launcher, scratch)?);
     let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut report);
     groups.extend(peers);

@@ -23,8 +23,11 @@ pub(crate) enum Task {
     Run { callers: Vec<u32>, locks: u32, seconds: f64, record: Option<PathBuf> },
     /// One caller acquires each lock once.
     Each { locks: u32 },
-    /// One caller acquires the same lock again and again; timed in batches, since reading the clock takes as long.
-    Hot { shared: bool, seconds: f64 },
+    /// One caller acquires the same lock again and again; timed in batches, since reading the clock takes as long. With
+    /// `checked` it asks each time whether it has held the lock until the end.
+    Hot { shared: bool, checked: bool, seconds: f64 },
+    /// The group changes as it does in this worker, once.
+    Change,
 }
 
 /// What a task has measured.

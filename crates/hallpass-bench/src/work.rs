@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::BenchError;
 use crate::systems::agent::{Clients, agent};
+use crate::systems::changes::changes;
 use crate::systems::hallpass::Embedded;
 use crate::systems::locker::Locker;
 use crate::systems::ping::{Ping, Woken, echo};
@@ -28,10 +29,12 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
         }
         ["ping-woken", address] => serve(|| async { Ok(Woken { address: (*address).to_owned() }) }),
         ["locker"] => serve(|| async { Ok(Locker::default()) }),
-        ["hallpass", name, listen, peers, keys @ ..] => {
+        ["hallpass", members, name, listen, peers, keys @ ..] => {
             let peers: Vec<&str> = peers.split(',').collect();
-            serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied()).await })
+            let is_fixed = *members == "fixed";
+            serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied(), is_fixed).await })
         }
+        ["change", change, scale, directory] => changes(change, scale, Path::new(directory)),
         ["agent", name, listen, peers, socket] => {
             let peers: Vec<&str> = peers.split(',').collect();
             agent(name, listen, &peers, Path::new(socket))

@@ -40,6 +40,11 @@ pub trait Caller: Send + 'static {
 
     /// Releases the lock that it holds.
     fn release(&mut self) -> impl Future<Output = Result<(), BenchError>> + Send;
+
+    /// The same without an answer, in systems that have to look for one.
+    fn let_go(&mut self) -> impl Future<Output = Result<(), BenchError>> + Send {
+        self.release()
+    }
 }
 
 /// How many cycles are timed together where one is shorter than reading the clock.
@@ -157,7 +162,10 @@ impl<S: System> Worker<S> {
                 self.run(&callers, locks, seconds, record.as_deref()).await
             }
             Task::Each { locks } => self.one(|id, caller| each(id, caller, locks)).await,
-            Task::Hot { shared, seconds } => self.one(|_, caller| hot(caller, shared, nanos(seconds))).await,
+            Task::Hot { shared, checked, seconds } => {
+                self.one(|_, caller| hot(caller, shared, checked, nanos(seconds))).await
+            }
+            Task::Change => Err(BenchError::new("this worker has callers, and no group to change")),
         }?;
         done.nanos = now_ns() - begin;
         done.messages = self.system.messages();
@@ -257,7 +265,7 @@ async fn each<C: Caller>(_: u32, mut caller: C, locks: u32) -> Result<Measured<C
     Ok(Measured { caller, cycles, grants: u64::from(locks) })
 }
 
-async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Measured<C>, BenchError> {
+async fn hot<C: Caller>(mut caller: C, shared: bool, checked: bool, nanos: u64) -> Result<Measured<C>, BenchError> {
     let (mut cycles, mut grants) = (Histogram::default(), 0);
     let until = now_ns() + nanos;
     loop {
@@ -268,7 +276,11 @@ async fn hot<C: Caller>(mut caller: C, shared: bool, nanos: u64) -> Result<Measu
             } else {
                 caller.acquire(0).await?
             }
-            caller.release().await?;
+            if checked {
+                caller.release().await?;
+            } else {
+                caller.let_go().await?;
+            }
         }
         let end = now_ns();
         cycles.add((end - begin) / BATCH);

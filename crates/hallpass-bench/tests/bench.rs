@@ -25,7 +25,8 @@ fn a_quick_run_has_its_keys() {
     assert_eq!(output.status.code(), Some(0), "{err}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("one document");
     let keys: Vec<&str> = report.as_object().unwrap().keys().map(String::as_str).collect();
-    let wanted = ["rounds", "seconds", "cores", "load_before", "figures", "ratios", "goals", "skipped", "violations"];
+    let wanted =
+        ["rounds", "seconds", "cores", "load_before", "figures", "ratios", "changes", "goals", "skipped", "violations"];
     assert_eq!(keys, wanted);
     assert_eq!(report["violations"], 0);
     assert!(strings(&report["figures"], "system").is_superset(&BTreeSet::from([
@@ -35,13 +36,29 @@ fn a_quick_run_has_its_keys() {
         "tls, 2 peers",
         "in-process",
         "hallpass",
-        "hallpass, tls"
+        "hallpass, tls",
+        "hallpass, fixed",
+        "hallpass, fixed, tls"
     ])));
     let workloads = strings(&report["figures"], "workload");
     assert_eq!(
         workloads.into_iter().collect::<Vec<_>>(),
-        ["contended-3", "contended-32", "contended-8", "hot", "hot-shared", "rotating-32", "round-trip", "uncontended"]
+        [
+            "contended-3",
+            "contended-32",
+            "contended-8",
+            "hot",
+            "hot-checked",
+            "hot-shared",
+            "rotating-32",
+            "round-trip",
+            "uncontended"
+        ]
     );
+    assert_eq!(strings(&report["skipped"], "why"), BTreeSet::new());
+    let changes: Vec<&Value> = report["changes"].as_array().unwrap().iter().collect();
+    assert_eq!(changes.len(), 8, "{changes:?}");
+    assert!(changes.iter().all(|row| row["p50_ms"].as_f64().unwrap() > 0.0 && row["runs"] == 1), "{changes:?}");
     for row in report["figures"].as_array().unwrap() {
         assert!(row["p50_us"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["grants_per_second"].as_f64().unwrap() > 0.0, "{row}");
@@ -56,9 +73,23 @@ fn a_quick_run_has_its_keys() {
 }
 
 #[test]
+fn one_part_can_be_measured_alone() {
+    let measured = |part: &str| -> Value {
+        let output = command(&format!("--quick --json --only {part}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one document")
+    };
+    let length = |report: &Value, key: &str| report[key].as_array().unwrap().len();
+    let (locks, views) = (measured("locks"), measured("views"));
+    assert!(length(&locks, "figures") > 0 && length(&locks, "changes") == 0);
+    assert!(length(&views, "figures") == 0 && length(&views, "changes") > 0);
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (line, says) in [
         ("--peers chubby", "no peer is called 'chubby'"),
+        ("--only shards", "it is one of locks, views"),
         ("--seconds 0", "it takes 0.01 to 600"),
         ("--rounds 0", "0 is not in 1..=100"),
     ] {
@@ -80,7 +111,7 @@ fn a_worker_ends_when_its_stdin_is_closed() {
 #[test]
 fn nothing_is_left_when_the_benchmark_is_killed() {
     let mut bench = command("--peers none --seconds 20").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    // The remover of the directory, 2 echoes, 4 round trips, a locker and 2 groups of 3.
+    // At least the remover of the directory, 2 echoes, 5 round trips, a locker and 2 groups of 3.
     wait_until("the workers are there", || children(bench.id()).len() >= 14);
     let workers = children(bench.id());
     let directory = scratch_of(bench.id()).expect("it has a directory");

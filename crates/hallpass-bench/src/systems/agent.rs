@@ -59,7 +59,13 @@ impl Client {
     async fn ask(&mut self, request: &Request) -> Result<Response, BenchError> {
         let line = serde_json::to_string(request).map_err(BenchError::new)? + "\n";
         self.stream.get_mut().write_all(line.as_bytes()).await.map_err(BenchError::new)?;
-        self.receive().await
+        loop {
+            // Deadlines are pushed between answers.
+            match self.receive().await? {
+                Response::Session { .. } | Response::Waiting(_) => {}
+                answer => return Ok(answer),
+            }
+        }
     }
 
     async fn receive(&mut self) -> Result<Response, BenchError> {
@@ -74,7 +80,7 @@ impl Caller for Client {
         let request =
             Request::Acquire { lock: lock_name(lock), shared: false, tries: false, timeout_ms: None, explain: false };
         match self.ask(&request).await? {
-            Response::Granted { lock, fence } => self.holds = Some((lock, fence)),
+            Response::Granted { lock, fence, .. } => self.holds = Some((lock, fence)),
             other => return Err(BenchError::new(format!("the agent does not grant: {other:?}"))),
         }
         Ok(())

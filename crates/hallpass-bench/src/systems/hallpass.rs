@@ -15,10 +15,14 @@ impl Embedded {
         listen: &str,
         peers: &[&str],
         keys: Option<&str>,
+        is_fixed: bool,
     ) -> Result<Self, BenchError> {
         let mut builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
         if let Some(directory) = keys {
             builder = builder.keys(Keys::in_directory(directory));
+        }
+        if is_fixed {
+            builder = builder.fixed_members();
         }
         let node = builder.start().await.map_err(BenchError::new)?;
         node.ready().await;
@@ -52,6 +56,11 @@ impl Caller for Embedder {
 
     async fn acquire_shared(&mut self, lock: u32) -> Result<(), BenchError> {
         self.guard = Some(self.locks[lock as usize].acquire_shared().await.map_err(BenchError::new)?);
+        Ok(())
+    }
+
+    async fn let_go(&mut self) -> Result<(), BenchError> {
+        self.guard = None;
         Ok(())
     }
 

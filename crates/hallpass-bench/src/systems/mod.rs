@@ -1,6 +1,7 @@
 //! The systems under test that need no other software, each as one process sees it.
 
 pub(crate) mod agent;
+pub(crate) mod changes;
 pub(crate) mod hallpass;
 pub(crate) mod locker;
 pub(crate) mod ping;

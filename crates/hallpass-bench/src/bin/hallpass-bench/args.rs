@@ -3,24 +3,32 @@
 use std::str::FromStr;
 
 use clap::Parser;
-use hallpass_bench::{Peer, Spec};
+use hallpass_bench::{Peer, Section, Spec};
 
 const AFTER_HELP: &str = "\
 Callers are spread over three processes on this machine; rounds are interleaved, figures are medians. \
 Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end; \
 those that are not installed are named and left out. Their clients are built in bench-peers first.
 
+The part 'locks' measures callers, with members that come and go and with a fixed list of them. The part \
+'views' measures how long a group takes to be founded, and to go on when members join, leave and fail: all of \
+its nodes run in one process, with directories where temporary files are.
+
 Exit code: 0, or 1 if two callers held a lock of hallpass's at once.
 
 Examples:
   hallpass bench
   hallpass bench --peers etcd,redis,postgres --rounds 5 --svg bench.svg
+  hallpass bench --only views --rounds 5
   hallpass bench --quick --json";
 
 /// Measure hallpass beside what it is built on and beside other lock services
 #[derive(Debug, Parser)]
 #[command(name = "hallpass-bench", bin_name = "hallpass bench", version, max_term_width = 80, after_help = AFTER_HELP)]
 pub(crate) struct Args {
+    /// Measure one part only: locks or views
+    #[arg(long, value_name = "PART")]
+    only: Option<Section>,
     /// Whom to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none
     /// [default: redis,postgres]
     #[arg(long, value_name = "P,..")]
@@ -46,6 +54,7 @@ impl Args {
     /// What to measure: the defaults, or those of `--quick`, changed as the other arguments say.
     pub(crate) fn spec(&self) -> Spec {
         let mut spec = if self.quick { Spec::quick() } else { Spec::default() };
+        spec.only = self.only;
         spec.rounds = self.rounds.unwrap_or(spec.rounds);
         spec.seconds = self.seconds.unwrap_or(spec.seconds);
         if let Some(Peers(peers)) = &self.peers {
