@@ -49,6 +49,11 @@ pub(crate) enum Control {
     },
     /// Who is to be connected with whom, and who is steward.
     Contacts(Contacts),
+    /// These want to join: in the view of this epoch, they are to be connected with all members.
+    Candidates {
+        epoch: u64,
+        candidates: Vec<Member>,
+    },
     /// Why a node is not admitted.
     Refused {
         why: String,
@@ -163,6 +168,7 @@ const ASK: u8 = 17;
 const ANSWER: u8 = 18;
 const BREAK: u8 = 19;
 const BROKEN: u8 = 20;
+const CANDIDATES: u8 = 21;
 
 impl Envelope {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -222,6 +228,11 @@ impl Control {
                 put_list(out, absent, Member::encode);
                 put_list(out, candidates, Member::encode);
                 put_nodes(out, voters);
+            }
+            Self::Candidates { epoch, candidates } => {
+                out.push(CANDIDATES);
+                put_number(out, *epoch);
+                put_list(out, candidates, Member::encode);
             }
             Self::Refused { why } => {
                 out.push(REFUSED);
@@ -312,6 +323,7 @@ impl Control {
                     voters: nodes(bytes)?,
                 })
             }
+            CANDIDATES => Self::Candidates { epoch: bytes.number()?, candidates: list(bytes, Member::decode)? },
             REFUSED => Self::Refused { why: read_text(bytes, WHY_MAX)? },
             WITHDRAW => Self::Withdraw { incarnation: read_incarnation(bytes)?, keeps_vote: bytes.number()? != 0 },
             WITHDRAWN => Self::Withdrawn { incarnation: read_incarnation(bytes)? },

@@ -15,6 +15,12 @@ use crate::output::Request;
 /// So often the pause doubles before a node is admitted that was removed again and again.
 const PAUSES_MAX: u32 = 4;
 
+/// How long nobody is admitted after a view has begun: the time that a group needs to work between two changes grows with it, and
+/// whoever comes meanwhile is admitted together. A thousandth of a second a member, with sessions of five seconds.
+fn admission_pause(group: &Group) -> Ticks {
+    (group.ttl / 5000).saturating_mul(group.members.len() as u64)
+}
+
 /// The steward's knowledge. It begins with its election, and nothing of it is replicated.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Steward {
@@ -34,6 +40,8 @@ pub struct Steward {
     absent_since: BTreeMap<NodeId, Ticks>,
     /// How often members were removed against their will, and when last: those wait longer before they are admitted again.
     removals: BTreeMap<NodeId, (u32, Ticks)>,
+    /// Nobody is admitted before: see [`admission_pause`].
+    admits_from: Ticks,
     /// Somebody's fences run out, or a view was not started by all: the next epoch is needed without any change.
     pub needs_epoch: bool,
     /// The step of which all members have been told.
@@ -88,6 +96,7 @@ impl Steward {
             unreachable: BTreeMap::new(),
             absent_since: BTreeMap::new(),
             removals: BTreeMap::new(),
+            admits_from: now,
             needs_epoch: false,
             announced: None,
         }
@@ -109,6 +118,7 @@ impl Steward {
         // Whoever is in the new view has reached everybody in it.
         self.unreachable.clear();
         self.proposed = None;
+        self.admits_from = now.saturating_add(admission_pause(group));
         self.needs_epoch = false;
         self.candidates.retain(|id, candidate| group.incarnation_of(*id) != Some(candidate.member.incarnation));
         self.withdrawn.retain(|id, withdrawal| {
@@ -178,10 +188,15 @@ impl Steward {
         })
     }
 
-    /// The nodes that can join now: each is connected with every member and with all others that join with it.
-    pub fn admissible(&self, group: &Group, now: Ticks) -> Vec<Member> {
+    /// The nodes that can join now: each is connected with every member and with all others that join with it. While nobody new
+    /// is admitted, only those that take the place of their own former incarnation.
+    fn admissible(&self, group: &Group, admits: bool, now: Ticks) -> Vec<Member> {
         let mut admitted: Vec<&Candidate> = Vec::new();
-        for (id, candidate) in &self.candidates {
+        let returns = |id: &NodeId| group.members.contains_key(id);
+        // Most of those that have just come have reached few, and need no closer look.
+        let enough = |candidate: &Candidate| candidate.reached.len() + 1 >= group.members.len();
+        let candidates = self.candidates.iter().filter(|(_, candidate)| enough(candidate));
+        for (id, candidate) in candidates.filter(|(id, _)| admits || returns(id)) {
             let reaches_all = group.members.keys().all(|member| member == id || candidate.reached.contains(member));
             let mutual =
                 admitted.iter().all(|other| candidate.reached.contains(&other.member.id) && other.reached.contains(id));
@@ -192,8 +207,19 @@ impl Steward {
         admitted.into_iter().map(|candidate| candidate.member.clone()).collect()
     }
 
-    /// The changes that are due.
+    /// The changes that are due, whenever the last view began.
     pub fn changes(&mut self, group: &Group, current_voters: &[NodeId], expiry: Ticks, now: Ticks) -> Vec<Change> {
+        self.changes_now(group, current_voters, expiry, true, now)
+    }
+
+    fn changes_now(
+        &mut self,
+        group: &Group,
+        current_voters: &[NodeId],
+        expiry: Ticks,
+        admits: bool,
+        now: Ticks,
+    ) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut removed = BTreeSet::new();
         for (id, withdrawal) in &self.withdrawn {
@@ -216,7 +242,7 @@ impl Steward {
                 changes.push(Change::Remove { id, incarnation, keeps_vote });
             }
         }
-        for member in self.admissible(group, now) {
+        for member in self.admissible(group, admits, now) {
             // Whoever is evicted loses its vote before it comes back.
             let is_out = !evicted.contains(&member.id) || group.find(member.id).is_none();
             if !removed.contains(&member.id) && is_out {
@@ -263,7 +289,8 @@ impl Steward {
         if self.proposed.is_some() {
             return None;
         }
-        let changes = self.changes(group, voters, expiry, now);
+        let admits = self.is_installed() && now >= self.admits_from;
+        let changes = self.changes_now(group, voters, expiry, admits, now);
         let removes = changes.iter().any(|change| match change {
             Change::Remove { .. } => true,
             Change::Add(member) => group.members.contains_key(&member.id),

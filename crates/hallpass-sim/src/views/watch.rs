@@ -116,8 +116,9 @@ impl World {
         self.note(violation);
         let outside = (0..self.machines.len()).find(|other| {
             let Some(process) = &self.machines[*other].process else { return false };
+            // The members are sorted, and there may be many.
             let old = process.was_member && process.node.epoch().is_some_and(|known| known < epoch);
-            old && !members.contains(&process.node.id()) && self.local(*other) < process.node.valid_until()
+            old && members.binary_search(&process.node.id()).is_err() && self.local(*other) < process.node.valid_until()
         });
         if let Some(outside) = outside {
             let text = format!("node {} is not in epoch {epoch}, but its session lasts", self.id(outside));

@@ -82,7 +82,7 @@ impl Views {
         self.connected.insert(hello.from);
         self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.repeat_soon();
-        self.timers.steward = 0;
+        self.announce_soon();
         if !self.session.is_valid(now) {
             self.timers.renew = 0;
         }

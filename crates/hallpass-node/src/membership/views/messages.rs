@@ -84,14 +84,17 @@ impl Views {
     /// Asks the steward, or those who vote where it is not known or not reached: they know it first.
     pub(super) fn ask_steward(&mut self, message: Control) {
         self.asked = self.asked.wrapping_add(1);
-        // Now and then everybody is asked: the one who is taken for the steward may not be it any more.
+        // Now and then everybody is asked: the one who is taken for the steward may not be it any more, unless it has just
+        // said so itself.
+        let doubts = self.now >= self.steward_heard + 4 * self.repeat_after();
+        let asks_all = doubts && self.asked.is_multiple_of(8);
         let steward = self.steward_id().filter(|id| *id == self.me.id || self.connected.contains(id));
-        match steward.filter(|id| *id == self.me.id || !self.asked.is_multiple_of(8)) {
+        match steward.filter(|id| *id == self.me.id || !asks_all) {
             Some(steward) => self.send(steward, message),
             None => {
                 let voters: BTreeSet<NodeId> =
                     self.voters().into_iter().filter(|id| self.connected.contains(id)).collect();
-                let knows_voters = !voters.is_empty() && !self.asked.is_multiple_of(8);
+                let knows_voters = !voters.is_empty() && !asks_all;
                 for peer in if knows_voters { voters } else { self.connected.clone() } {
                     self.send(peer, message.clone());
                 }
@@ -131,7 +134,13 @@ impl Views {
                 }
             }
             Control::Join { member, reached } => self.on_join(from, member, reached),
-            Control::Contacts(contacts) => self.on_contacts(contacts),
+            Control::Contacts(contacts) => self.on_contacts(from, contacts),
+            Control::Candidates { epoch, candidates } => {
+                if epoch >= self.known.epoch && candidates != self.known.candidates {
+                    self.known.candidates = candidates;
+                    self.actions.push_back(Action::Peers);
+                }
+            }
             Control::Refused { why } => {
                 self.why = Some(why);
                 self.actions.push_back(Action::View);
@@ -308,7 +317,7 @@ impl Views {
         let is_new = steward.candidates.insert(from, candidate).is_none();
         if is_new {
             // All members hear of it soon, and of all others that come at about the same time.
-            self.timers.steward = self.timers.steward.min(self.now + 2_000_000);
+            self.announce_soon();
             self.actions.push_back(Action::Peers);
         }
         self.send_contacts(from);
@@ -339,17 +348,37 @@ impl Views {
 
     /// All members are told who is to be connected with whom.
     pub(super) fn spread_contacts(&mut self) {
-        let Some(group) = &self.replica else { return };
         let message = Control::Contacts(self.my_contacts());
+        self.spread(message);
+    }
+
+    /// All members are told who wants to join.
+    pub(super) fn spread_candidates(&mut self) {
+        let (Some(steward), Some(group)) = (&self.steward, &self.replica) else { return };
+        let candidates = steward.candidates.values().map(|candidate| candidate.member.clone()).collect();
+        let message = Control::Candidates { epoch: group.epoch, candidates };
+        self.spread(message);
+    }
+
+    /// What all members are to be told is written once.
+    fn spread(&mut self, message: Control) {
+        let Some(group) = &self.replica else { return };
         let bytes = Envelope { group_id: self.group_id, message }.encode();
         for to in group.members.keys().copied().filter(|id| self.connected.contains(id)) {
             self.actions.push_back(Action::Send { to, bytes: bytes.clone() });
         }
     }
 
-    pub(super) fn on_contacts(&mut self, contacts: Contacts) {
+    pub(super) fn on_contacts(&mut self, from: NodeId, mut contacts: Contacts) {
         if contacts.epoch < self.known.epoch {
             return;
+        }
+        if contacts.steward == Some(from) {
+            self.steward_heard = self.now;
+        } else if contacts.epoch == self.known.epoch && self.known.steward.is_some() {
+            // Only the steward knows who wants to join. What others have heard of it differs from one to the next, and would be
+            // news each time.
+            contacts.candidates.clone_from(&self.known.candidates);
         }
         self.why = None;
         // Whoever is known under a higher incarnation, or was removed under this one, takes the next.

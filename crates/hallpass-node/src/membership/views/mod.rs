@@ -103,6 +103,8 @@ pub(crate) struct Views {
     joins_from: Ticks,
     /// How often it has asked the steward for something.
     asked: u32,
+    /// When the steward last said that it is the steward.
+    steward_heard: Ticks,
     why: Option<String>,
     pub(super) timers: Timers,
     pub(super) now: Ticks,
@@ -212,6 +214,7 @@ impl Views {
             wants_epoch: false,
             joins_from: 0,
             asked: 0,
+            steward_heard: 0,
             why: None,
             timers: Timers::default(),
             now: 0,
@@ -375,7 +378,19 @@ impl Views {
 
     /// Something has changed: it is said again, once for all that changes at about the same time.
     fn repeat_soon(&mut self) {
-        self.timers.repeat = self.timers.repeat.min(self.now + 2_000_000);
+        self.timers.repeat = self.timers.repeat.min(self.now + self.soon());
+    }
+
+    /// The steward has something to tell to all members, once for all that happens at about the same time.
+    pub(super) fn announce_soon(&mut self) {
+        self.timers.steward = self.timers.steward.min(self.now + self.soon());
+    }
+
+    /// What happens within this time is told at once. It grows with the group, since more happens there, and each message that
+    /// names all members is longer.
+    fn soon(&self) -> Ticks {
+        let members = self.group().map_or(self.known.members.len(), |group| group.members.len());
+        2_000_000 + 50_000 * members as u64
     }
 
     pub(super) fn repeat_after(&self) -> Ticks {

@@ -130,8 +130,10 @@ impl Views {
         }
         // Members that have not heard of a candidate cannot be reached by it.
         let has_candidates = self.steward.as_ref().is_some_and(|steward| !steward.candidates.is_empty());
-        if is_new && step.1 == Step::Done || !is_new && has_candidates {
+        if is_new && step.1 == Step::Done {
             self.spread_contacts();
+        } else if !is_new && has_candidates {
+            self.spread_candidates();
         }
         is_new
     }
