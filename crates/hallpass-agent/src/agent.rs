@@ -9,9 +9,10 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::api::Response;
-use crate::clients::Clients;
 use crate::lines::Lines;
 use crate::os::{self, Claim, Connection, Door, Found};
+use crate::service::counts::Counts;
+use crate::service::{Clients, Event, Events, Kind, Leases, Watcher};
 use crate::session::Session;
 
 /// Bounds the memory and the descriptors that clients take: each has one connection.
@@ -145,6 +146,8 @@ pub struct Agent {
     joins: mpsc::Receiver<Join>,
     idle_limit: Option<Duration>,
     log: RareLines,
+    /// Ends leases that are over.
+    _watcher: Watcher,
 }
 
 /// A client wants the agent to join a group.
@@ -215,7 +218,10 @@ pub(crate) struct State {
     marks: Marks,
     pub(crate) private: bool,
     pub(crate) clients: Clients,
-    client_left: Notify,
+    pub(crate) client_left: Notify,
+    pub(crate) leases: Leases,
+    pub(crate) events: Events,
+    pub(crate) counts: Counts,
     join: mpsc::Sender<Join>,
     /// Why the agent is to end, once it is.
     stop: watch::Sender<Option<Ended>>,
@@ -223,6 +229,8 @@ pub(crate) struct State {
     leave_limit: Mutex<Duration>,
     /// True when clients are to release what they hold.
     pub(crate) ending: watch::Sender<bool>,
+    /// When the agent stops granting, once it ends: nobody is told to hold anything for longer.
+    ending_at: OnceLock<u64>,
     /// Connections of clients who asked the agent to leave. They are closed when it has.
     pub(crate) leaving: Mutex<Vec<Lines>>,
 }
@@ -232,11 +240,13 @@ struct Member {
     node: Node,
     /// How long sessions last in its group, once it has granted a lock.
     ttl: OnceLock<Duration>,
+    drift_ppm: u32,
 }
 
 impl Member {
     fn new(node: Node) -> Arc<Self> {
-        Arc::new(Self { node, ttl: OnceLock::new() })
+        let drift_ppm = node.status().drift_ppm;
+        Arc::new(Self { node, ttl: OnceLock::new(), drift_ppm })
     }
 }
 
@@ -285,13 +295,18 @@ impl Agent {
             private,
             clients: Clients::default(),
             client_left: Notify::new(),
+            leases: Leases::default(),
+            events: Events::default(),
+            counts: Counts::default(),
             join,
             stop: watch::Sender::new(None),
             leave_limit: Mutex::default(),
             ending: watch::Sender::new(false),
+            ending_at: OnceLock::new(),
             leaving: Mutex::default(),
         };
         let (state, log) = (Arc::new(state), RareLines::default());
+        let watcher = Watcher::start(Arc::clone(&state));
         Ok(Self {
             door,
             created_directory,
@@ -303,7 +318,14 @@ impl Agent {
             joins,
             idle_limit,
             log,
+            _watcher: watcher,
         })
+    }
+
+    /// What all front doors stand on.
+    #[cfg(test)]
+    pub(crate) fn service(&self) -> crate::service::Service {
+        crate::service::Service::new(Arc::clone(&self.state))
     }
 
     /// The agent's node. It is another one after the agent was asked to [join](crate::api::Request::Join) a group.
@@ -390,12 +412,8 @@ impl Agent {
             }
             return;
         }
-        let session = Session::new(Arc::clone(&state), connection);
-        tokio::spawn(async move {
-            session.run().await;
-            // Its locks are released, and it does not count as a client any more.
-            state.client_left.notify_waiters();
-        });
+        let session = Session::new(state, connection);
+        tokio::spawn(session.run());
     }
 
     /// Leaves the group that the node is alone in, and joins another one as a new node. An error ends the agent.
@@ -480,8 +498,13 @@ impl Agent {
     /// free one, and new clients are sent away. The next agent need not wait if nobody holds a lock. A lock that was granted
     /// counts as held, though its client may not have read the grant yet.
     async fn end(self, result: &Result<Ended, ServeError>) {
+        let ttl = self.state.ttl();
+        let _ = self.state.ending_at.set(os::now() + ttl.as_nanos() as u64);
+        self.state.events.send(Kind::Ending, Event::default);
         self.state.ending.send_replace(true);
-        let deadline = tokio::time::sleep(self.state.ttl());
+        // Leases that hold nothing end at once.
+        self.state.leases.look();
+        let deadline = tokio::time::sleep(ttl);
         tokio::pin!(deadline);
         while self.state.clients.len() > 0 {
             tokio::select! {
@@ -550,6 +573,16 @@ impl State {
     pub(crate) fn ttl(&self) -> Duration {
         let member = Arc::clone(&lock(&self.member));
         member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
+    }
+
+    /// By how much clocks may differ in their rates, in millionths.
+    pub(crate) fn drift_ppm(&self) -> u32 {
+        lock(&self.member).drift_ppm
+    }
+
+    /// How long the agent goes on granting, once it ends.
+    pub(crate) fn ending_left(&self) -> Duration {
+        self.ending_at.get().map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(os::now())))
     }
 
     /// A client is about to be told that it holds locks until then: the next agent must wait so long if this one is killed.

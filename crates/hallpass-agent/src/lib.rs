@@ -12,11 +12,11 @@
 mod agent;
 pub mod api;
 mod client;
-mod clients;
 pub mod config;
 mod holding;
 mod lines;
 mod os;
+mod service;
 mod session;
 mod status;
 

@@ -4,7 +4,7 @@ use hallpass::{LockInfo, Member, Place, Status, ViewState};
 
 use crate::agent::State;
 use crate::api::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
-use crate::clients::Uses;
+use crate::service::clients::Uses;
 
 impl From<Member> for MemberLine {
     fn from(member: Member) -> Self {
@@ -88,7 +88,7 @@ pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>
             && (!held || lock.holders + lock.waiters > 0)
     });
     let status = agent.node().status();
-    let mut uses = agent.clients.by_lock(&status.name);
+    let mut uses = agent.clients.by_lock(&status.name, |_| true);
     let line = |lock: LockInfo| {
         let of_lock = uses.remove(&lock.name).unwrap_or_default();
         lock_line(lock, of_lock, &status)
@@ -153,6 +153,7 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
         user: None,
         command: None,
         for_ms: None,
+        client: None,
     };
     members.map(line).collect()
 }

@@ -346,6 +346,22 @@ impl<C> Node<C> {
         self.valid_until
     }
 
+    /// True if something can be held here: the node is in a view, or between two, and its session has not run out.
+    pub fn has_session(&self) -> bool {
+        match &self.membership {
+            Membership::Fixed(_) => self.is_complete(),
+            Membership::Views(views) => matches!(views.state(), ViewState::Open | ViewState::Changing),
+        }
+    }
+
+    /// A client outside of this process is about to be told that it holds a lock until then, and cannot be told otherwise before. A
+    /// lock that is broken from now on is lost no earlier.
+    pub fn promise(&mut self, until: Ticks) {
+        if let Membership::Views(views) = &mut self.membership {
+            views.promise(until);
+        }
+    }
+
     /// From when on what is held here is at risk: a renewal of the session should have been answered by then.
     pub fn at_risk_from(&self) -> Ticks {
         self.views().map_or(Ticks::MAX, Views::at_risk_from)

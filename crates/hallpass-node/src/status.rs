@@ -81,6 +81,8 @@ pub struct Status {
     pub session_until: Option<Ticks>,
     /// How long sessions last in its group; 0 with a fixed list of members, where there are none.
     pub ttl: Ticks,
+    /// By how much any two members' clocks may differ in their rates, in millionths.
+    pub drift_ppm: u32,
     /// What it waits for, in words for people, if it does not grant locks.
     pub waits_for: Option<String>,
 }
@@ -120,6 +122,7 @@ impl Status {
             voters: Vec::new(),
             session_until: None,
             ttl: 0,
+            drift_ppm: 0,
             waits_for: None,
         }
     }
