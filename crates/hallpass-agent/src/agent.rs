@@ -1,4 +1,5 @@
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::api::Response;
+use crate::http::{Server, ServerOptions};
 use crate::lines::Lines;
 use crate::os::{self, Claim, Connection, Door, Found};
 use crate::service::counts::Counts;
@@ -58,6 +60,9 @@ pub enum ServeError {
         "the agent's data directory {0} was removed or replaced, so it has ended; leave it alone while an agent runs"
     )]
     DataGone(PathBuf),
+    /// The API cannot be served as it is set up.
+    #[error("{0}")]
+    Api(String),
     /// There is no such group of users.
     #[error("there is no group of users '{0}' on this machine; socket_group wants a group's name or number")]
     Group(String),
@@ -92,6 +97,8 @@ pub struct AgentOptions {
     pub ttl: Duration,
     /// The agent ends after so long without clients. The default is never.
     pub idle_limit: Option<Duration>,
+    /// How the API is reached. The default is not at all.
+    pub api: ApiOptions,
 }
 
 impl AgentOptions {
@@ -109,7 +116,31 @@ impl AgentOptions {
             private: false,
             ttl: Self::TTL_DEFAULT,
             idle_limit: None,
+            api: ApiOptions::default(),
         }
+    }
+}
+
+/// How an agent's API is reached: HTTP over TCP, over a Unix socket, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApiOptions {
+    /// The address to listen on, `host:port`. One that other machines can reach needs [`tls`](Self::tls) and
+    /// [`tokens`](Self::tokens). The default is none.
+    pub listen: Option<String>,
+    /// The Unix socket, beside the one for lines. The same users may use it. The default is none.
+    pub socket: Option<PathBuf>,
+    /// A certificate and its key, in PEM. The default is none.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Connections on loopback are encrypted, too. The default is false.
+    pub tls_on_loopback: bool,
+    /// A [file of tokens](crate::tokens). With one, clients over TCP need a token, on loopback too. The default is none.
+    pub tokens: Option<PathBuf>,
+}
+
+impl ApiOptions {
+    fn is_empty(&self) -> bool {
+        self.listen.is_none() && self.socket.is_none()
     }
 }
 
@@ -148,6 +179,8 @@ pub struct Agent {
     log: RareLines,
     /// Ends leases that are over.
     _watcher: Watcher,
+    api: ApiOptions,
+    server: Option<Server>,
 }
 
 /// A client wants the agent to join a group.
@@ -257,12 +290,15 @@ impl Agent {
     /// node, takes part in anything before a whole session is over. It holds the data directory meanwhile, so that no other agent
     /// is started beside it.
     pub async fn start(builder: Builder, options: AgentOptions) -> Result<Self, ServeError> {
-        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit } = options;
+        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit, api } = options;
         let fail = |source| ServeError::Socket { path: socket.clone(), source };
         let number = |group: String| os::group_number(&group).ok_or(ServeError::Group(group));
         let socket_group = socket_group.map(number).transpose()?;
         let created_directory = os::create_socket_directory(&socket, socket_group).map_err(fail)?;
         check_free(&socket)?;
+        // What is wrong with it is said at once, not after old sessions have been waited for.
+        let server = if api.is_empty() { None } else { Some(ServerOptions::check(&api).await?) };
+        api.socket.as_deref().map_or(Ok(()), check_free)?;
         // Claimed before it is opened, which counts a start. An error here will come again there.
         let _ = os::create_private_directory(&data);
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
@@ -307,6 +343,7 @@ impl Agent {
         };
         let (state, log) = (Arc::new(state), RareLines::default());
         let watcher = Watcher::start(Arc::clone(&state));
+        let server = server.map(|server| Server::start(server, &state, socket_group)).transpose()?;
         Ok(Self {
             door,
             created_directory,
@@ -319,6 +356,8 @@ impl Agent {
             idle_limit,
             log,
             _watcher: watcher,
+            api,
+            server,
         })
     }
 
@@ -326,6 +365,11 @@ impl Agent {
     #[cfg(test)]
     pub(crate) fn service(&self) -> crate::service::Service {
         crate::service::Service::new(Arc::clone(&self.state))
+    }
+
+    /// Where the API listens on TCP, if it does.
+    pub fn api_address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().and_then(|server| server.address)
     }
 
     /// The agent's node. It is another one after the agent was asked to [join](crate::api::Request::Join) a group.
@@ -401,7 +445,20 @@ impl Agent {
                 _ => {}
             }
         }
+        self.check_api();
         Ok(())
+    }
+
+    /// The API's socket is made again, too. Connections stay: only the file was gone.
+    fn check_api(&mut self) {
+        let reachable = self.server.as_ref().is_none_or(Server::is_reachable);
+        let Some(path) = self.api.socket.as_deref().filter(|_| !reachable) else { return };
+        let _ = os::create_socket_directory(path, self.socket_group);
+        if check_free(path).is_ok()
+            && let Some(Ok(())) = self.server.as_mut().map(|server| server.open_again(path, self.socket_group))
+        {
+            tracing::warn!(socket = %path.display(), "somebody removed the API's socket; it has been made again");
+        }
     }
 
     fn serve_client(&mut self, connection: Connection) {
@@ -525,6 +582,7 @@ impl Agent {
         if let (Some(file), Ok(Ended::Left), Ok(_)) = (&marks.member, result, &left) {
             let _ = std::fs::remove_file(file);
         }
+        drop(self.server);
         self.door.remove();
         if self.created_directory {
             let _ = self.door.path().parent().map(std::fs::remove_dir);

@@ -384,7 +384,7 @@ fn changes_the_group(request: &Request) -> bool {
 }
 
 /// The number of a member, by its name or number.
-fn find_member(node: &Node, wanted: &str) -> Result<u32, String> {
+pub(crate) fn find_member(node: &Node, wanted: &str) -> Result<u32, String> {
     let members = node.members();
     let named = members.iter().filter(|member| member.id != 0 && member.name.as_deref() == Some(wanted));
     // Of several with one name, one that has lost its directory is the old one: the name means the one that takes part.
