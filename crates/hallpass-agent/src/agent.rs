@@ -1,4 +1,5 @@
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,9 +10,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::api::Response;
-use crate::clients::Clients;
+use crate::http::{Server, ServerOptions};
 use crate::lines::Lines;
 use crate::os::{self, Claim, Connection, Door, Found};
+use crate::service::counts::Counts;
+use crate::service::{Clients, Event, Events, Kind, Leases, Watcher};
 use crate::session::Session;
 
 /// Bounds the memory and the descriptors that clients take: each has one connection.
@@ -57,6 +60,9 @@ pub enum ServeError {
         "the agent's data directory {0} was removed or replaced, so it has ended; leave it alone while an agent runs"
     )]
     DataGone(PathBuf),
+    /// The API cannot be served as it is set up.
+    #[error("{0}")]
+    Api(String),
     /// There is no such group of users.
     #[error("there is no group of users '{0}' on this machine; socket_group wants a group's name or number")]
     Group(String),
@@ -91,6 +97,8 @@ pub struct AgentOptions {
     pub ttl: Duration,
     /// The agent ends after so long without clients. The default is never.
     pub idle_limit: Option<Duration>,
+    /// How the API is reached. The default is not at all.
+    pub api: ApiOptions,
 }
 
 impl AgentOptions {
@@ -108,7 +116,31 @@ impl AgentOptions {
             private: false,
             ttl: Self::TTL_DEFAULT,
             idle_limit: None,
+            api: ApiOptions::default(),
         }
+    }
+}
+
+/// How an agent's API is reached: HTTP over TCP, over a Unix socket, or both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApiOptions {
+    /// The address to listen on, `host:port`. One that other machines can reach needs [`tls`](Self::tls) and
+    /// [`tokens`](Self::tokens). The default is none.
+    pub listen: Option<String>,
+    /// The Unix socket, beside the one for lines. The same users may use it. The default is none.
+    pub socket: Option<PathBuf>,
+    /// A certificate and its key, in PEM. The default is none.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Connections on loopback are encrypted, too. The default is false.
+    pub tls_on_loopback: bool,
+    /// A [file of tokens](crate::tokens). With one, clients over TCP need a token, on loopback too. The default is none.
+    pub tokens: Option<PathBuf>,
+}
+
+impl ApiOptions {
+    fn is_empty(&self) -> bool {
+        self.listen.is_none() && self.socket.is_none()
     }
 }
 
@@ -145,6 +177,10 @@ pub struct Agent {
     joins: mpsc::Receiver<Join>,
     idle_limit: Option<Duration>,
     log: RareLines,
+    /// Ends leases that are over.
+    _watcher: Watcher,
+    api: ApiOptions,
+    server: Option<Server>,
 }
 
 /// A client wants the agent to join a group.
@@ -215,7 +251,10 @@ pub(crate) struct State {
     marks: Marks,
     pub(crate) private: bool,
     pub(crate) clients: Clients,
-    client_left: Notify,
+    pub(crate) client_left: Notify,
+    pub(crate) leases: Leases,
+    pub(crate) events: Events,
+    pub(crate) counts: Counts,
     join: mpsc::Sender<Join>,
     /// Why the agent is to end, once it is.
     stop: watch::Sender<Option<Ended>>,
@@ -223,6 +262,8 @@ pub(crate) struct State {
     leave_limit: Mutex<Duration>,
     /// True when clients are to release what they hold.
     pub(crate) ending: watch::Sender<bool>,
+    /// When the agent stops granting, once it ends: nobody is told to hold anything for longer.
+    ending_at: OnceLock<u64>,
     /// Connections of clients who asked the agent to leave. They are closed when it has.
     pub(crate) leaving: Mutex<Vec<Lines>>,
 }
@@ -232,11 +273,13 @@ struct Member {
     node: Node,
     /// How long sessions last in its group, once it has granted a lock.
     ttl: OnceLock<Duration>,
+    drift_ppm: u32,
 }
 
 impl Member {
     fn new(node: Node) -> Arc<Self> {
-        Arc::new(Self { node, ttl: OnceLock::new() })
+        let drift_ppm = node.status().drift_ppm;
+        Arc::new(Self { node, ttl: OnceLock::new(), drift_ppm })
     }
 }
 
@@ -247,12 +290,16 @@ impl Agent {
     /// node, takes part in anything before a whole session is over. It holds the data directory meanwhile, so that no other agent
     /// is started beside it.
     pub async fn start(builder: Builder, options: AgentOptions) -> Result<Self, ServeError> {
-        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit } = options;
+        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit, api } =
+            options;
         let fail = |source| ServeError::Socket { path: socket.clone(), source };
         let number = |group: String| os::group_number(&group).ok_or(ServeError::Group(group));
         let socket_group = socket_group.map(number).transpose()?;
         let created_directory = os::create_socket_directory(&socket, socket_group).map_err(fail)?;
         check_free(&socket)?;
+        // What is wrong with it is said at once, not after old sessions have been waited for.
+        let server = if api.is_empty() { None } else { Some(ServerOptions::check(&api).await?) };
+        api.socket.as_deref().map_or(Ok(()), check_free)?;
         // Claimed before it is opened, which counts a start. An error here will come again there.
         let _ = os::create_private_directory(&data);
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
@@ -285,13 +332,19 @@ impl Agent {
             private,
             clients: Clients::default(),
             client_left: Notify::new(),
+            leases: Leases::default(),
+            events: Events::default(),
+            counts: Counts::default(),
             join,
             stop: watch::Sender::new(None),
             leave_limit: Mutex::default(),
             ending: watch::Sender::new(false),
+            ending_at: OnceLock::new(),
             leaving: Mutex::default(),
         };
         let (state, log) = (Arc::new(state), RareLines::default());
+        let watcher = Watcher::start(Arc::clone(&state));
+        let server = server.map(|server| Server::start(server, &state, socket_group)).transpose()?;
         Ok(Self {
             door,
             created_directory,
@@ -303,7 +356,21 @@ impl Agent {
             joins,
             idle_limit,
             log,
+            _watcher: watcher,
+            api,
+            server,
         })
+    }
+
+    /// What all front doors stand on.
+    #[cfg(test)]
+    pub(crate) fn service(&self) -> crate::service::Service {
+        crate::service::Service::new(Arc::clone(&self.state))
+    }
+
+    /// Where the API listens on TCP, if it does.
+    pub fn api_address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().and_then(|server| server.address)
     }
 
     /// The agent's node. It is another one after the agent was asked to [join](crate::api::Request::Join) a group.
@@ -379,7 +446,20 @@ impl Agent {
                 _ => {}
             }
         }
+        self.check_api();
         Ok(())
+    }
+
+    /// The API's socket is made again, too. Connections stay: only the file was gone.
+    fn check_api(&mut self) {
+        let reachable = self.server.as_ref().is_none_or(Server::is_reachable);
+        let Some(path) = self.api.socket.as_deref().filter(|_| !reachable) else { return };
+        let _ = os::create_socket_directory(path, self.socket_group);
+        if check_free(path).is_ok()
+            && let Some(Ok(())) = self.server.as_mut().map(|server| server.open_again(path, self.socket_group))
+        {
+            tracing::warn!(socket = %path.display(), "somebody removed the API's socket; it has been made again");
+        }
     }
 
     fn serve_client(&mut self, connection: Connection) {
@@ -390,12 +470,8 @@ impl Agent {
             }
             return;
         }
-        let session = Session::new(Arc::clone(&state), connection);
-        tokio::spawn(async move {
-            session.run().await;
-            // Its locks are released, and it does not count as a client any more.
-            state.client_left.notify_waiters();
-        });
+        let session = Session::new(state, connection);
+        tokio::spawn(session.run());
     }
 
     /// Leaves the group that the node is alone in, and joins another one as a new node. An error ends the agent.
@@ -480,8 +556,13 @@ impl Agent {
     /// free one, and new clients are sent away. The next agent need not wait if nobody holds a lock. A lock that was granted
     /// counts as held, though its client may not have read the grant yet.
     async fn end(self, result: &Result<Ended, ServeError>) {
+        let ttl = self.state.ttl();
+        let _ = self.state.ending_at.set(os::now() + ttl.as_nanos() as u64);
+        self.state.events.send(Kind::Ending, Event::default);
         self.state.ending.send_replace(true);
-        let deadline = tokio::time::sleep(self.state.ttl());
+        // Leases that hold nothing end at once.
+        self.state.leases.look();
+        let deadline = tokio::time::sleep(ttl);
         tokio::pin!(deadline);
         while self.state.clients.len() > 0 {
             tokio::select! {
@@ -502,6 +583,7 @@ impl Agent {
         if let (Some(file), Ok(Ended::Left), Ok(_)) = (&marks.member, result, &left) {
             let _ = std::fs::remove_file(file);
         }
+        drop(self.server);
         self.door.remove();
         if self.created_directory {
             let _ = self.door.path().parent().map(std::fs::remove_dir);
@@ -550,6 +632,16 @@ impl State {
     pub(crate) fn ttl(&self) -> Duration {
         let member = Arc::clone(&lock(&self.member));
         member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
+    }
+
+    /// By how much clocks may differ in their rates, in millionths.
+    pub(crate) fn drift_ppm(&self) -> u32 {
+        lock(&self.member).drift_ppm
+    }
+
+    /// How long the agent goes on granting, once it ends.
+    pub(crate) fn ending_left(&self) -> Duration {
+        self.ending_at.get().map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(os::now())))
     }
 
     /// A client is about to be told that it holds locks until then: the next agent must wait so long if this one is killed.

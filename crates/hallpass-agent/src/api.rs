@@ -295,6 +295,9 @@ pub struct ClientLine {
     pub command: Option<String>,
     /// For how long it has held the lock or waited, in milliseconds.
     pub for_ms: Option<u64>,
+    /// What else is known of it: the address it comes from, or the name of its token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
 }
 
 impl ClientLine {
@@ -304,7 +307,11 @@ impl ClientLine {
         let who = self.pid.map_or_else(String::new, |pid| format!("pid {pid}{user} on "));
         let command = self.command.as_ref().map_or_else(String::new, |command| format!(" ({command})"));
         let since = self.for_ms.map_or_else(String::new, |ms| format!(", for {}", age(ms)));
-        let node = if self.pid.is_none() { "member " } else { "" };
+        let who = match &self.client {
+            Some(client) if self.pid.is_none() => format!("{client} on "),
+            _ => who,
+        };
+        let node = if who.is_empty() { "member " } else { "" };
         format!("{who}{node}'{}'{command}{since}", self.node)
     }
 }

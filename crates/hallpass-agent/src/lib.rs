@@ -4,6 +4,7 @@
 //! - [`Client`] is the other end, for programs without async.
 //! - [`api`] is what they send each other: one JSON document per line.
 //! - [`config`] is the agent's configuration file.
+//! - [`tokens`] are who may do what through its API over HTTP ([`ApiOptions`]), which programs in other languages use.
 //!
 //! A client is a connection. What it holds is released as soon as the connection, and every copy of its descriptor, is closed,
 //! so a client that is killed holds nothing. With every grant comes a deadline, which moves on as the node's session is renewed: a client
@@ -12,15 +13,18 @@
 mod agent;
 pub mod api;
 mod client;
-mod clients;
 pub mod config;
 mod holding;
+mod http;
 mod lines;
+mod metrics;
 mod os;
+mod service;
 mod session;
 mod status;
+pub mod tokens;
 
-pub use agent::{Agent, AgentOptions, Ended, ServeError};
+pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError};
 pub use client::{Client, ClientError, Handover};
 pub use holding::Holding;
 pub use os::now;

@@ -104,6 +104,21 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
+/// Tells a file from one that has replaced it.
+pub(crate) fn file_number(found: &std::fs::Metadata) -> u64 {
+    found.ino()
+}
+
+/// True if users other than its owner may write to a file.
+pub(crate) fn others_may_write(found: &std::fs::Metadata) -> bool {
+    found.mode() & 0o022 != 0
+}
+
+/// True if users other than its owner and its group may read a file.
+pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
+    found.mode() & 0o004 != 0
+}
+
 /// Creates the directory of a socket if it is missing, for this user alone, or for a group's members to enter. True if it was
 /// missing.
 pub(crate) fn create_socket_directory(socket: &Path, group: Option<u32>) -> io::Result<bool> {

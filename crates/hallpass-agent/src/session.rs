@@ -6,9 +6,9 @@ use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Node};
 
 use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
-use crate::clients::Entry;
 use crate::lines::Lines;
 use crate::os::{self, Connection};
+use crate::service::{Entry, Kind, Origin, Used};
 use crate::status;
 
 /// A client that waits is told for what after so long, and looked after again as often.
@@ -36,6 +36,8 @@ pub(crate) struct Session {
 struct Held {
     guard: Guard,
     told: Told,
+    /// What others are shown of it. Dropped after the guard.
+    used: Used,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,8 +49,8 @@ enum Told {
 }
 
 impl Held {
-    fn new(guard: Guard) -> Self {
-        Self { guard, told: Told::Held }
+    fn new(guard: Guard, used: Used) -> Self {
+        Self { guard, told: Told::Held, used }
     }
 
     /// What is to be told now.
@@ -85,7 +87,7 @@ enum Next {
 impl Session {
     pub(crate) fn new(state: Arc<State>, connection: Connection) -> Self {
         let who = os::credentials(&connection);
-        let entry = Entry::new(Arc::clone(&state), who);
+        let entry = Entry::new(Arc::clone(&state), Arc::new(Origin::of_process(who)));
         let may_end_agent = os::is_trusted(who.uid);
         let (lines, held) = (Lines::new(connection), BTreeMap::new());
         Self { state, lines, held, told_session: None, may_end_agent, entry }
@@ -156,10 +158,12 @@ impl Session {
                     _ if state == held.told => {}
                     Told::Held => {}
                     Told::AtRisk | Told::Broken => {
+                        held.used.tell_news(if state == Told::Broken { Kind::Broken } else { Kind::AtRisk });
                         let (valid_until_ns, broken) = (until.unwrap_or(u64::MAX), state == Told::Broken);
                         news.push(Response::AtRisk { lock, fence, valid_until_ns, broken });
                     }
                     Told::Lost => {
+                        held.used.tell_news(Kind::Lost);
                         // Whoever was not told in time that it would be broken is told now why it is lost.
                         if held.told != Told::Broken && held.guard.is_broken() {
                             let valid_until_ns = until.unwrap_or(u64::MAX);
@@ -198,10 +202,8 @@ impl Session {
                 if let Some(limit) = timeout_ms {
                     options = options.timeout(Duration::from_millis(limit));
                 }
-                self.entry.waits(&lock, mode);
-                let next = self.acquire(lock, options, explain).await;
-                self.entry.waits_no_more();
-                return next;
+                let used = self.entry.waits(&lock, mode);
+                return self.acquire(lock, options, explain, used).await;
             }
             Request::Cancel => return Ok(Next::Answer(Response::Cancelled)),
             Request::Release { lock, fence } => return Ok(Next::Answer(self.release(lock, fence).await)),
@@ -241,7 +243,13 @@ impl Session {
     }
 
     /// Waits for the lock, and for the client meanwhile.
-    async fn acquire(&mut self, name: String, options: AcquireOptions, explain: bool) -> std::io::Result<Next> {
+    async fn acquire(
+        &mut self,
+        name: String,
+        options: AcquireOptions,
+        explain: bool,
+        used: Used,
+    ) -> std::io::Result<Next> {
         // While the agent joins a group, callers wait.
         self.state.is_settled().await;
         let node = self.state.node();
@@ -253,7 +261,7 @@ impl Session {
             tokio::select! {
                 biased;
                 acquired = &mut acquired => break acquired,
-                request = self.lines.receive() => return Ok(match request? {
+                request = self.lines.receive() => return Ok(match request.inspect(|_| self.state.counts.cancelled.add())? {
                     None => Next::End,
                     Some(Ok(Request::Cancel)) => Next::Answer(Response::Cancelled),
                     Some(_) => {
@@ -272,8 +280,15 @@ impl Session {
                 }
             }
         };
+        let counts = &self.state.counts;
+        match &acquired {
+            Ok(_) => {}
+            Err(AcquireError::Busy) => counts.busy.add(),
+            Err(AcquireError::Timeout) => counts.late.add(),
+            Err(_) => counts.refused.add(),
+        }
         Ok(Next::Answer(match acquired {
-            Ok(guard) => self.granted(name, guard),
+            Ok(guard) => self.granted(name, guard, used),
             Err(AcquireError::Busy) => Response::Busy { why: status::why_busy(&self.state, &name) },
             Err(AcquireError::Timeout) => Response::Late { why: status::why_busy(&self.state, &name) },
             // The agent ends, and the client may look for another one.
@@ -282,13 +297,14 @@ impl Session {
         }))
     }
 
-    fn granted(&mut self, lock: String, guard: Guard) -> Response {
-        let (fence, held) = (guard.fence(), Held::new(guard));
+    fn granted(&mut self, lock: String, guard: Guard, mut used: Used) -> Response {
+        let fence = guard.fence();
+        used.granted(fence);
+        let held = Held::new(guard, used);
         let valid_until_ns = held.valid_until();
         // Before the client hears of it.
         self.state.cover(valid_until_ns);
         self.told_session = Some(valid_until_ns);
-        self.entry.holds(fence);
         self.held.entry((lock.clone(), fence)).or_default().push(held);
         Response::Granted { lock, fence, valid_until_ns, ttl_ms: self.state.ttl().as_millis() as u64 }
     }
@@ -302,14 +318,15 @@ impl Session {
     }
 
     async fn release(&mut self, lock: String, fence: u64) -> Response {
-        self.entry.released(&lock, fence);
         let key = (lock, fence);
         let held = self.held.get_mut(&key).and_then(Vec::pop);
         if self.held.get(&key).is_some_and(Vec::is_empty) {
             self.held.remove(&key);
         }
         let Some(held) = held else { return Response::Released { held: false } };
-        let held = held.guard.release().await.is_ok();
+        let Held { guard, used, .. } = held;
+        let held = guard.release().await.is_ok();
+        drop(used);
         Response::Released { held }
     }
 }
@@ -367,7 +384,7 @@ fn changes_the_group(request: &Request) -> bool {
 }
 
 /// The number of a member, by its name or number.
-fn find_member(node: &Node, wanted: &str) -> Result<u32, String> {
+pub(crate) fn find_member(node: &Node, wanted: &str) -> Result<u32, String> {
     let members = node.members();
     let named = members.iter().filter(|member| member.id != 0 && member.name.as_deref() == Some(wanted));
     // Of several with one name, one that has lost its directory is the old one: the name means the one that takes part.

@@ -4,7 +4,7 @@ use hallpass::{LockInfo, Member, Place, Status, ViewState};
 
 use crate::agent::State;
 use crate::api::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
-use crate::clients::Uses;
+use crate::service::clients::Uses;
 
 impl From<Member> for MemberLine {
     fn from(member: Member) -> Self {
@@ -79,30 +79,69 @@ pub(crate) fn of(agent: &State) -> StatusLine {
     }
 }
 
+/// Which locks are wanted.
+pub(crate) struct Filter<'a> {
+    pub(crate) prefix: &'a str,
+    /// The name contains this.
+    pub(crate) search: &'a str,
+    /// Only those that somebody here holds or wants.
+    pub(crate) used: bool,
+    /// The name comes after this one.
+    pub(crate) after: Option<&'a str>,
+    /// Whoever asks may know of it.
+    pub(crate) allowed: &'a dyn Fn(&str) -> bool,
+}
+
+impl Filter<'_> {
+    fn takes(&self, name: &str) -> bool {
+        name.starts_with(self.prefix)
+            && self.after.is_none_or(|after| name > after)
+            && name.contains(self.search)
+            && (self.allowed)(name)
+    }
+}
+
+/// The first so many locks that are wanted, by name, and how many more there are.
+pub(crate) fn page(agent: &State, filter: &Filter<'_>, limit: usize) -> (Vec<LockLine>, usize) {
+    let status = agent.node().status();
+    let mut uses = agent.clients.by_lock(&status.name, |name| filter.takes(name));
+    let mut locks = agent.node().locks();
+    locks.retain(|lock| filter.takes(&lock.name));
+    // Before the group is complete only the clients are known.
+    let is_known = |name: &str| locks.binary_search_by(|lock| lock.name.as_str().cmp(name)).is_ok();
+    let unknown = |(name, uses): &(&String, &Uses)| uses.held_by.is_empty() && !is_known(name);
+    let unknown: Vec<String> = uses.iter().filter(unknown).map(|(name, _)| name.clone()).collect();
+    locks.retain(|lock| !filter.used || lock.holders + lock.waiters > 0);
+    let known = locks.into_iter().map(|lock| (lock.name.clone(), Some(lock)));
+    let mut all: Vec<(String, Option<LockInfo>)> = known.chain(unknown.into_iter().map(|name| (name, None))).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let more = all.len().saturating_sub(limit);
+    // Only those that are shown are made up.
+    let lines = all.into_iter().take(limit).map(|(name, lock)| {
+        let of_lock = uses.remove(&name).unwrap_or_default();
+        match lock {
+            Some(lock) => lock_line(lock, of_lock, &status),
+            None => waited_for_line(name, of_lock),
+        }
+    });
+    (lines.collect(), more)
+}
+
 /// The locks with this prefix after a name, at most so many; `held`: only those that somebody here holds or wants.
 pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>, limit: usize) -> Response {
-    let mut all = agent.node().locks();
-    all.retain(|lock| {
-        lock.name.starts_with(prefix)
-            && after.is_none_or(|after| lock.name.as_str() > after)
-            && (!held || lock.holders + lock.waiters > 0)
-    });
+    let filter = Filter { prefix, search: "", used: held, after, allowed: &|_| true };
+    let (locks, more) = page(agent, &filter, limit);
+    Response::Locks { locks, more }
+}
+
+/// One lock, also if nothing is known of it here.
+pub(crate) fn lock(agent: &State, name: &str) -> LockLine {
     let status = agent.node().status();
-    let mut uses = agent.clients.by_lock(&status.name);
-    let line = |lock: LockInfo| {
-        let of_lock = uses.remove(&lock.name).unwrap_or_default();
-        lock_line(lock, of_lock, &status)
-    };
-    let mut lines: Vec<LockLine> = all.into_iter().map(line).collect();
-    // Before the group is complete only the clients are known.
-    uses.retain(|name, of_lock| {
-        name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after) && of_lock.held_by.is_empty()
-    });
-    lines.extend(uses.into_iter().map(|(name, of_lock)| waited_for_line(name, of_lock)));
-    lines.sort_by(|a, b| a.name.cmp(&b.name));
-    let more = lines.len().saturating_sub(limit);
-    lines.truncate(limit);
-    Response::Locks { locks: lines, more }
+    let uses = agent.clients.of_lock(&status.name, name);
+    match agent.node().lock_info(name) {
+        Some(lock) => lock_line(lock, uses, &status),
+        None => waited_for_line(name.to_owned(), uses),
+    }
 }
 
 /// A lock of which the node knows nothing yet.
@@ -153,6 +192,7 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
         user: None,
         command: None,
         for_ms: None,
+        client: None,
     };
     members.map(line).collect()
 }

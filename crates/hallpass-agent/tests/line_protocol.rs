@@ -84,6 +84,7 @@ fn responses_are_written_and_read_as_recorded() {
         user: Some("u".to_owned()),
         command: None,
         for_ms: Some(8),
+        client: None,
     };
     let client_text = r#"{"node":"n","mode":"shared","pid":5,"user":"u","command":null,"for_ms":8}"#;
     let lock = LockLine {

@@ -11,7 +11,7 @@ use crate::links::{Arrived, LinkError, Links};
 use crate::locks::{Classes, HeldLock, Locks, Slot};
 use crate::membership::{Action, Advance, FixedList, HelloError, Membership, Views};
 use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Request, RequestError, Ticket};
-use crate::status::{Contact, LockStatus, MemberStatus, Status, ViewState};
+use crate::status::{Contact, Counters, LockStatus, MemberStatus, Status, ViewState};
 use crate::wire::{Body, Frame, Hello, Plane};
 
 /// One member of a group. `C` is what the driver knows a waiting caller by.
@@ -45,6 +45,9 @@ pub struct Node<C> {
     /// How often everything that was granted has been lost.
     generation: u64,
     /// Until when what is held here is held for certain.
+    /// Views that were opened here, and sessions that ran out.
+    views_opened: u64,
+    lapses: u64,
     valid_until: Ticks,
 }
 
@@ -67,6 +70,8 @@ impl<C> Node<C> {
             notices: VecDeque::new(),
             controls: VecDeque::new(),
             generation: 0,
+            views_opened: 0,
+            lapses: 0,
             valid_until: Ticks::MAX,
             config,
         };
@@ -346,6 +351,22 @@ impl<C> Node<C> {
         self.valid_until
     }
 
+    /// True if something can be held here: the node is in a view, or between two, and its session has not run out.
+    pub fn has_session(&self) -> bool {
+        match &self.membership {
+            Membership::Fixed(_) => self.is_complete(),
+            Membership::Views(views) => matches!(views.state(), ViewState::Open | ViewState::Changing),
+        }
+    }
+
+    /// A client outside of this process is about to be told that it holds a lock until then, and cannot be told otherwise before. A
+    /// lock that is broken from now on is lost no earlier.
+    pub fn promise(&mut self, until: Ticks) {
+        if let Membership::Views(views) = &mut self.membership {
+            views.promise(until);
+        }
+    }
+
     /// From when on what is held here is at risk: a renewal of the session should have been answered by then.
     pub fn at_risk_from(&self) -> Ticks {
         self.views().map_or(Ticks::MAX, Views::at_risk_from)
@@ -386,6 +407,16 @@ impl<C> Node<C> {
     /// Protocol messages sent so far.
     pub fn messages(&self) -> u64 {
         self.links.messages()
+    }
+
+    /// What has happened on this node so far, in numbers.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            messages: self.links.messages_by_kind(),
+            views: self.views_opened,
+            lapses: self.lapses,
+            elections: self.views().map_or(0, Views::elections),
+        }
     }
 
     /// How many locks take memory here.
@@ -526,6 +557,7 @@ impl<C> Node<C> {
                     views.on_closed(self.locks.held(), now);
                 }
                 Action::Open(opening) => {
+                    self.views_opened += 1;
                     self.links.open(opening.sender);
                     self.open(&opening.view, opening.classes, &opening.holders, now);
                     self.notices.push_back(Output::View);
@@ -534,6 +566,7 @@ impl<C> Node<C> {
                     self.locks.lapse();
                     self.links.close();
                     self.generation += 1;
+                    self.lapses += 1;
                     self.notices.push_back(Output::Lapsed);
                     self.notices.push_back(Output::View);
                     for link in (0..self.links.len()).filter(|_| comes_back) {

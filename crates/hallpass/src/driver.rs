@@ -405,6 +405,23 @@ impl Driver {
         Validity::Held { until, at_risk_from: if is_revoked { 0 } else { state.node.at_risk_from() } }
     }
 
+    /// How long what is held here stays held without a word from the group: zero while nothing can be, `None` for ever.
+    pub(crate) fn session_left(&self) -> Option<Duration> {
+        let state = self.state();
+        if self.is_stopped() || !state.node.has_session() {
+            return Some(Duration::ZERO);
+        }
+        let until = state.node.valid_until();
+        (until != Ticks::MAX).then(|| Duration::from_nanos(until.saturating_sub(now())))
+    }
+
+    /// See [`Node::promise`].
+    pub(crate) fn promise(&self, left: Duration) {
+        let mut state = self.state();
+        let until = now().saturating_add(left.as_nanos() as Ticks);
+        state.node.promise(until);
+    }
+
     /// True if a grant was taken away, or is to be, though the session goes on.
     pub(crate) fn is_revoked(&self, granted: Granted) -> bool {
         self.state().revoked.contains_key(&granted.grant.ticket)

@@ -8,7 +8,7 @@ use hallpass_node::{Class, Request, RequestError};
 use crate::driver::Driver;
 use crate::members::parse;
 use crate::status::left;
-use crate::{AcquireError, Builder, GroupError, Guard, Lock, LockInfo, Member, Status, Term};
+use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, Member, Status, Term};
 
 /// A member of a group, running.
 ///
@@ -167,6 +167,7 @@ impl Node {
             voters: seen.voters.iter().map(|voter| voter.0).collect(),
             session: seen.session_until.and_then(left),
             ttl: Duration::from_nanos(seen.ttl),
+            drift_ppm: seen.drift_ppm,
             waits_for: seen.waits_for,
             encrypted: *encrypted,
             members,
@@ -199,6 +200,24 @@ impl Node {
         // One that was forgotten and used again meanwhile may have been seen twice.
         locks.dedup_by(|a, b| a.name == b.name);
         locks
+    }
+
+    /// What has happened on this node so far, in numbers: for metrics.
+    pub fn counters(&self) -> Counters {
+        self.running.driver.state().node.counters()
+    }
+
+    /// How long what is held here stays held for certain without a word from the group: see [`Guard::valid_until`]. Zero while
+    /// nothing can be held, `None` if nothing could take a lock away.
+    pub fn session_left(&self) -> Option<Duration> {
+        self.running.driver.session_left()
+    }
+
+    /// A program that lends its locks to clients of its own calls this *before* it tells one of them that it holds a lock for so
+    /// long from now. A lock that is [broken](Self::break_lock) from then on is lost no earlier, so that the client need not be reached.
+    /// What was broken before is not: look at [`Guard::valid_until`] afterwards.
+    pub fn promise(&self, left: Duration) {
+        self.running.driver.promise(left);
     }
 
     /// One lock, if it is held, waited for or cached on this node.

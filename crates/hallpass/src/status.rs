@@ -30,6 +30,8 @@ pub struct Status {
     pub session: Option<Duration>,
     /// How long a session lasts: as the group has it, once the node has found its group.
     pub ttl: Duration,
+    /// By how much any two members' clocks may differ in their rates, in millionths: whoever passes a deadline on leaves so much room.
+    pub drift_ppm: u32,
     /// What it waits for, in words, if no locks are granted.
     pub waits_for: Option<String>,
     /// Messages between members are encrypted.

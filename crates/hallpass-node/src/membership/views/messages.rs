@@ -184,7 +184,8 @@ impl Views {
                 }
             }
             Control::Break { token, lock } => {
-                let at = self.now + self.session.ttl() / 3;
+                // Whoever was told how long it holds something believes it for so long, and cannot be reached before.
+                let at = (self.now + self.session.ttl() / 3).max(self.promised_until);
                 self.actions.push_back(Action::Break { from, token, lock, at });
             }
             Control::Broken { token, before, left } => {

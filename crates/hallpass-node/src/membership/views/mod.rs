@@ -96,6 +96,10 @@ pub(crate) struct Views {
     requests: BTreeMap<u64, Request>,
     /// Locks that were taken from their holders, and when those lose them.
     broken: Vec<(Ticks, Ticket)>,
+    /// Until when clients outside this process may believe that they hold something here: see [`Node::promise`](crate::Node::promise).
+    promised_until: Ticks,
+    /// How often this node became the steward.
+    elections: u64,
     /// Orders to break a lock that were carried out here: its holders then.
     breaking: BTreeMap<u64, Vec<Ticket>>,
     wants_epoch: bool,
@@ -210,6 +214,8 @@ impl Views {
             last_write: 0,
             requests: BTreeMap::new(),
             broken: Vec::new(),
+            promised_until: 0,
+            elections: 0,
             breaking: BTreeMap::new(),
             wants_epoch: false,
             joins_from: 0,
@@ -590,6 +596,14 @@ impl Views {
     }
 
     /// A lock is to be broken, and these hold it. The first time they are told so: those are returned.
+    pub(crate) fn elections(&self) -> u64 {
+        self.elections
+    }
+
+    pub(crate) fn promise(&mut self, until: Ticks) {
+        self.promised_until = self.promised_until.max(until);
+    }
+
     pub(crate) fn on_break(&mut self, from: NodeId, token: u64, holders: &[Ticket], at: Ticks) -> Vec<Ticket> {
         let is_new = !self.breaking.contains_key(&token);
         let before = self.breaking.entry(token).or_insert_with(|| holders.to_vec());
@@ -646,6 +660,7 @@ impl Views {
             }
             Event::OwnTerm => {
                 if let Some(group) = &self.replica {
+                    self.elections += 1;
                     self.steward = Some(Steward::new(group, self.now));
                     (self.timers.steward, self.timers.renew) = (0, 0);
                     self.actions.push_back(Action::View);

@@ -163,6 +163,7 @@ impl Views {
             voters: self.voters(),
             session_until: self.session.valid_until().filter(|_| !self.needs_no_session()),
             ttl: self.session.ttl(),
+            drift_ppm: self.settings.drift_ppm,
             waits_for: (view != ViewState::Open).then(|| self.waits_for(links)),
         }
     }

@@ -1,0 +1,305 @@
+//! Who may do what.
+//!
+//! | the client comes | and may |
+//! |---|---|
+//! | over the Unix socket, as the agent's user or root | everything |
+//! | over the Unix socket, as another user whom its group lets in | acquire and inspect |
+//! | over TCP on loopback, where there is no file of tokens | everything, unless a page of another site sent it |
+//! | over TCP with a token | what that allows |
+//! | over TCP without one | see the page, whose script asks for a token, and whether the agent is healthy |
+//!
+//! Other users' browsers are clients on loopback too, and run what any web site sends them. Two checks keep those out: the name that
+//! the browser believes to talk to must be one of this machine (else another site's name was made to point here), and a
+//! request that changes something must not come from a page of another origin.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use tracing::Instrument;
+
+use super::{Api, Fault};
+use crate::service::{LeaseId, Origin, Service};
+use crate::tokens::{Right, Token, TokenError, TokenFile};
+
+/// So many refusals a minute have a line of their own in the log. Anybody can cause them.
+const REFUSAL_LINES: u64 = 20;
+
+/// What decides who may do what.
+#[derive(Debug)]
+pub(crate) struct Access {
+    tokens: Option<TokenFile>,
+    refusals: Mutex<Refusals>,
+}
+
+#[derive(Debug)]
+struct Refusals {
+    since: Instant,
+    lines: u64,
+    all: u64,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) from: From,
+}
+
+/// How a connection was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Through the Unix socket; trusted: by the agent's own user or root.
+    Unix { trusted: bool },
+    /// Over TCP, encrypted or not.
+    Tcp { tls: bool },
+}
+
+/// Who sent a request, and what it may.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) origin: Arc<Origin>,
+    rights: Rights,
+}
+
+#[derive(Clone, Debug)]
+enum Rights {
+    All,
+    /// Those that need no trust: to acquire and to inspect.
+    Locks,
+    Token(Arc<Token>),
+    Nothing,
+}
+
+impl Access {
+    /// With a file, clients over TCP need a token of it.
+    pub(crate) fn new(tokens: Option<&Path>) -> Result<Self, TokenError> {
+        let refusals = Mutex::new(Refusals { since: Instant::now(), lines: 0, all: 0 });
+        Ok(Self { tokens: tokens.map(TokenFile::open).transpose()?, refusals })
+    }
+
+    /// How many tokens were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+
+    fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
+        if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
+            let Some(token) = file.tokens().find(secret) else {
+                self.note_refusal(peer);
+                return Err(Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid"));
+            };
+            let mut origin = Origin::clone(&peer.origin);
+            let before = origin.client.take().unwrap_or_default();
+            origin.client = Some(format!("{before} (token {})", token.name).trim_start().to_owned());
+            return Ok(Caller { origin: Arc::new(origin), rights: Rights::Token(token) });
+        }
+        let rights = match peer.from {
+            From::Unix { trusted: true } => Rights::All,
+            From::Unix { trusted: false } => Rights::Locks,
+            From::Tcp { .. } if self.tokens.is_none() => Rights::All,
+            From::Tcp { .. } => Rights::Nothing,
+        };
+        Ok(Caller { origin: Arc::clone(&peer.origin), rights })
+    }
+
+    fn note_refusal(&self, peer: &Peer) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.all += 1;
+        if refusals.since.elapsed() >= Duration::from_secs(60) {
+            let left_out = refusals.lines.saturating_sub(REFUSAL_LINES);
+            if left_out > 0 {
+                tracing::warn!(target: "audit", left_out, "audit: more tokens were refused");
+            }
+            (refusals.since, refusals.lines) = (Instant::now(), 0);
+        }
+        refusals.lines += 1;
+        if refusals.lines <= REFUSAL_LINES {
+            tracing::warn!(target: "audit", from = describe(&peer.origin), "audit: refused a token");
+        }
+    }
+}
+
+/// The token of a request: `Authorization: Bearer`, or alone in `Authorization` or `token`, as etcd's clients send it.
+fn secret(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION).or_else(|| headers.get("token"))?;
+    // What is no text is no token, but must not pass for none.
+    let text = value.to_str().unwrap_or("?");
+    let bearer = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    Some(bearer.map_or(text, |(_, secret)| secret).trim())
+}
+
+impl Caller {
+    /// True if it may do this with this lock.
+    pub(crate) fn may(&self, right: Right, lock: &str) -> bool {
+        match &self.rights {
+            Rights::Token(token) => token.may(right, lock),
+            _ => self.may_some(right),
+        }
+    }
+
+    /// True if it may do this with some locks.
+    pub(crate) fn may_some(&self, right: Right) -> bool {
+        match &self.rights {
+            Rights::All => true,
+            Rights::Locks => matches!(right, Right::Acquire | Right::Inspect),
+            Rights::Token(token) => token.may_some(right),
+            Rights::Nothing => false,
+        }
+    }
+
+    pub(crate) fn needs(&self, right: Right, lock: &str) -> Result<(), Fault> {
+        if self.may(right, lock) { Ok(()) } else { Err(self.refusal(right)) }
+    }
+
+    pub(crate) fn needs_some(&self, right: Right) -> Result<(), Fault> {
+        if self.may_some(right) { Ok(()) } else { Err(self.refusal(right)) }
+    }
+
+    /// A lease is its owner's: another token needs to be an administrator's. Whoever has none knows the id, which nobody guesses.
+    pub(crate) fn needs_lease(&self, service: &Service, id: LeaseId) -> Result<(), Fault> {
+        self.needs_some(Right::Acquire).or_else(|_| self.needs_some(Right::Inspect))?;
+        let owner = service.owner(id)?;
+        if owner == self.owner() || self.may_some(Right::Administer) {
+            return Ok(());
+        }
+        Err(Fault::new(StatusCode::FORBIDDEN, format!("lease {id} belongs to another token")))
+    }
+
+    /// Who owns the leases that it makes.
+    pub(crate) fn owner(&self) -> Option<Arc<str>> {
+        if let Rights::Token(token) = &self.rights { Some(token.name.as_str().into()) } else { None }
+    }
+
+    /// For the audit log.
+    pub(crate) fn describe(&self) -> String {
+        describe(&self.origin)
+    }
+
+    fn refusal(&self, right: Right) -> Fault {
+        match &self.rights {
+            Rights::Nothing => {
+                let text =
+                    "a token is needed: send it as 'Authorization: Bearer TOKEN'; 'hallpass token new' makes one";
+                Fault::new(StatusCode::UNAUTHORIZED, text)
+            }
+            Rights::Token(token) => {
+                let text = format!("token '{}' has no right to {right} here", token.name);
+                Fault::new(StatusCode::FORBIDDEN, text)
+            }
+            _ => Fault::new(StatusCode::FORBIDDEN, "only the agent's own user and root may ask for this"),
+        }
+    }
+}
+
+fn describe(origin: &Origin) -> String {
+    let pid = origin.pid.map(|pid| format!("pid {pid} of {}", origin.user.as_deref().unwrap_or("?")));
+    let parts = [pid, origin.client.clone()];
+    let shown = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    if shown.is_empty() { "unknown".to_owned() } else { shown }
+}
+
+/// Stands before all routes: finds out who asks, and keeps pages of other sites out.
+pub(super) async fn check(
+    State(api): State<Api>,
+    peer: Option<Extension<Peer>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(Extension(peer)) = peer else {
+        return Fault::new(StatusCode::SERVICE_UNAVAILABLE, "the connection is unknown").into_response();
+    };
+    let caller = match api.access.caller(&peer, request.headers()) {
+        Ok(caller) => caller,
+        Err(fault) => return fault.into_response(),
+    };
+    if let (From::Tcp { tls }, Rights::All) = (peer.from, &caller.rights)
+        && let Err(fault) = check_browser(&request, tls)
+    {
+        return fault.into_response();
+    }
+    request.extensions_mut().insert(caller);
+    let span = tracing::debug_span!("request", method = %request.method(), path = request.uri().path());
+    next.run(request).instrument(span).await
+}
+
+fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {
+    let refuse = |text: String| Err(Fault::new(StatusCode::FORBIDDEN, text));
+    let headers = request.headers();
+    let host = request.uri().authority().map(|authority| authority.as_str());
+    let host = host.or_else(|| headers.get(header::HOST).and_then(|host| host.to_str().ok())).unwrap_or_default();
+    if !is_local(host) {
+        let shown: String = host.chars().take(80).collect();
+        return refuse(format!(
+            "'{shown}' is no name of this machine's loopback: use 127.0.0.1 or localhost, or set up tokens"
+        ));
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(());
+    }
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let scheme = if tls { "https" } else { "http" };
+    if text("origin").is_some_and(|origin| origin != format!("{scheme}://{host}"))
+        || text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
+    {
+        return refuse("a page of another site may not change anything here".to_owned());
+    }
+    Ok(())
+}
+
+/// True for addresses of the loopback and its usual name, with or without a port.
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_loopback_are_local() {
+        for name in ["127.0.0.1", "127.0.0.1:80", "localhost", "LOCALHOST:1", "[::1]:80", "[::1]", "127.8.8.8"] {
+            assert!(is_local(name), "{name}");
+        }
+        for name in [
+            "",
+            ":80",
+            "evil.example",
+            "127.0.0.1.evil.example:80",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "[::2]:1",
+            "[",
+            "::1.x",
+        ] {
+            assert!(!is_local(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_however_clients_send_it() {
+        let of = |name: &'static str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            secret(&headers).map(str::to_owned)
+        };
+        assert_eq!(of("authorization", "Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(of("authorization", "bearer  abc").as_deref(), Some("abc"));
+        assert_eq!(of("authorization", "abc").as_deref(), Some("abc"));
+        assert_eq!(of("token", "abc").as_deref(), Some("abc"));
+        assert_eq!(of("authorization", "Basic YTpi").as_deref(), Some("Basic YTpi"));
+        assert_eq!(of("x", "abc"), None);
+    }
+}

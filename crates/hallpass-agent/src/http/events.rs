@@ -1,0 +1,115 @@
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use hyper::body::Frame;
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use super::answer::typed;
+use super::input::Params;
+use super::{Api, Caller, Fault, Traffic};
+use crate::service::{Event, Kind};
+use crate::tokens::Right;
+
+/// How many may listen at a time: each takes a task.
+const STREAMS_MAX: usize = 5_000;
+/// How much of a stream may be ready and not yet taken. Whoever is slower misses events, and is told so.
+const READY_MAX: usize = 64;
+/// So often something is sent, so that both sides notice when the other is gone.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    /// Only events of locks whose names begin so, and those of no lock.
+    #[serde(default)]
+    prefix: String,
+    /// Rare events of the past first.
+    #[serde(default)]
+    recent: bool,
+    /// No grants and releases.
+    #[serde(default)]
+    rare: bool,
+}
+
+pub(super) async fn events(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(query): Params<Query>,
+) -> Result<Response, Fault> {
+    caller.needs_some(Right::Inspect)?;
+    if !api.traffic.streams.enter(STREAMS_MAX) {
+        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, format!("{STREAMS_MAX} clients listen already")));
+    }
+    let (sender, ready) = mpsc::channel(READY_MAX);
+    let stream = Stream { ready, traffic: Arc::clone(&api.traffic) };
+    tokio::spawn(feed(api, caller, query, sender));
+    Ok(typed("text/event-stream", Body::new(stream)))
+}
+
+/// Writes events into a stream until nobody reads it any more, or the agent ends.
+async fn feed(api: Api, caller: Caller, query: Query, sender: mpsc::Sender<Bytes>) {
+    let (past, mut following) = api.service.subscribe();
+    // When the agent is gone, so is whoever sends events.
+    drop(api);
+    let wanted = |event: &Event| {
+        let is_frequent = matches!(event.event, Kind::Granted | Kind::Released);
+        let of_lock = |lock: &String| lock.starts_with(&query.prefix) && caller.may(Right::Inspect, lock);
+        !(query.rare && is_frequent) && event.lock.as_ref().is_none_or(of_lock)
+    };
+    let first = past.iter().filter(|event| query.recent && wanted(event)).map(|event| text_of(event));
+    let first = first.fold(b": hallpass\n\n".to_vec(), |all, event| [all, event].concat());
+    if sender.send(Bytes::from(first)).await.is_err() {
+        return;
+    }
+    loop {
+        let text = tokio::select! {
+            event = following.recv() => match event {
+                Ok(event) if wanted(&event) => text_of(&event),
+                Ok(_) => continue,
+                Err(RecvError::Lagged(missed)) => format!("event: missed\ndata: {{\"missed\":{missed}}}\n\n").into_bytes(),
+                Err(RecvError::Closed) => return,
+            },
+            () = tokio::time::sleep(SIGN_OF_LIFE) => b": \n\n".to_vec(),
+            () = sender.closed() => return,
+        };
+        // Waits for a slow reader: what happens meanwhile is kept for a while, then missed. One that does not read at all is cut off.
+        if sender.send(Bytes::from(text)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn text_of(event: &Event) -> Vec<u8> {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, event.event.name()).into_bytes()
+}
+
+/// A body that is never complete.
+struct Stream {
+    ready: mpsc::Receiver<Bytes>,
+    traffic: Arc<Traffic>,
+}
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.ready.poll_recv(cx).map(|text| text.map(|text| Ok(Frame::data(text))))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.traffic.streams.leave();
+    }
+}

@@ -1,0 +1,58 @@
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::answer::answer;
+use super::input::{Json, MemberName, limit};
+use super::{Api, Caller, Fault};
+use crate::api::MemberLine;
+use crate::service::{Event, Kind};
+use crate::tokens::Right;
+use crate::{session, status};
+
+pub(super) async fn status(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
+    caller.needs_some(Right::Inspect)?;
+    let state = api.service.state();
+    let mut document = serde_json::to_value(status::of(state)).unwrap_or_default();
+    let (held, waiting) = state.clients.counts();
+    document["leases"] = json!(state.leases.len());
+    document["held"] = json!(held);
+    document["waiting"] = json!(waiting);
+    Ok(answer(&document))
+}
+
+pub(super) async fn members(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
+    caller.needs_some(Right::Inspect)?;
+    let members: Vec<MemberLine> = api.service.state().node().members().into_iter().map(MemberLine::from).collect();
+    Ok(answer(&json!({"members": members})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Evict {
+    #[serde(default)]
+    ban: bool,
+    timeout_ms: Option<u64>,
+}
+
+pub(super) async fn evict(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    MemberName(name): MemberName,
+    Json(request): Json<Evict>,
+) -> Result<Response, Fault> {
+    caller.needs(Right::Administer, "")?;
+    let state = api.service.state();
+    let node = state.node();
+    let member = session::find_member(&node, &name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
+    let done = node.evict(member, request.ban, limit(request.timeout_ms)).await;
+    let result = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
+    let (member, by) = (name.escape_debug().to_string(), caller.describe());
+    tracing::warn!(target: "audit", member, ban = request.ban, by, result, "audit: evict");
+    done?;
+    state.events.send(Kind::Evicted, || Event { member: Some(name.clone()), ..Event::default() });
+    Ok(answer(&json!({"member": name, "evicted": true})))
+}

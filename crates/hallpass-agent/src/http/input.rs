@@ -1,0 +1,116 @@
+//! What requests carry, checked: everything that is wrong with it is a [`Fault`].
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Api, Fault};
+use crate::service::LeaseId;
+
+/// How long the body of a request may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest name of a lock, in bytes.
+const NAME_MAX: usize = 255;
+
+/// The names in a path, percent-decoded.
+async fn names(parts: &mut Parts, api: &Api) -> Result<Vec<String>, Fault> {
+    let path = Path::<Vec<String>>::from_request_parts(parts, api).await;
+    path.map(|Path(names)| names).map_err(|error| Fault::invalid(format!("the path is not understood: {error}")))
+}
+
+/// The name of a lock: the last name of the path.
+pub(super) struct LockName(pub(super) String);
+
+impl FromRequestParts<Api> for LockName {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
+        let name = names(parts, api).await?.pop().unwrap_or_default();
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(Fault::invalid(format!("a lock's name has 1 to {NAME_MAX} bytes")));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// The id of a lease: the first name of the path.
+pub(super) struct Lease(pub(super) LeaseId);
+
+impl FromRequestParts<Api> for Lease {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
+        let id = names(parts, api).await?.into_iter().next().unwrap_or_default();
+        lease_id(&id).map(Self)
+    }
+}
+
+/// Reads the id of a lease, as it was answered.
+pub(super) fn lease_id(text: &str) -> Result<LeaseId, Fault> {
+    let shown: String = text.chars().take(40).collect();
+    LeaseId::parse(text).ok_or_else(|| {
+        Fault::invalid(format!("'{shown}' is no lease; give it as it was answered: lower-case hexadecimal"))
+    })
+}
+
+/// The id or name of a member.
+pub(super) struct MemberName(pub(super) String);
+
+impl FromRequestParts<Api> for MemberName {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
+        names(parts, api).await.map(|mut names| Self(names.pop().unwrap_or_default()))
+    }
+}
+
+/// What follows the question mark.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
+        let query = Query::<T>::from_request_parts(parts, api).await;
+        query.map(|Query(params)| Self(params)).map_err(|error| Fault::invalid(error.body_text()))
+    }
+}
+
+/// A body of JSON; an empty one is `{}`.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Fault> {
+        let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, api)).await;
+        let body = body.map_err(|_| Fault::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?;
+        let body = body.map_err(|error| Fault::new(error.status(), error.body_text()))?;
+        let text: &[u8] = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &body };
+        let read = serde_json::from_slice(text);
+        read.map(Self).map_err(|error| Fault::invalid(format!("the body is not understood: {error}")))
+    }
+}
+
+/// A body with nothing but a limit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limit {
+    timeout_ms: Option<u64>,
+}
+
+impl Limit {
+    pub(super) fn get(&self) -> Duration {
+        limit(self.timeout_ms)
+    }
+}
+
+/// How long the group has to do what it is asked for: ten seconds unless the client says otherwise.
+pub(super) fn limit(timeout_ms: Option<u64>) -> Duration {
+    timeout_ms.map_or(Duration::from_secs(10), Duration::from_millis)
+}

@@ -1,0 +1,154 @@
+//! The agent's API over HTTP: JSON for programs, events and metrics, and the dashboard.
+//!
+//! [`ROUTES`] lists all of it; `openapi.json` says the same to clients, and a test compares the two. In builds with debug assertions an
+//! answer whose status is not in the list is a panic, so that tests find it.
+//!
+//! What a client sends wrong is answered with a status between 400 and 499 and one line in JSON ([`Fault`]). Everything that a
+//! client can make grow has a bound: connections, streams, waits, leases, bodies, headers; whoever does not read is cut off
+//! ([`Impatient`](io::Impatient)).
+
+mod access;
+mod answer;
+mod events;
+mod group;
+mod input;
+mod io;
+mod leases;
+mod locks;
+mod pages;
+mod server;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Router, middleware};
+
+pub(crate) use self::access::{Access, Caller};
+pub(crate) use self::answer::Fault;
+pub(crate) use self::server::{Server, ServerOptions};
+use crate::service::Service;
+use crate::service::counts::Gauge;
+
+/// The longest body: every request of ours is shorter.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// What the handlers of requests share. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    pub(crate) service: Service,
+    pub(crate) access: Arc<Access>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// What the front doors count.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    /// Requests that were answered, by route and status. There are as many as there are of both.
+    requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    pub(crate) connections: Gauge,
+    pub(crate) streams: Gauge,
+}
+
+impl Traffic {
+    fn count(&self, route: &'static str, status: u16) {
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry((route, status)).or_default() += 1;
+    }
+
+    pub(crate) fn requests(&self) -> BTreeMap<(&'static str, u16), u64> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One way into the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    /// With which it may be answered, beside those of [`ANY_STATUS`].
+    pub(crate) statuses: &'static [u16],
+}
+
+/// With which every request may be answered: not understood, no token, not allowed, too slow or too large, and too many.
+pub(crate) const ANY_STATUS: &[u16] = &[400, 401, 403, 408, 413, 429, 503];
+
+const fn route(method: &'static str, path: &'static str, statuses: &'static [u16]) -> Route {
+    Route { method, path, statuses }
+}
+
+/// All routes.
+pub(crate) const ROUTES: &[Route] = &[
+    route("GET", "/", &[200]),
+    route("GET", "/openapi.json", &[200]),
+    route("GET", "/healthz", &[200]),
+    route("GET", "/readyz", &[200]),
+    route("GET", "/metrics", &[200]),
+    route("GET", "/v1/status", &[200]),
+    route("GET", "/v1/members", &[200]),
+    route("POST", "/v1/members/{id}/evict", &[200, 404, 409, 504]),
+    route("GET", "/v1/events", &[200]),
+    route("GET", "/v1/locks", &[200]),
+    route("GET", "/v1/locks/{name}", &[200]),
+    route("POST", "/v1/locks/{name}/acquire", &[200, 404, 409]),
+    route("POST", "/v1/locks/{name}/break", &[200, 409, 504]),
+    route("GET", "/v1/leases", &[200]),
+    route("POST", "/v1/leases", &[200]),
+    route("GET", "/v1/leases/{id}", &[200, 404]),
+    route("DELETE", "/v1/leases/{id}", &[200, 404]),
+    route("POST", "/v1/leases/{id}/keepalive", &[200, 404]),
+    route("DELETE", "/v1/leases/{id}/locks/{name}", &[200, 404]),
+];
+
+/// The routes, behind the check of who asks.
+pub(crate) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/", get(pages::dashboard))
+        .route("/openapi.json", get(pages::openapi))
+        .route("/healthz", get(pages::health))
+        .route("/readyz", get(pages::readiness))
+        .route("/metrics", get(pages::metrics))
+        .route("/v1/status", get(group::status))
+        .route("/v1/members", get(group::members))
+        .route("/v1/members/{id}/evict", post(group::evict))
+        .route("/v1/events", get(events::events))
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/{name}", get(locks::show))
+        .route("/v1/locks/{name}/acquire", post(locks::acquire))
+        .route("/v1/locks/{name}/break", post(locks::break_lock))
+        .route("/v1/leases", get(leases::list).post(leases::grant))
+        .route("/v1/leases/{id}", get(leases::show).delete(leases::revoke))
+        .route("/v1/leases/{id}/keepalive", post(leases::keepalive))
+        .route("/v1/leases/{id}/locks/{name}", delete(leases::release))
+        .method_not_allowed_fallback(answer::wrong_method)
+        .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
+        .fallback(answer::no_such_path)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(api.clone(), access::check))
+        .with_state(api)
+}
+
+/// Counts answers, and makes sure that clients are told of every status.
+async fn check_status(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    // A request for the head alone is answered as one for all.
+    let method = if request.method() == "HEAD" { "GET".to_owned() } else { request.method().to_string() };
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    let of_path = |route: &&Route| path.as_ref().is_some_and(|path| path.as_str() == route.path);
+    if let Some(route) = ROUTES.iter().filter(of_path).find(|route| route.method == method) {
+        debug_assert!(
+            route.statuses.contains(&status) || ANY_STATUS.contains(&status),
+            "{} {} is not to be answered with {status}",
+            route.method,
+            route.path
+        );
+        api.traffic.count(route.path, status);
+    }
+    response.into_response()
+}
+
+#[cfg(test)]
+mod tests;

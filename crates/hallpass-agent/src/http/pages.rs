@@ -1,0 +1,57 @@
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::json;
+
+use super::answer::{answer, typed};
+use super::{Api, Caller, Fault};
+use crate::metrics;
+use crate::tokens::Right;
+
+/// The page that shows the group. It needs no right: what it shows, it asks for with the token that its user has given it.
+pub(super) async fn dashboard() -> Response {
+    const PAGE: &str = include_str!("../../dashboard/index.html");
+    let mut page = typed("text/html; charset=utf-8", PAGE);
+    // Nothing from elsewhere is loaded, and no other page may show it in a frame.
+    const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                          connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
+    let headers = page.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    page
+}
+
+/// What the API is, for programs.
+pub(super) const OPENAPI: &str = include_str!("openapi.json");
+
+pub(super) async fn openapi() -> Response {
+    typed("application/json", OPENAPI)
+}
+
+/// The process answers.
+pub(super) async fn health() -> Response {
+    answer(&json!({"alive": true}))
+}
+
+/// Locks are granted.
+pub(super) async fn readiness(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
+    let state = api.service.state();
+    let status = state.node().status();
+    if *state.ending.borrow() {
+        return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "the agent ends"));
+    }
+    if !status.complete {
+        let why = status
+            .waits_for
+            .filter(|_| caller.may_some(Right::Inspect))
+            .unwrap_or_else(|| "no locks are granted".to_owned());
+        return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, why));
+    }
+    Ok(answer(&json!({"ready": true})))
+}
+
+pub(super) async fn metrics(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
+    caller.needs_some(Right::Inspect)?;
+    Ok(typed("text/plain; version=0.0.4; charset=utf-8", metrics::text(&api)))
+}

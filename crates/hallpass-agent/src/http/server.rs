@@ -1,0 +1,248 @@
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+
+use super::access::{From, Peer};
+use super::io::Impatient;
+use super::{Access, Api, Traffic};
+use crate::agent::{ApiOptions, ServeError, State};
+use crate::os::{self, Door};
+use crate::service::{Origin, Service};
+
+/// Bounds the descriptors and the memory that connections take.
+const CONNECTIONS_MAX: usize = 10_000;
+/// How long a handshake, or the head of a request, may take to arrive; so long a connection may be idle, too.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// A client that takes nothing for so long is cut off.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest head of a request.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// How many requests one connection may have open at a time, where the protocol allows several: most of them wait for locks.
+const STREAMS_MAX: u32 = 10_000;
+/// How long to wait after a connection could not be accepted, usually for want of descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How the server is to be reached, checked.
+pub(crate) struct ServerOptions {
+    access: Access,
+    tcp: Option<(TcpListener, Option<TlsAcceptor>)>,
+    socket: Option<PathBuf>,
+}
+
+/// The listeners of the API. They and all connections are closed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    tasks: Vec<JoinHandle<()>>,
+    /// Where it listens on TCP.
+    pub(crate) address: Option<SocketAddr>,
+    door: Option<Arc<Door>>,
+    router: Router,
+    traffic: Arc<Traffic>,
+}
+
+impl ServerOptions {
+    /// Listens on TCP, and reads keys and tokens. Nobody is served yet.
+    pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
+        let fail = |why: String| ServeError::Api(why);
+        let access = Access::new(options.tokens.as_deref()).map_err(|error| fail(error.to_string()))?;
+        let tls =
+            options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose().map_err(fail)?;
+        let mut tcp = None;
+        if let Some(address) = &options.listen {
+            let listener = TcpListener::bind(address.as_str()).await;
+            let listener =
+                listener.map_err(|error| fail(format!("cannot listen on {address}: {error}; choose another --api")))?;
+            let bound = listener.local_addr().map_err(|error| fail(error.to_string()))?;
+            if !bound.ip().is_loopback() {
+                let lacks = match (&tls, &options.tokens) {
+                    (None, None) => {
+                        Some("TLS (api_cert and api_key, or keys of 'hallpass init') and tokens (api_tokens)")
+                    }
+                    (None, Some(_)) => Some("TLS (api_cert and api_key, or keys of 'hallpass init')"),
+                    (Some(_), None) => Some("tokens (api_tokens; 'hallpass token new' makes one)"),
+                    (Some(_), Some(_)) => None,
+                };
+                if let Some(lacks) = lacks {
+                    return Err(fail(format!(
+                        "the API at {bound} is reachable from other machines, and lacks {lacks}; or let it listen on 127.0.0.1"
+                    )));
+                }
+            }
+            // On loopback nobody listens in: only keys that were named for it are used.
+            let tls = tls.filter(|_| !bound.ip().is_loopback() || options.tls_on_loopback);
+            tcp = Some((listener, tls));
+        }
+        Ok(Self { access, tcp, socket: options.socket.clone() })
+    }
+}
+
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let fail = |path: &Path, why: String| format!("cannot use {} for the API: {why}", path.display());
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_file_iter(certificate).map_err(|error| fail(certificate, error.to_string()))?.collect();
+    let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
+    if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
+        let why =
+            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+        return Err(fail(key, why.to_owned()));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| fail(certificate, error.to_string()))?.with_no_client_auth();
+    let mut config = config.with_single_cert(chain, private).map_err(|error| fail(certificate, error.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+impl Server {
+    /// Serves clients from now on.
+    pub(crate) fn start(options: ServerOptions, state: &Arc<State>, group: Option<u32>) -> Result<Self, ServeError> {
+        let ServerOptions { access, tcp, socket } = options;
+        let (service, traffic) = (Service::new(Arc::clone(state)), Arc::new(Traffic::default()));
+        let api = Api { service, access: Arc::new(access), traffic };
+        let traffic = Arc::clone(&api.traffic);
+        let mut server = Self { tasks: Vec::new(), address: None, door: None, router: super::router(api), traffic };
+        if let Some(path) = socket {
+            let fail = |source| ServeError::Socket { path: path.clone(), source };
+            os::create_socket_directory(&path, group).map_err(fail)?;
+            server.open_again(&path, group).map_err(fail)?;
+        }
+        if let Some((listener, tls)) = tcp {
+            server.address = listener.local_addr().ok();
+            let (router, traffic) = (server.router.clone(), Arc::clone(&server.traffic));
+            server.tasks.push(tokio::spawn(serve_tcp(listener, tls, router, traffic)));
+        }
+        Ok(server)
+    }
+
+    /// Listens at this path, beside all that is served already.
+    pub(crate) fn open_again(&mut self, path: &Path, group: Option<u32>) -> std::io::Result<()> {
+        let door = Arc::new(Door::open(path, group)?);
+        self.door = Some(Arc::clone(&door));
+        let (router, traffic) = (self.router.clone(), Arc::clone(&self.traffic));
+        self.tasks.push(tokio::spawn(serve_unix(door, router, traffic)));
+        Ok(())
+    }
+
+    /// The file of the socket is still the one that was made.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.door.as_ref().is_none_or(|door| door.is_reachable())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.door.iter().for_each(|door| door.remove());
+    }
+}
+
+async fn serve_unix(door: Arc<Door>, router: Router, traffic: Arc<Traffic>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match door.listener.accept().await {
+            Ok((stream, _)) => {
+                let who = os::credentials(&stream);
+                let from = From::Unix { trusted: os::is_trusted(who.uid) };
+                let peer = Peer { origin: Arc::new(Origin::of_process(who)), from };
+                let _ = begin(&mut connections, &traffic, |place| serve(stream, peer, router.clone(), place));
+            }
+            Err(error) => retry(&error).await,
+        }
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, traffic: Arc<Traffic>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let _ = stream.set_nodelay(true);
+                let origin = Origin { client: Some(address.to_string()), ..Origin::default() };
+                let peer = Peer { origin: Arc::new(origin), from: From::Tcp { tls: tls.is_some() } };
+                let (router, tls) = (router.clone(), tls.clone());
+                begin(&mut connections, &traffic, |place| async move {
+                    match tls {
+                        None => serve(stream, peer, router, place).await,
+                        Some(tls) => {
+                            let greeted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
+                            if let Ok(Ok(stream)) = greeted {
+                                serve(stream, peer, router, place).await;
+                            }
+                        }
+                    }
+                });
+            }
+            Err(error) => retry(&error).await,
+        }
+    }
+}
+
+/// A connection's place among all, until it is dropped.
+struct Place(Arc<Traffic>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.leave();
+    }
+}
+
+/// Serves a connection, if there are not too many: then it is closed.
+fn begin<F: Future<Output = ()> + Send + 'static>(
+    connections: &mut JoinSet<()>,
+    traffic: &Arc<Traffic>,
+    serve: impl FnOnce(Place) -> F,
+) {
+    if traffic.connections.enter(CONNECTIONS_MAX) {
+        connections.spawn(serve(Place(Arc::clone(traffic))));
+    }
+}
+
+async fn retry(error: &std::io::Error) {
+    if error.kind() != ErrorKind::ConnectionAborted {
+        tracing::warn!(%error, "cannot accept a client of the API; if files are short, raise 'ulimit -n'");
+        tokio::time::sleep(ACCEPT_RETRY).await;
+    }
+}
+
+/// Serves one connection until it ends. A request whose client is gone is dropped, wherever it is.
+async fn serve<S>(stream: S, peer: Peer, router: Router, _place: Place)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .keep_alive_interval(Some(HEAD_TIMEOUT))
+        .max_send_buf_size(64 * 1024);
+    let answer = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        router.clone().call(request)
+    });
+    let stream = TokioIo::new(Impatient::new(stream, WRITE_PATIENCE));
+    if let Err(error) = server.serve_connection(stream, answer).await {
+        tracing::debug!(error, "a connection to the API has ended");
+    }
+}

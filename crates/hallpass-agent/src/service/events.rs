@@ -1,0 +1,175 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+/// How far a subscriber may be behind before it misses events: some seconds of a busy agent, and half a megabyte at most.
+const BEHIND_MAX: usize = 2048;
+/// How many of the rare events are kept for whoever subscribes later: enough to fill a page.
+const RECENT_MAX: usize = 256;
+
+/// What happens on an agent, for whoever subscribes.
+///
+/// Nobody is waited for: a subscriber that is too far behind misses events, and is told how many.
+#[derive(Debug)]
+pub(crate) struct Events {
+    sender: broadcast::Sender<Arc<Event>>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    next: u64,
+    rare: VecDeque<Arc<Event>>,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// A client holds a lock.
+    #[default]
+    Granted,
+    /// It does not any more, by its own will or since its lease or connection has ended.
+    Released,
+    /// It has lost it.
+    Lost,
+    /// It may lose it soon.
+    AtRisk,
+    /// An operator takes it away.
+    Broken,
+    /// A lease was not kept alive.
+    LeaseExpired,
+    /// A lease has ended with its locks: the session of the agent's node has run out, or a lock of it was broken.
+    LeaseLost,
+    /// The group's view has changed.
+    View,
+    /// Another member is in.
+    MemberIn,
+    /// A member is out.
+    MemberOut,
+    /// An operator has removed a member, through this agent.
+    Evicted,
+    /// There is another steward.
+    Steward,
+    /// The node's view is open, changing, lapsed or joining.
+    State,
+    /// The agent ends.
+    Ending,
+}
+
+impl Kind {
+    /// As it is written.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::AtRisk => "at_risk",
+            Self::Broken => "broken",
+            Self::LeaseExpired => "lease_expired",
+            Self::LeaseLost => "lease_lost",
+            Self::View => "view",
+            Self::MemberIn => "member_in",
+            Self::MemberOut => "member_out",
+            Self::Evicted => "evicted",
+            Self::Steward => "steward",
+            Self::State => "state",
+            Self::Ending => "ending",
+        }
+    }
+
+    /// Grants and releases come by the thousand.
+    fn is_rare(self) -> bool {
+        !matches!(self, Self::Granted | Self::Released)
+    }
+}
+
+/// One event. Only what it is about is filled in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Event {
+    /// Rises from event to event, until the agent ends.
+    pub(crate) id: u64,
+    pub(crate) event: Kind,
+    /// In milliseconds since 1970, by the agent's clock: for people only.
+    pub(crate) at_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lock: Option<String>,
+    /// In decimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fence: Option<String>,
+    /// In hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) member: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u64>,
+    /// More, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { sender: broadcast::Sender::new(BEHIND_MAX), recent: Mutex::default() }
+    }
+}
+
+impl Events {
+    /// Tells all subscribers. A frequent event that nobody listens to is not even made.
+    pub(crate) fn send(&self, kind: Kind, make: impl FnOnce() -> Event) {
+        if !kind.is_rare() && self.sender.receiver_count() == 0 {
+            return;
+        }
+        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let event = Event { event: kind, at_ms, ..make() };
+        // Sent under the lock, so that numbers arrive in order.
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.next += 1;
+        let event = Arc::new(Event { id: recent.next, ..event });
+        if kind.is_rare() {
+            if recent.rare.len() == RECENT_MAX {
+                recent.rare.pop_front();
+            }
+            recent.rare.push_back(Arc::clone(&event));
+        }
+        let _ = self.sender.send(event);
+    }
+
+    /// The rare events of the past, and all that follow.
+    pub(crate) fn subscribe(&self) -> (Vec<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        (recent.rare.iter().map(Arc::clone).collect(), self.sender.subscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_events_are_kept_and_frequent_ones_are_not() {
+        let events = Events::default();
+        events.send(Kind::Granted, || unreachable!("nobody listens"));
+        for _ in 0..RECENT_MAX + 3 {
+            events.send(Kind::View, Event::default);
+        }
+        let (past, mut following) = events.subscribe();
+        assert_eq!((past.len(), past[0].id), (RECENT_MAX, 4));
+        events.send(Kind::Released, Event::default);
+        let next = following.try_recv().unwrap();
+        assert_eq!((next.event, next.id), (Kind::Released, RECENT_MAX as u64 + 4));
+    }
+
+    #[test]
+    fn names_are_those_of_the_documents() {
+        for kind in [Kind::AtRisk, Kind::LeaseExpired, Kind::MemberIn, Kind::View] {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hallpass::{Guard, Mode};
+use tokio::sync::{Notify, watch};
+
+use super::clients::{Entry, Used};
+use super::events::Kind;
+use crate::os;
+
+/// The name of a lease: positive as a signed number, too. It is drawn at random, so that nobody guesses another client's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct LeaseId(u64);
+
+impl LeaseId {
+    /// None for numbers that are no lease's.
+    pub(crate) fn new(number: u64) -> Option<Self> {
+        (1..=i64::MAX as u64).contains(&number).then_some(Self(number))
+    }
+
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Reads what [`Display`](fmt::Display) writes: lower-case hexadecimal, without leading zeros.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let number = u64::from_str_radix(text, 16).ok().and_then(Self::new)?;
+        (number.to_string() == text).then_some(number)
+    }
+
+    pub(super) fn random() -> Option<Self> {
+        let mut bytes = [0; 8];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes).ok()?;
+        Self::new(u64::from_be_bytes(bytes) >> 1)
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.get())
+    }
+}
+
+/// All leases of an agent. They are in its memory only: a client of an agent that is killed has lost its lease.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    table: Mutex<BTreeMap<LeaseId, Lease>>,
+    /// Notified when leases are to be looked at: one may end sooner than those before.
+    pub(super) sooner: Notify,
+}
+
+impl Leases {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Lease>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has all of them looked at soon.
+    pub(crate) fn look(&self) {
+        self.sooner.notify_one();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// A client's promise to be there: what it holds is released when it has not been heard of for long enough.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// How long it lasts from keepalive to keepalive.
+    pub(super) granted: Duration,
+    /// It ends then, by the system's clock that counts suspended time, unless it is kept alive.
+    pub(super) deadline: u64,
+    /// Whose it is, where clients have names.
+    pub(super) owner: Option<Arc<str>>,
+    /// By the locks' names.
+    pub(super) held: BTreeMap<Arc<str>, Held>,
+    /// The locks that a request waits for under this lease.
+    pub(super) pending: BTreeSet<Arc<str>>,
+    /// Changes with `held` and `pending`; closed when the lease ends.
+    pub(super) changed: watch::Sender<()>,
+    /// Dropped after the locks.
+    pub(super) entry: Entry,
+}
+
+impl Lease {
+    /// Counts from now.
+    pub(super) fn new(granted: Duration, drift_ppm: u32, owner: Option<Arc<str>>, entry: Entry) -> Self {
+        let (held, pending, changed) = (BTreeMap::new(), BTreeSet::new(), watch::Sender::new(()));
+        let mut lease = Self { granted, deadline: 0, owner, held, pending, changed, entry };
+        lease.renew(drift_ppm);
+        lease
+    }
+
+    /// The client counts from when it sent its request, by a clock that may be slower: then it still ends first.
+    pub(super) fn renew(&mut self, drift_ppm: u32) {
+        let granted = u64::try_from(self.granted.as_nanos()).unwrap_or(u64::MAX);
+        let room = granted / 1_000_000 * u64::from(drift_ppm);
+        self.deadline = os::now().saturating_add(granted).saturating_add(room);
+    }
+}
+
+/// A lock that is held under a lease.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) mode: Mode,
+    pub(super) guard: Guard,
+    /// What subscribers were told about it, if anything.
+    told: Option<Kind>,
+    /// Dropped after the guard.
+    pub(super) used: Used,
+}
+
+impl Held {
+    pub(super) fn new(mode: Mode, guard: Guard, used: Used) -> Self {
+        Self { mode, guard, told: None, used }
+    }
+
+    /// Looks whether it is still held, tells what is new, and returns true if it is lost.
+    pub(super) fn look(&mut self) -> bool {
+        let news = if self.guard.is_lost() {
+            Some(Kind::Lost)
+        } else if self.guard.is_broken() {
+            Some(Kind::Broken)
+        } else {
+            Some(Kind::AtRisk).filter(|_| self.guard.is_at_risk())
+        };
+        if news != self.told {
+            self.told = news;
+            news.into_iter().for_each(|news| self.used.tell_news(news));
+        }
+        news == Some(Kind::Lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_has_one_name() {
+        let lease = LeaseId::new(0x1f).unwrap();
+        assert_eq!(lease.to_string(), "1f");
+        assert_eq!(LeaseId::parse("1f"), Some(lease));
+        for wrong in ["", "0", "01f", "1F", "+1f", "-1", "g", "8000000000000000", "1ffffffffffffffff"] {
+            assert_eq!(LeaseId::parse(wrong), None, "{wrong}");
+        }
+        assert!(LeaseId::new(i64::MAX as u64).is_some() && LeaseId::new(1 << 63).is_none());
+        assert_ne!(LeaseId::random(), LeaseId::random());
+    }
+}

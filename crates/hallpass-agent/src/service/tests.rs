@@ -1,0 +1,258 @@
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hallpass::Node;
+
+use super::*;
+use crate::{Agent, AgentOptions};
+
+/// Much longer than anything takes that must happen.
+const LIMIT: Duration = Duration::from_secs(30);
+const SESSION: Duration = Duration::from_secs(2);
+
+/// An agent of a group of one, and its service.
+struct Running {
+    service: Service,
+    node: Node,
+    stop: Box<dyn Fn() + Send>,
+    serving: tokio::task::JoinHandle<()>,
+    directory: PathBuf,
+}
+
+impl Running {
+    async fn start() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("hallpass-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
+        options.ttl = SESSION;
+        let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
+        let (service, node, stop) = (agent.service(), agent.node(), Box::new(agent.stopper()));
+        let serving = tokio::spawn(async move { drop(agent.serve().await) });
+        Self { service, node, stop, serving, directory }
+    }
+
+    async fn end(self) {
+        (self.stop)();
+        within(self.serving).await.expect("the agent does not panic");
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+
+    fn lease(&self, ttl: Duration) -> Told {
+        self.service.grant(None, ttl, None, Arc::default()).expect("a lease")
+    }
+
+    async fn acquire(&self, lease: LeaseId, lock: &str) -> Acquired {
+        within(self.service.acquire(lease, lock, WAIT)).await.expect("the lock is granted")
+    }
+
+    fn waiters(&self, lock: &str) -> usize {
+        self.node.lock_info(lock).map_or(0, |lock| lock.waiters)
+    }
+
+    async fn until(&self, what: impl Fn() -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !what() {
+            assert!(Instant::now() < end, "it never happens");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+const WAIT: Wanted = Wanted { mode: Mode::Exclusive, tries: false, timeout: None };
+const TRY: Wanted = Wanted { mode: Mode::Exclusive, tries: true, timeout: None };
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("it takes no longer")
+}
+
+#[tokio::test]
+async fn a_lock_passes_from_lease_to_lease() {
+    let agent = Running::start().await;
+    let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
+    assert_ne!(one, other);
+    let first = agent.acquire(one, "a").await;
+    let busy = agent.service.acquire(other, "a", TRY).await.unwrap_err();
+    assert!(matches!(busy, AcquireFault::Busy(_)), "{busy}");
+    let late = Wanted { timeout: Some(Duration::from_millis(1)), ..WAIT };
+    assert!(matches!(agent.service.acquire(other, "a", late).await, Err(AcquireFault::Late(_))));
+    let service = agent.service.clone();
+    let second = tokio::spawn(async move { service.acquire(other, "a", WAIT).await });
+    agent.until(|| agent.waiters("a") == 1).await;
+    assert!(!agent.service.release(one, "a", Some(first.fence + 1)).await.unwrap(), "another fence releases nothing");
+    assert!(agent.service.release(one, "a", Some(first.fence)).await.unwrap());
+    let second = within(second).await.unwrap().unwrap();
+    assert!(second.fence > first.fence);
+    assert!(!agent.service.release(one, "a", None).await.unwrap(), "a late release frees nothing of another lease");
+    assert_eq!(agent.service.time_to_live(other).unwrap().locks[0].fence, second.fence);
+    assert_eq!(agent.service.revoke(other).unwrap(), [("a".to_owned(), second.fence)]);
+    assert_eq!(agent.service.leases(), [one]);
+    assert_eq!(agent.service.keepalive(other), Err(LeaseError::NotFound(other)));
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn the_same_lease_gets_the_same_lock_once() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    let holder = agent.node.lock("a").acquire().await.unwrap();
+    // Two requests of one lease wait for one lock: whichever is granted first, the other is too.
+    let wait = || {
+        let service = agent.service.clone();
+        tokio::spawn(async move { service.acquire(lease, "a", WAIT).await })
+    };
+    let (one, two) = (wait(), wait());
+    agent.until(|| agent.service.state().counts.waiting.get() == 2).await;
+    assert!(matches!(agent.service.acquire(lease, "a", TRY).await, Err(AcquireFault::Busy(_))));
+    drop(holder);
+    let (one, two) = (within(one).await.unwrap().unwrap(), within(two).await.unwrap().unwrap());
+    assert_eq!(one.fence, two.fence);
+    assert!(one.already != two.already);
+    let again = agent.acquire(lease, "a").await;
+    assert!(again.already && again.fence == one.fence);
+    let shared = Wanted { mode: Mode::Shared, ..WAIT };
+    let other = agent.service.acquire(lease, "a", shared).await.unwrap_err();
+    assert_eq!(other, AcquireFault::OtherMode(lease, Mode::Exclusive));
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_kept_alive_ends_and_the_next_gets_in() {
+    let agent = Running::start().await;
+    let lease = agent.lease(Duration::from_millis(300)).id;
+    let (_, mut events) = agent.service.subscribe();
+    let first = agent.acquire(lease, "a").await;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(agent.service.keepalive(lease).unwrap().ttl <= Duration::from_millis(300));
+    }
+    let next = agent.lease(HOUR).id;
+    let second = agent.acquire(next, "a").await;
+    assert!(second.fence > first.fence);
+    assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
+    let mut kinds = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        kinds.push(event.event);
+    }
+    assert_eq!(kinds, [Kind::Granted, Kind::LeaseExpired, Kind::Released, Kind::Granted]);
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn whoever_gives_up_leaves_nothing_behind() {
+    let agent = Running::start().await;
+    let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
+    agent.acquire(one, "a").await;
+    let clients = agent.service.state().clients.len();
+    for new in [false, true] {
+        let service = agent.service.clone();
+        let waiting = tokio::spawn(async move {
+            match new {
+                true => service.acquire_new(HOUR, None, Arc::default(), "a", WAIT).await,
+                false => service.acquire(other, "a", WAIT).await,
+            }
+        });
+        agent.until(|| agent.waiters("a") == 1).await;
+        waiting.abort();
+        agent.until(|| agent.waiters("a") == 0).await;
+        let _ = waiting.await;
+        let state = agent.service.state();
+        assert_eq!((state.clients.len(), state.counts.waiting.get(), state.leases.len()), (clients, 0, 2));
+        assert_eq!(state.clients.counts(), (1, 0));
+    }
+    // The lease can ask again: nothing of it waits.
+    agent.service.release(one, "a", None).await.unwrap();
+    agent.acquire(other, "a").await;
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_lease_ends_gets_nothing() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    let holder = agent.node.lock("a").acquire().await.unwrap();
+    let service = agent.service.clone();
+    let waiting = tokio::spawn(async move { service.acquire(lease, "a", WAIT).await });
+    agent.until(|| agent.waiters("a") == 1).await;
+    agent.service.revoke(lease).unwrap();
+    assert_eq!(within(waiting).await.unwrap(), Err(AcquireFault::LeaseEnded(lease)));
+    drop(holder);
+    assert_eq!(agent.service.acquire(lease, "a", WAIT).await, Err(LeaseError::NotFound(lease).into()));
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn nobody_is_told_more_than_a_session_less_drift() {
+    let agent = Running::start().await;
+    let told = agent.lease(HOUR);
+    let most = SESSION * 100 / 101 + Duration::from_millis(1);
+    assert!(told.ttl <= most && told.granted == HOUR, "{told:?}");
+    let acquired = within(agent.service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await.unwrap();
+    assert!(acquired.lease.ttl <= most, "{acquired:?}");
+    assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl <= most);
+    let exists = agent.service.grant(Some(told.id), HOUR, None, Arc::default());
+    assert_eq!(exists, Err(LeaseError::Exists(told.id)));
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    agent.acquire(lease, "a").await;
+    agent.acquire(lease, "b").await;
+    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl;
+    let (_, mut events) = agent.service.subscribe();
+    let node = agent.node.clone();
+    let broken = tokio::spawn(async move { node.break_lock("a", LIMIT).await });
+    let next = within(agent.node.lock("a").acquire()).await.unwrap();
+    assert!(Instant::now() >= told, "the next one got in while the client counted on the lock");
+    within(broken).await.unwrap().unwrap();
+    drop(next);
+    // Nothing is told any more, and the other lock goes the same way.
+    drop(within(agent.node.lock("b").acquire()).await.unwrap());
+    assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
+    let mut kinds = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        kinds.push(event.event);
+    }
+    assert!(
+        kinds.contains(&Kind::Broken) && kinds.contains(&Kind::Lost) && kinds.contains(&Kind::LeaseLost),
+        "{kinds:?}"
+    );
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn a_node_that_fails_takes_its_leases_along() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    agent.acquire(lease, "a").await;
+    agent.node.crash().await;
+    assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
+    within(agent.serving).await.unwrap();
+    let _ = std::fs::remove_dir_all(&agent.directory);
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
+    let agent = Running::start().await;
+    let (lease, idle) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
+    agent.acquire(lease, "a").await;
+    (agent.stop)();
+    agent.until(|| *agent.service.state().ending.borrow()).await;
+    let before = Instant::now();
+    tokio::time::sleep(SESSION / 4).await;
+    if let Ok(told) = agent.service.keepalive(lease) {
+        assert!(told.ttl <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
+    }
+    assert_eq!(agent.service.keepalive(idle), Err(LeaseError::NotFound(idle)));
+    assert_eq!(agent.service.grant(None, HOUR, None, Arc::default()), Err(LeaseError::Ending));
+    // It has ended as soon as its last client has.
+    let _ = agent.service.revoke(lease);
+    within(agent.serving).await.unwrap();
+    let _ = std::fs::remove_dir_all(&agent.directory);
+}

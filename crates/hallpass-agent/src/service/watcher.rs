@@ -1,0 +1,138 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hallpass::{Status, ViewState};
+use tokio::task::JoinHandle;
+
+use super::events::{Event, Kind};
+use super::lease::{Held, Lease, LeaseId};
+use crate::agent::State;
+use crate::os;
+
+/// How often to look at what leases hold: sixteen times in a session, within these bounds.
+const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How often to look at the group, and for leases at least.
+const GROUP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Ends leases that are over, and tells subscribers what has changed. It stops when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watcher(JoinHandle<()>);
+
+impl Watcher {
+    pub(crate) fn start(state: Arc<State>) -> Self {
+        Self(tokio::spawn(async move {
+            let mut group = Group::default();
+            let mut look_at_group = tokio::time::interval(GROUP_INTERVAL);
+            loop {
+                let next = state.look_at_leases();
+                tokio::select! {
+                    () = tokio::time::sleep(next) => {}
+                    () = state.leases.sooner.notified() => {}
+                    _ = look_at_group.tick() => group.look(&state),
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl State {
+    /// Ends the leases that are over or have lost a lock; returns after which time to look again.
+    fn look_at_leases(&self) -> Duration {
+        let (now, ending) = (os::now(), *self.ending.borrow());
+        let mut over = Vec::new();
+        let (mut next, mut any_held) = (u64::MAX, false);
+        let mut table = self.leases.lock();
+        for (id, lease) in table.iter_mut() {
+            // All are looked at, so that each loss is told.
+            if lease.held.values_mut().map(Held::look).fold(false, |any, lost| any | lost) {
+                over.push((*id, Kind::LeaseLost));
+            } else if now >= lease.deadline {
+                over.push((*id, Kind::LeaseExpired));
+            } else if ending && lease.held.is_empty() {
+                over.push((*id, Kind::Ending));
+            } else {
+                any_held |= !lease.held.is_empty();
+                next = next.min(lease.deadline);
+            }
+        }
+        let ended: Vec<_> = over.into_iter().filter_map(|(id, why)| Some((id, why, table.remove(&id)?))).collect();
+        drop(table);
+        ended.into_iter().for_each(|(id, why, lease)| self.end_lease(id, why, lease));
+        let look = (self.ttl() / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]);
+        let look = if any_held || ending { look } else { GROUP_INTERVAL };
+        look.min(Duration::from_nanos(next.saturating_sub(now))).max(Duration::from_millis(1))
+    }
+
+    fn end_lease(&self, id: LeaseId, why: Kind, lease: Lease) {
+        match why {
+            Kind::LeaseLost => self.counts.leases_lost.add(),
+            Kind::LeaseExpired => self.counts.leases_expired.add(),
+            // Nobody misses a lease that holds nothing.
+            _ => return,
+        }
+        let client = lease.entry.origin().client.clone();
+        self.events.send(why, || Event { lease: Some(id.to_string()), client, ..Event::default() });
+        // Its locks are free from here on.
+        drop(lease);
+    }
+}
+
+/// What was last seen of the group.
+#[derive(Default)]
+struct Group {
+    seen: Option<Status>,
+}
+
+impl Group {
+    fn look(&mut self, state: &State) {
+        let status = state.node().status();
+        if let Some(before) = &self.seen {
+            tell_changes(state, before, &status);
+        }
+        self.seen = Some(status);
+    }
+}
+
+fn tell_changes(state: &State, before: &Status, now: &Status) {
+    let send = |kind: Kind, event: Event| state.events.send(kind, || event);
+    if before.epoch != now.epoch && now.epoch.is_some() {
+        send(Kind::View, Event { epoch: now.epoch, ..Event::default() });
+    }
+    let (were, are) = (members(before), members(now));
+    for (id, name) in &are {
+        if !were.contains_key(id) {
+            send(Kind::MemberIn, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
+        }
+    }
+    for (id, name) in &were {
+        if !are.contains_key(id) {
+            send(Kind::MemberOut, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
+        }
+    }
+    if before.steward != now.steward {
+        let member = now.steward.and_then(|id| are.get(&id).cloned());
+        send(Kind::Steward, Event { member, ..Event::default() });
+    }
+    if before.view != now.view {
+        let text = match now.view {
+            ViewState::Open => "open",
+            ViewState::Changing => "changing",
+            ViewState::Lapsed => "lapsed",
+            ViewState::Joining => "joining",
+        };
+        send(Kind::State, Event { text: Some(text.to_owned()), ..Event::default() });
+    }
+}
+
+/// Those in the view: their names by their numbers.
+fn members(status: &Status) -> BTreeMap<u32, String> {
+    let members = status.members.iter().filter(|member| member.in_view);
+    members.map(|member| (member.id, member.name.clone().unwrap_or_else(|| member.address.clone()))).collect()
+}

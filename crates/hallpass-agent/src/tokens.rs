@@ -1,0 +1,326 @@
+//! Bearer tokens: who may do what through the agent's API.
+//!
+//! A token is 256 random bits that its owner keeps; the file has only its SHA-256, which is enough since nobody guesses so many bits.
+//! The file is read again when it changes: a token that is removed from it is refused a second later.
+//!
+//! ```
+//! use hallpass_agent::tokens::{Right, Token, Tokens};
+//!
+//! let (secret, token) = Token::new("ci", [Right::Acquire, Right::Inspect], ["ci/"])?;
+//! let tokens = Tokens::parse(&token.to_toml())?;
+//! let found = tokens.find(&secret).expect("it is in the file");
+//! assert!(found.may(Right::Acquire, "ci/deploy") && !found.may(Right::Acquire, "billing"));
+//! assert!(tokens.find("guess").is_none());
+//! # Ok::<(), hallpass_agent::tokens::TokenError>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
+
+use crate::os;
+
+/// Tokens begin so, that people and scanners of repositories recognise one.
+const PREFIX: &str = "hallpass_";
+/// How often to look whether the file has changed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Every request with a token compares all of them.
+const TOKENS_MAX: usize = 1000;
+
+/// What a token allows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Right {
+    /// To acquire locks, keep leases alive and release them.
+    Acquire,
+    /// To see locks, members, status, events and metrics.
+    Inspect,
+    /// To take locks from their holders.
+    Break,
+    /// To remove members, and to use other tokens' leases.
+    Administer,
+}
+
+impl Right {
+    /// All of them, with their names.
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Acquire, "acquire"),
+        (Self::Inspect, "inspect"),
+        (Self::Break, "break"),
+        (Self::Administer, "administer"),
+    ];
+
+    /// Reads a name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found.map(|(right, _)| *right).ok_or_else(|| {
+            format!("'{}' is no right; there are acquire, inspect, break and administer", text.escape_debug())
+        })
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(right, _)| right == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// What is wrong with a file of tokens, or why there is no new one. Displayed as one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenError(String);
+
+impl TokenError {
+    fn new(text: impl fmt::Display) -> Self {
+        Self(text.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// A token as the file has it: without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// What it is called in the audit log, and who owns the leases it makes.
+    pub name: String,
+    /// The SHA-256 of the secret, in hexadecimal.
+    sha256: String,
+    rights: BTreeSet<Right>,
+    /// The rights are for locks whose names begin with one of these; the empty prefix is that of all locks.
+    prefixes: Vec<String>,
+}
+
+impl Token {
+    /// Makes a token, and the secret that it is used with. The secret is nowhere else.
+    pub fn new<'a>(
+        name: &str,
+        rights: impl IntoIterator<Item = Right>,
+        prefixes: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(String, Self), TokenError> {
+        let mut bytes = [0; 32];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| TokenError::new("the system gives no random numbers"))?;
+        let secret = format!("{PREFIX}{}", hex(&bytes));
+        let mut prefixes: Vec<String> = prefixes.into_iter().map(str::to_owned).collect();
+        if prefixes.is_empty() {
+            prefixes.push(String::new());
+        }
+        let sha256 = hex(digest(&SHA256, secret.as_bytes()).as_ref());
+        let token = Self { name: name.to_owned(), sha256, rights: rights.into_iter().collect(), prefixes };
+        token.check().map_err(TokenError::new)?;
+        Ok((secret, token))
+    }
+
+    /// Its lines of the file.
+    pub fn to_toml(&self) -> String {
+        // What JSON writes TOML takes as a basic string, but for one character.
+        let quoted = |text: &String| serde_json::to_string(text).unwrap_or_default().replace('\u{7f}', "\\u007f");
+        let rights: Vec<String> = self.rights.iter().map(|right| format!("\"{right}\"")).collect();
+        let prefixes: Vec<String> = self.prefixes.iter().map(quoted).collect();
+        format!(
+            "[[token]]\nname = {}\nsha256 = \"{}\"\nrights = [{}]\nprefixes = [{}]\n",
+            quoted(&self.name),
+            self.sha256,
+            rights.join(", "),
+            prefixes.join(", ")
+        )
+    }
+
+    /// True if it allows this for this lock. To administer concerns no lock.
+    pub fn may(&self, right: Right, lock: &str) -> bool {
+        let is_meant = right == Right::Administer || self.prefixes.iter().any(|prefix| lock.starts_with(prefix));
+        is_meant && self.rights.contains(&right)
+    }
+
+    /// True if it allows this for some locks.
+    pub fn may_some(&self, right: Right) -> bool {
+        self.rights.contains(&right)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let name = self.name.escape_debug();
+        if self.name.is_empty()
+            || self.name.len() > 64
+            || self.name.contains(|c: char| c.is_control() || c.is_whitespace())
+        {
+            return Err(format!("a token's name has 1 to 64 bytes and no spaces, not '{name}'"));
+        }
+        if self.sha256.len() != 64
+            || !self.sha256.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        {
+            return Err(format!("the sha256 of token '{name}' is not 64 digits of lower-case hexadecimal"));
+        }
+        if self.rights.is_empty() {
+            return Err(format!("token '{name}' has no rights"));
+        }
+        if self.prefixes.is_empty() {
+            return Err(format!("token '{name}' has no prefixes; \"\" is that of all locks"));
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tokens {
+    #[serde(default, rename = "token", deserialize_with = "shared")]
+    tokens: Vec<Arc<Token>>,
+}
+
+fn shared<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Arc<Token>>, D::Error> {
+    Vec::<Token>::deserialize(from).map(|tokens| tokens.into_iter().map(Arc::new).collect())
+}
+
+impl Tokens {
+    /// Reads the text of a file.
+    pub fn parse(text: &str) -> Result<Self, TokenError> {
+        let tokens: Self = toml::from_str(text).map_err(|error: toml::de::Error| TokenError::new(error.message()))?;
+        if tokens.tokens.len() > TOKENS_MAX {
+            return Err(TokenError::new(format!("there are more than {TOKENS_MAX} tokens")));
+        }
+        let mut names = BTreeSet::new();
+        for token in &tokens.tokens {
+            token.check().map_err(TokenError::new)?;
+            if !names.insert(token.name.as_str()) {
+                return Err(TokenError::new(format!("there are two tokens '{}'", token.name)));
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// The token with this secret. How long it takes tells nothing about the secrets of others.
+    pub fn find(&self, secret: &str) -> Option<Arc<Token>> {
+        let given = hex(digest(&SHA256, secret.as_bytes()).as_ref());
+        let mut found = None;
+        for token in &self.tokens {
+            if bool::from(token.sha256.as_bytes().ct_eq(given.as_bytes())) {
+                found = Some(Arc::clone(token));
+            }
+        }
+        found
+    }
+
+    /// True if one is called so.
+    pub fn has(&self, name: &str) -> bool {
+        self.tokens.iter().any(|token| token.name == name)
+    }
+}
+
+/// A file of tokens that may change.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    stamp: Option<Stamp>,
+    tokens: Arc<Tokens>,
+}
+
+/// What tells a version of a file from another.
+type Stamp = (SystemTime, u64, u64);
+
+impl TokenFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, TokenError> {
+        let stamp = stamp(path);
+        let tokens = Arc::new(read(path)?);
+        Ok(Self { path: path.to_owned(), seen: Mutex::new(Seen { at: Instant::now(), stamp, tokens }) })
+    }
+
+    /// The tokens as the file has them now. A file that cannot be read allows nothing: whoever takes it away means it.
+    pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.at.elapsed() < CHECK_INTERVAL {
+            return Arc::clone(&seen.tokens);
+        }
+        seen.at = Instant::now();
+        let now = stamp(&self.path);
+        if now.is_none() || now != seen.stamp {
+            let was_there = seen.stamp.is_some();
+            seen.stamp = now;
+            match read(&self.path) {
+                Ok(tokens) => {
+                    seen.tokens = Arc::new(tokens);
+                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: the file of tokens was read again");
+                }
+                Err(error) => {
+                    seen.tokens = Arc::default();
+                    if was_there || now.is_some() {
+                        tracing::error!(target: "audit", %error, "audit: no token is accepted until the file is correct");
+                    }
+                }
+            }
+        }
+        Arc::clone(&seen.tokens)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.modified().ok()?, found.len(), os::file_number(&found)))
+}
+
+fn read(path: &Path) -> Result<Tokens, TokenError> {
+    let fail = |why: String| TokenError::new(format!("cannot use the tokens in {}: {why}", path.display()));
+    let found = std::fs::metadata(path).map_err(|error| fail(format!("{error}; 'hallpass token new' makes some")))?;
+    if os::others_may_write(&found) {
+        return Err(fail("other users may write to it: keep them from it (mode 600 or 640)".to_owned()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    Tokens::parse(&text).map_err(|error| fail(error.to_string()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_written_as_it_is_read() {
+        let (secret, token) = Token::new("a\"b", [Right::Break, Right::Acquire], ["x/", "\u{7f}\"\\"]).unwrap();
+        let (_, other) = Token::new("other", [Right::Inspect], []).unwrap();
+        let tokens = Tokens::parse(&format!("{}\n{}", token.to_toml(), other.to_toml())).unwrap();
+        assert_eq!(*tokens.find(&secret).unwrap(), token);
+        assert!(token.may(Right::Break, "x/1") && !token.may(Right::Break, "y") && !token.may(Right::Inspect, "x/1"));
+        assert!(other.may(Right::Inspect, "anything") && !other.may(Right::Administer, ""));
+        assert!(tokens.has("other") && !tokens.has("x"));
+        assert!(!token.to_toml().contains(&secret[PREFIX.len()..]), "the secret is not stored");
+        for guess in ["", "x", PREFIX, &secret[..secret.len() - 1], &token.sha256] {
+            assert!(tokens.find(guess).is_none());
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_in_one_line() {
+        let hash = "0".repeat(64);
+        for text in [
+            "[[token]]\nname = 'a'".to_owned(),
+            format!("[[token]]\nname = ''\nsha256 = '{hash}'\nrights = ['acquire']\nprefixes = ['']"),
+            format!("[[token]]\nname = 'a b'\nsha256 = '{hash}'\nrights = ['acquire']\nprefixes = ['']"),
+            "[[token]]\nname = 'a'\nsha256 = 'abc'\nrights = ['acquire']\nprefixes = ['']".to_owned(),
+            format!("[[token]]\nname = 'a'\nsha256 = '{hash}'\nrights = ['fly']\nprefixes = ['']"),
+            format!("[[token]]\nname = 'a'\nsha256 = '{hash}'\nrights = []\nprefixes = ['']"),
+            format!("[[token]]\nname = 'a'\nsha256 = '{hash}'\nrights = ['break']\nprefixes = []"),
+            format!("[[token]]\nname = 'a'\nsha256 = '{hash}'\nrights = ['break']\nprefixes = ['']\nx = 1"),
+            format!("[[token]]\nname = 'a'\nsha256 = '{hash}'\nrights = ['break']\nprefixes = ['']\n").repeat(2),
+        ] {
+            let error = Tokens::parse(&text).unwrap_err().to_string();
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        assert_eq!(Tokens::parse("").unwrap(), Tokens::default());
+        assert!(Right::parse("fly").unwrap_err().contains("acquire, inspect"));
+    }
+}
