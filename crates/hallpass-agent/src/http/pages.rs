@@ -42,7 +42,10 @@ pub(super) async fn readiness(State(api): State<Api>, Extension(caller): Extensi
         return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "the agent ends"));
     }
     if !status.complete {
-        let why = status.waits_for.filter(|_| caller.may_some(Right::Inspect)).unwrap_or_else(|| "no locks are granted".to_owned());
+        let why = status
+            .waits_for
+            .filter(|_| caller.may_some(Right::Inspect))
+            .unwrap_or_else(|| "no locks are granted".to_owned());
         return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, why));
     }
     Ok(answer(&json!({"ready": true})))
