@@ -64,4 +64,4 @@ pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, recover};
 pub use node::Node;
 pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
-pub use status::{Contact, LockStatus, MemberStatus, Place, Status, ViewState};
+pub use status::{Contact, Counters, LockStatus, MemberStatus, Place, Status, ViewState};

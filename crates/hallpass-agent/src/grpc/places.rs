@@ -263,6 +263,13 @@ impl Places {
             .collect()
     }
 
+    /// How many places there are, and tickets of them: as many.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> (usize, usize) {
+        let table = self.lock();
+        (table.places.len(), table.by_ticket.len())
+    }
+
     // ---- inside ----
 
     /// Finds the place, or makes one: then its ticket comes with it. The inner error is a place that is about to be removed.

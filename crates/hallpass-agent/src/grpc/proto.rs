@@ -1,5 +1,5 @@
 //! The messages of etcd's API that are served, written by hand after its public definitions (`rpc.proto`, `kv.proto`, `v3lock.proto`), so
-//! that the build needs no protoc. Field numbers are etcd's; a test decodes what etcd's own tools have encoded.
+//! that the build needs no protoc. Field numbers are etcd's; the suite in etcd-tests/ talks with etcd's own clients through them.
 //!
 //! Those of the JSON gateway have serde's derives too: see [`json`](super::json) for how numbers and bytes are written.
 
