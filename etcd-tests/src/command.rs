@@ -23,7 +23,8 @@ async fn commands_run_with_the_lock(group: Arc<Group>) {
     let mut last = 0;
     for node in 0..3 {
         let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
-        let ended = within(group.etcdctl(node).args(["lock", "jobs/nightly", "sh", "-c", script]).output()).await.unwrap();
+        let ended =
+            within(group.etcdctl(node).args(["lock", "jobs/nightly", "sh", "-c", script]).output()).await.unwrap();
         let (output, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         assert_eq!(ended.status.code(), Some(7), "{output} {errors}");
         let (key, revision) = output.trim().split_once(' ').expect("a key and a revision");
@@ -37,7 +38,10 @@ async fn commands_run_with_the_lock(group: Arc<Group>) {
 async fn commands_exclude_each_other(group: Arc<Group>) {
     let file = std::env::temp_dir().join(format!("etcd-tests-count-{}-{:?}", std::process::id(), group.kind));
     std::fs::write(&file, "0 0").unwrap();
-    let script = format!("read n last < {0}; sleep 0.15; [ $ETCD_LOCK_REV -gt $last ] && echo $((n+1)) $ETCD_LOCK_REV > {0}", file.display());
+    let script = format!(
+        "read n last < {0}; sleep 0.15; [ $ETCD_LOCK_REV -gt $last ] && echo $((n+1)) $ETCD_LOCK_REV > {0}",
+        file.display()
+    );
     let mut running = Vec::new();
     for turn in 0..8 {
         let mut command = group.etcdctl(turn);

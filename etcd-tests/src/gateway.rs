@@ -20,7 +20,10 @@ const KEY: &str = "c2NyaXB0LzFmMmU=";
 async fn post(group: &Group, path: &str, body: &str) -> (u16, Value) {
     let endpoint = group.endpoint(0);
     let mut stream = TcpStream::connect(endpoint).await.unwrap();
-    let head = format!("POST {path} HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {endpoint}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     within(stream.read_to_string(&mut answer)).await.unwrap();
@@ -56,10 +59,16 @@ async fn scripts_lock_with_json(group: Arc<Group>) {
 
 async fn scripts_get_errors_in_json(group: Arc<Group>) {
     let (status, missing) = post(&group, "/v3/lease/revoke", r#"{"ID": 7}"#).await;
-    assert_eq!((status, &missing["code"], &missing["error"]), (404, &json!(5), &json!("etcdserver: requested lease not found")));
+    assert_eq!(
+        (status, &missing["code"], &missing["error"]),
+        (404, &json!(5), &json!("etcdserver: requested lease not found"))
+    );
     post(&group, "/v3/lease/grant", r#"{"TTL": 30, "ID": "7983"}"#).await;
     let (status, exists) = post(&group, "/v3/lease/grant", r#"{"TTL": 30, "ID": "7983"}"#).await;
-    assert_eq!((status, &exists["code"], &exists["message"]), (412, &json!(9), &json!("etcdserver: lease already exists")));
+    assert_eq!(
+        (status, &exists["code"], &exists["message"]),
+        (412, &json!(9), &json!("etcdserver: lease already exists"))
+    );
     post(&group, "/v3/lease/revoke", r#"{"ID": 7983}"#).await;
     let (status, long) = post(&group, "/v3/lease/grant", r#"{"TTL": "9000000001"}"#).await;
     assert_eq!((status, &long["code"]), (400, &json!(11)));

@@ -117,7 +117,7 @@ fn quiet(mut command: Command, log: &Path) -> Command {
 fn hallpass(directory: &Path, node: usize, ports: &[u16]) -> Command {
     let mut command = Command::new(binary());
     let peers: Vec<String> = ports[3..].iter().map(|port| format!("127.0.0.1:{port}")).collect();
-    command.args(["agent", "--group", "etcd-tests", "--ttl", "3s"]);
+    command.args(["agent", "--group", "etcd-tests"]);
     command.args(["--name", &format!("n{node}"), "--listen", &peers[node], "--peers", &peers.join(",")]);
     command.args(["--api", &format!("127.0.0.1:{}", ports[node])]);
     command.arg("--data").arg(directory.join(format!("data-{node}")));

@@ -117,7 +117,8 @@ struct Made<'a> {
 
 impl Drop for Made<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        // Without a runtime the agent has ended, and its locks with it.
+        if !self.answered && tokio::runtime::Handle::try_current().is_ok() {
             self.places.begin_closing(self.key, |place| place.ticket == self.ticket);
         }
     }
@@ -213,6 +214,8 @@ impl Places {
                 let _ = removed.changed().await;
                 Ok(false)
             }
+            // It has been removed since, or it was never one of these.
+            Closing::None if seen.is_some_and(|seen| seen.fence.is_none()) => Ok(false),
             Closing::None => match self.service.release(key.lease, &key.lock, seen.and_then(Seen::fence)).await {
                 Ok(released) => Ok(released),
                 Err(LeaseError::NotFound(_)) => Ok(false),

@@ -140,7 +140,11 @@ fn take(key: &LockKey) -> TxnRequest {
 /// What a later version of it ends with.
 fn give_back(key: &LockKey, revision: i64) -> TxnRequest {
     let delete = DeleteRangeRequest { key: key.bytes(), ..DeleteRangeRequest::default() };
-    TxnRequest { compare: vec![created_at(key, revision)], success: vec![part(Part::DeleteRange(delete))], failure: vec![] }
+    TxnRequest {
+        compare: vec![created_at(key, revision)],
+        success: vec![part(Part::DeleteRange(delete))],
+        failure: vec![],
+    }
 }
 
 fn revision(header: &Option<ResponseHeader>) -> i64 {
@@ -300,7 +304,10 @@ async fn what_is_no_lock_is_refused() {
         put(&|put| put.prev_kv = true),
         TxnRequest { success: vec![part(Part::Txn(Opaque {}))], ..TxnRequest::default() },
         TxnRequest { success: vec![RequestOp { request: None }], ..TxnRequest::default() },
-        TxnRequest { compare: vec![Compare { key: key.bytes(), result: 9, ..Compare::default() }], ..TxnRequest::default() },
+        TxnRequest {
+            compare: vec![Compare { key: key.bytes(), result: 9, ..Compare::default() }],
+            ..TxnRequest::default()
+        },
         TxnRequest { success: vec![RequestOp { request: None }; 129], ..TxnRequest::default() },
     ];
     for request in wrong {
@@ -389,7 +396,8 @@ async fn play(agent: &Running, steps: &[Step]) -> Result<(), TestCaseError> {
                 keys[*who] = agent.key("a").await;
             }
         }
-        let held = keys.iter().filter(|key| agent.etcd.places.see(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
+        let held =
+            keys.iter().filter(|key| agent.etcd.places.see(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
         prop_assert!(held.count() <= 1);
     }
     for key in &keys {
@@ -408,7 +416,10 @@ fn messages_are_read_as_etcd_writes_them() {
     let lock = LockRequest::decode(&[0x0a, 3, b'f', b'o', b'o', 0x10, 0xd2, 0x09][..]).unwrap();
     assert_eq!((lock.name.as_slice(), lock.lease), (&b"foo"[..], 1234));
     let compare = Compare::decode(&[0x10, 1, 0x1a, 1, b'k', 0x28, 5, 0x82, 0x04, 1, b'z'][..]).unwrap();
-    assert_eq!((compare.target(), compare.with, compare.range_end), (CompareTarget::Create, Some(With::CreateRevision(5)), vec![b'z']));
+    assert_eq!(
+        (compare.target(), compare.with, compare.range_end),
+        (CompareTarget::Create, Some(With::CreateRevision(5)), vec![b'z'])
+    );
     let event = Event { r#type: 1, kv: Some(KeyValue { key: vec![b'k'], ..KeyValue::default() }), prev_kv: None };
     let watch = WatchResponse { watch_id: 3, events: vec![event], ..WatchResponse::default() };
     assert_eq!(watch.encode_to_vec(), [0x10, 3, 0x5a, 7, 0x08, 1, 0x12, 3, 0x0a, 1, b'k']);
