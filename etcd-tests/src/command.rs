@@ -23,8 +23,9 @@ async fn commands_run_with_the_lock(group: Arc<Group>) {
     let mut last = 0;
     for node in 0..3 {
         let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
-        let ended =
-            within(group.etcdctl(node).args(["lock", "jobs/nightly", "sh", "-c", script]).output()).await.unwrap();
+        let ended = within(group.etcdctl(node).args(["lock", "jobs/nightly", "--", "sh", "-c", script]).output())
+            .await
+            .unwrap();
         let (output, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         assert_eq!(ended.status.code(), Some(7), "{output} {errors}");
         let (key, revision) = output.trim().split_once(' ').expect("a key and a revision");
@@ -45,7 +46,7 @@ async fn commands_exclude_each_other(group: Arc<Group>) {
     let mut running = Vec::new();
     for turn in 0..8 {
         let mut command = group.etcdctl(turn);
-        command.args(["lock", "counter", "sh", "-c", &script]);
+        command.args(["lock", "counter", "--", "sh", "-c", &script]);
         running.push(tokio::spawn(async move { within(command.output()).await.unwrap() }));
     }
     for command in running {
