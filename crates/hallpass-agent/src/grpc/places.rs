@@ -266,10 +266,11 @@ impl Places {
             .collect()
     }
 
-    /// How many places there are, and tickets of them: as many.
+    /// How many places there are that hold or wait, and tickets of them: as many.
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
-        let table = self.lock();
+        let mut table = self.lock();
+        self.sweep(&mut table);
         (table.places.len(), table.by_ticket.len())
     }
 
@@ -281,8 +282,10 @@ impl Places {
         &self,
         key: &LockKey,
     ) -> Result<Result<(watch::Receiver<Phase>, Option<i64>), watch::Receiver<()>>, Status> {
-        self.sweep();
         let mut table = self.lock();
+        if table.places.len() >= table.sweep_at.max(SWEEP_MIN) {
+            self.sweep(&mut table);
+        }
         if let Some(place) = table.places.get(key) {
             if place.closing {
                 return Ok(Err(place.removed.subscribe()));
@@ -360,12 +363,8 @@ impl Places {
         was_there
     }
 
-    /// Removes places that hold nothing any more, when there are twice as many as the last time.
-    fn sweep(&self) {
-        let mut table = self.lock();
-        if table.places.len() < table.sweep_at.max(SWEEP_MIN) {
-            return;
-        }
+    /// Removes places that hold nothing any more: their leases have ended. It is done again when there are twice as many.
+    fn sweep(&self, table: &mut Table) {
         let is_over = |key: &LockKey, place: &Place| match &*place.phase.borrow() {
             Phase::Granted(fence) => self.service.held(key.lease, &key.lock) != Ok(Some(*fence)),
             _ => false,
