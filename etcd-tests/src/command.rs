@@ -27,7 +27,9 @@ async fn commands_run_with_the_lock(group: Arc<Group>) {
             .await
             .unwrap();
         let (output, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert_eq!(ended.status.code(), Some(7), "{output} {errors}");
+        // etcdctl 3.4 says which code it was and exits with 1; later ones pass it on.
+        let code = ended.status.code();
+        assert!(code == Some(7) || code == Some(1) && errors.contains("exit status 7"), "{code:?} {output} {errors}");
         let (key, revision) = output.trim().split_once(' ').expect("a key and a revision");
         assert!(key.starts_with("jobs/nightly/"), "{key}");
         let revision: i64 = revision.parse().expect("a number");

@@ -50,7 +50,7 @@ impl Group {
     }
 
     async fn wait_for(&self, node: usize) {
-        let end = Instant::now() + LIMIT;
+        let end = Instant::now() + 3 * LIMIT;
         loop {
             let granted = async {
                 let mut client = Client::connect([self.endpoint(node)], None).await?;
