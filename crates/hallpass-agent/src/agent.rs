@@ -274,12 +274,14 @@ struct Member {
     /// How long sessions last in its group, once it has granted a lock.
     ttl: OnceLock<Duration>,
     drift_ppm: u32,
+    /// The group and the node, as numbers.
+    identity: OnceLock<(u64, u64)>,
 }
 
 impl Member {
     fn new(node: Node) -> Arc<Self> {
         let drift_ppm = node.status().drift_ppm;
-        Arc::new(Self { node, ttl: OnceLock::new(), drift_ppm })
+        Arc::new(Self { node, ttl: OnceLock::new(), drift_ppm, identity: OnceLock::new() })
     }
 }
 
@@ -632,6 +634,17 @@ impl State {
     pub(crate) fn ttl(&self) -> Duration {
         let member = Arc::clone(&lock(&self.member));
         member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
+    }
+
+    /// The group and the node in it, as numbers: etcd's clients are told them with every answer.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        let member = Arc::clone(&lock(&self.member));
+        *member.identity.get_or_init(|| {
+            let status = member.node.status();
+            // FNV-1a: a name as a number.
+            let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            (status.group.bytes().fold(0xcbf2_9ce4_8422_2325, hash), u64::from(status.id))
+        })
     }
 
     /// By how much clocks may differ in their rates, in millionths.

@@ -14,6 +14,7 @@ mod agent;
 pub mod api;
 mod client;
 pub mod config;
+mod grpc;
 mod holding;
 mod http;
 mod lines;
@@ -26,5 +27,7 @@ pub mod tokens;
 
 pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError};
 pub use client::{Client, ClientError, Handover};
+#[doc(hidden)]
+pub use grpc::fuzzing as etcd_fuzzing;
 pub use holding::Holding;
 pub use os::now;

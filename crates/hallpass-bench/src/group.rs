@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::BenchError;
 use crate::child::{Launcher, Worker};
 use crate::measure::Workload;
-use crate::report::{FIXED, FIXED_TLS};
-use crate::servers::Server;
+use crate::report::{ETCD_API, FIXED, FIXED_TLS};
+use crate::servers::{Server, Started};
 
 /// Processes that callers are spread over, as they would be over hosts.
 pub(crate) const HOSTS: usize = 3;
@@ -131,6 +131,22 @@ pub(crate) fn agents(launcher: &Launcher, scratch: &Path) -> Result<Group, Bench
     Ok(Group { name: "hallpass, agent".to_owned(), workers, servers, workloads })
 }
 
+/// Three agents that serve etcd's API, each at an address: for a client of etcd.
+pub(crate) fn etcd_agents(launcher: &Launcher, scratch: &Path) -> Result<Started, BenchError> {
+    let addresses = free_addresses(2 * HOSTS)?;
+    let (members, apis) = addresses.split_at(HOSTS);
+    let peers = members.join(",");
+    let mut agents = Vec::new();
+    for (index, (member, api)) in members.iter().zip(apis).enumerate() {
+        let socket = scratch.join(format!("etcd-agents/{index}.sock")).display().to_string();
+        agents.push(launcher.start(&["agent", &format!("n{index}"), member, &peers, &socket, api])?);
+    }
+    for agent in &mut agents {
+        agent.ready()?;
+    }
+    Ok(Started { servers: agents.into_iter().map(Server::of).collect(), addresses: apis.to_vec() })
+}
+
 /// Clients of a lock service in three processes.
 pub(crate) fn clients(
     name: &str,
@@ -145,7 +161,9 @@ pub(crate) fn clients(
     for worker in &mut workers {
         worker.ready()?;
     }
-    let workloads = [&[Workload::Alone][..], &CONTENDED].concat();
+    // Who held a lock last matters to hallpass.
+    let free = if name == ETCD_API { Workload::Cold } else { Workload::Alone };
+    let workloads = [&[free][..], &CONTENDED].concat();
     Ok(Group { name: name.to_owned(), workers, servers, workloads })
 }
 

@@ -10,7 +10,7 @@ use crate::child::{Launcher, Scratch};
 use crate::clients;
 use crate::group::{self, Group, Members, agents, floor, hallpass};
 use crate::measure::{Workload, measure};
-use crate::report::{Cell, Report, Skipped};
+use crate::report::{Cell, ETCD_API, Report, Skipped};
 use crate::servers::{self, Server, Started};
 
 /// A lock service to compare with.
@@ -253,7 +253,16 @@ fn start_peers(
     let clients = clients::build(running.iter().any(|(peer, _)| *peer == Peer::Etcd));
     let mut groups = Vec::new();
     for (peer, servers) in running {
-        let started = clients.clone().and_then(|clients| start_clients(peer, &clients, servers));
+        let started = clients.clone().and_then(|clients| {
+            let mut started = start_clients(peer, &clients, servers)?;
+            if peer == Peer::Etcd {
+                // The same program, and servers of ours in place of etcd's.
+                let Started { servers, addresses } = group::etcd_agents(launcher, scratch)?;
+                let args: Vec<&str> = ["etcd"].into_iter().chain(addresses.iter().map(String::as_str)).collect();
+                started.push(group::clients(ETCD_API, &clients, &args, servers.into())?);
+            }
+            Ok(started)
+        });
         match started {
             Ok(started) => groups.extend(started),
             Err(why) => skip(peer, why),

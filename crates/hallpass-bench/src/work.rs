@@ -35,9 +35,9 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
             serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied(), is_fixed).await })
         }
         ["change", change, scale, directory] => changes(change, scale, Path::new(directory)),
-        ["agent", name, listen, peers, socket] => {
+        ["agent", name, listen, peers, socket, api @ ..] => {
             let peers: Vec<&str> = peers.split(',').collect();
-            agent(name, listen, &peers, Path::new(socket))
+            agent(name, listen, &peers, Path::new(socket), api.first().copied())
         }
         ["clients", socket] => serve(|| async { Ok(Clients { socket: (*socket).to_owned() }) }),
         ["guard", user, log, program, args @ ..] => guard(user, log, program, args),

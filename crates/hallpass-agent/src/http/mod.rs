@@ -124,6 +124,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/v1/leases/{id}/locks/{name}", delete(leases::release))
         .method_not_allowed_fallback(answer::wrong_method)
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
+        .merge(crate::grpc::router(api.clone()))
         .fallback(answer::no_such_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(api.clone(), access::check))

@@ -352,6 +352,19 @@ impl Service {
         Ok(released)
     }
 
+    /// The fence of a lock that a lease holds for certain at this moment.
+    pub(crate) fn held(&self, id: LeaseId, lock: &str) -> Result<Option<u64>, LeaseError> {
+        let mut table = self.state.leases.lock();
+        let lease = table.get_mut(&id).filter(|lease| os::now() < lease.deadline).ok_or(LeaseError::NotFound(id))?;
+        let Some(fence) = lease.held.get(lock).map(|held| held.guard.fence()) else { return Ok(None) };
+        self.told(id, lease).map(|_| Some(fence))
+    }
+
+    /// Changes with what a lease holds and waits for; closed when the lease ends.
+    pub(crate) fn changes(&self, id: LeaseId) -> Result<watch::Receiver<()>, LeaseError> {
+        self.state.leases.lock().get(&id).map(|lease| lease.changed.subscribe()).ok_or(LeaseError::NotFound(id))
+    }
+
     // ---- inside ----
 
     fn count(&self, result: &Result<Acquired, AcquireFault>) {

@@ -13,15 +13,21 @@ use crate::task::{Ready, Reply};
 use crate::worker::{lines_until_closed, runtime, send};
 use crate::{BenchError, Caller, System};
 
-/// Runs a worker that is an agent.
-pub(crate) fn agent(name: &str, listen: &str, peers: &[&str], socket: &Path) -> Result<(), BenchError> {
+/// Runs a worker that is an agent; with an address it serves its API there.
+pub(crate) fn agent(
+    name: &str,
+    listen: &str,
+    peers: &[&str],
+    socket: &Path,
+    api: Option<&str>,
+) -> Result<(), BenchError> {
     let runtime = runtime()?;
     let mut lines = lines_until_closed();
     runtime.block_on(async {
         let builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
-        let agent = Agent::start(builder, AgentOptions::new(socket, socket.with_extension("data")))
-            .await
-            .map_err(BenchError::new)?;
+        let mut options = AgentOptions::new(socket, socket.with_extension("data"));
+        options.api.listen = api.map(str::to_owned);
+        let agent = Agent::start(builder, options).await.map_err(BenchError::new)?;
         let node = agent.node().clone();
         tokio::spawn(agent.serve());
         node.ready().await;

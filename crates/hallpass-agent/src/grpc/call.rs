@@ -1,0 +1,89 @@
+//! The way from a request of HTTP to a call of gRPC and back: tonic's framing, without its server and without generated code.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use prost::Message;
+use tokio_stream::Stream;
+use tonic::server::Grpc;
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+use tower_service::Service;
+
+/// The longest message of a client: every one of ours is shorter.
+pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// Messages to a client.
+pub(super) struct Answers<A>(Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>);
+
+impl<A> Answers<A> {
+    pub(super) fn new(stream: impl Stream<Item = Result<A, Status>> + Send + 'static) -> Self {
+        Self(Box::pin(stream))
+    }
+}
+
+impl<A> Stream for Answers<A> {
+    type Item = Result<A, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+/// A function as a service.
+struct Call<F>(F);
+
+impl<F, Q, A, R> Service<tonic::Request<Q>> for Call<F>
+where
+    F: FnMut(Q) -> R,
+    R: Future<Output = Result<A, Status>> + Send + 'static,
+{
+    type Response = tonic::Response<A>;
+    type Error = Status;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<A>, Status>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
+        let answer = (self.0)(request.into_inner());
+        Box::pin(async move { answer.await.map(tonic::Response::new) })
+    }
+}
+
+fn server<Q, A>() -> Grpc<ProstCodec<A, Q>>
+where
+    Q: Message + Default + Send + 'static,
+    A: Message + Send + 'static,
+{
+    Grpc::new(ProstCodec::default()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+/// One message for one.
+pub(super) async fn unary<Q, A, R>(request: Request, call: impl FnMut(Q) -> R + Send) -> Response
+where
+    Q: Message + Default + Send + 'static,
+    A: Message + Send + Sync + 'static,
+    R: Future<Output = Result<A, Status>> + Send + 'static,
+{
+    server().unary(Call(call), request).await.map(Body::new)
+}
+
+/// A stream for a stream.
+pub(super) async fn streaming<Q, A, R>(request: Request, call: impl FnMut(Streaming<Q>) -> R + Send) -> Response
+where
+    Q: Message + Default + Send + 'static,
+    A: Message + Send + Sync + 'static,
+    R: Future<Output = Result<Answers<A>, Status>> + Send + 'static,
+{
+    server().streaming(Call(call), request).await.map(Body::new)
+}
+
+/// A method that is not served.
+pub(super) fn refuse(status: &Status) -> Response {
+    status.clone().into_http::<tonic::body::Body>().map(Body::new)
+}

@@ -1,0 +1,40 @@
+//! What some clients ask before they use a server: how it is, and who else is there.
+
+use std::sync::Arc;
+
+use tonic::Status;
+
+use super::Etcd;
+use super::proto::*;
+use crate::http::Caller;
+
+/// The version of etcd's API that is served in part: some clients refuse old ones.
+const VERSION: &str = concat!("3.4.0-hallpass.", env!("CARGO_PKG_VERSION"));
+
+impl Etcd {
+    pub(super) async fn status(self: Arc<Self>, _: Caller, _: StatusRequest) -> Result<StatusResponse, Status> {
+        let status = self.api.service.state().node().status();
+        let (header, version) = (self.header(), VERSION.to_owned());
+        let (leader, raft_term) = (status.steward.map_or(0, u64::from), status.epoch.unwrap_or(0));
+        let errors = if leader == 0 { vec!["etcdserver: no leader".to_owned()] } else { Vec::new() };
+        Ok(StatusResponse { header, version, leader, raft_term, errors, ..StatusResponse::default() })
+    }
+
+    /// All members, but only this one with an address for clients: leases are an agent's own, so a client that asks for other
+    /// addresses must not spread its requests over them.
+    pub(super) async fn member_list(
+        self: Arc<Self>,
+        here: Option<String>,
+        _: MemberListRequest,
+    ) -> Result<MemberListResponse, Status> {
+        let status = self.api.service.state().node().status();
+        let members = status.members.iter().map(|member| Member {
+            id: member.id.into(),
+            name: member.name.clone().unwrap_or_else(|| member.address.clone()),
+            peer_urls: vec![format!("http://{}", member.address)],
+            client_urls: here.iter().filter(|_| member.id == status.id).cloned().collect(),
+            is_learner: !member.voter && member.id != status.id,
+        });
+        Ok(MemberListResponse { header: self.header(), members: members.collect() })
+    }
+}

@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_stream::StreamExt;
+use tonic::{Status, Streaming};
+
+use super::call::Answers;
+use super::key::LockKey;
+use super::proto::*;
+use super::{Etcd, error};
+use crate::http::Caller;
+use crate::service::{LeaseError, LeaseId, TTL_MAX, Told};
+use crate::tokens::Right;
+
+/// What etcd makes of a shorter one, with its usual ticks.
+const TTL_MIN: i64 = 2;
+
+impl Etcd {
+    pub(super) async fn lease_grant(
+        self: Arc<Self>,
+        caller: Caller,
+        request: LeaseGrantRequest,
+    ) -> Result<LeaseGrantResponse, Status> {
+        caller.needs_some(Right::Acquire)?;
+        if request.ttl > TTL_MAX.as_secs() as i64 {
+            return Err(error::ttl_too_large());
+        }
+        let id = match request.id {
+            0 => None,
+            id => Some(lease_id(id).ok_or_else(|| error::invalid("the id of a lease is a positive number"))?),
+        };
+        let ttl = Duration::from_secs(request.ttl.max(TTL_MIN) as u64);
+        let told = self.api.service.grant(id, ttl, caller.owner(), Arc::clone(&caller.origin))?;
+        let ttl = self.whole_seconds(&told).inspect_err(|_| drop(self.api.service.revoke(told.id)))?;
+        Ok(LeaseGrantResponse { header: self.header(), id: told.id.get() as i64, ttl, error: String::new() })
+    }
+
+    pub(super) async fn lease_revoke(
+        self: Arc<Self>,
+        caller: Caller,
+        request: LeaseRevokeRequest,
+    ) -> Result<LeaseRevokeResponse, Status> {
+        let id = lease_id(request.id).ok_or_else(error::lease_not_found)?;
+        caller.needs_lease(&self.api.service, id)?;
+        self.api.service.revoke(id)?;
+        Ok(LeaseRevokeResponse { header: self.header() })
+    }
+
+    pub(super) fn lease_keep_alive(
+        &self,
+        caller: &Caller,
+        request: &LeaseKeepAliveRequest,
+    ) -> Result<LeaseKeepAliveResponse, Status> {
+        let answer = |ttl| LeaseKeepAliveResponse { header: self.header(), id: request.id, ttl };
+        let Some(id) = lease_id(request.id) else { return Ok(answer(0)) };
+        match caller.needs_lease(&self.api.service, id).map_err(Status::from) {
+            Err(status) if status.message() == error::LEASE_NOT_FOUND => return Ok(answer(0)),
+            checked => checked?,
+        }
+        match self.api.service.keepalive(id) {
+            Ok(told) => Ok(answer(self.whole_seconds(&told)?)),
+            Err(LeaseError::NotFound(_)) => Ok(answer(0)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Answers one by one: a client that does not read is not read either.
+    pub(super) fn lease_keep_alives(
+        self: Arc<Self>,
+        caller: Caller,
+        requests: Streaming<LeaseKeepAliveRequest>,
+    ) -> Answers<LeaseKeepAliveResponse> {
+        let answer = move |request: Result<LeaseKeepAliveRequest, Status>| {
+            request.and_then(|request| self.lease_keep_alive(&caller, &request))
+        };
+        Answers::new(requests.map(answer))
+    }
+
+    pub(super) async fn lease_time_to_live(
+        self: Arc<Self>,
+        caller: Caller,
+        request: LeaseTimeToLiveRequest,
+    ) -> Result<LeaseTimeToLiveResponse, Status> {
+        let (header, id) = (self.header(), request.id);
+        let unknown = LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() };
+        let Some(lease) = lease_id(id) else { return Ok(unknown) };
+        let service = &self.api.service;
+        let info = match service.time_to_live(lease) {
+            Ok(info) => info,
+            Err(LeaseError::NotFound(_)) => return Ok(unknown),
+            Err(error) => return Err(error.into()),
+        };
+        caller.needs_lease(service, lease)?;
+        // Whoever counts on it must not count on more than the agent's session.
+        let session = service.state().node().session_left().unwrap_or(Duration::MAX);
+        let ttl = info.left.min(session).as_secs() as i64;
+        let mut keys = Vec::new();
+        if request.keys {
+            let held = info.locks.iter().map(|held| LockKey { lock: held.name.as_str().into(), lease });
+            keys.extend(held.chain(self.places.waiting(lease)).map(|key| key.bytes()));
+        }
+        let granted_ttl = info.granted.as_secs() as i64;
+        Ok(LeaseTimeToLiveResponse { ttl, granted_ttl, keys, ..unknown })
+    }
+
+    pub(super) async fn lease_leases(
+        self: Arc<Self>,
+        caller: Caller,
+        _: LeaseLeasesRequest,
+    ) -> Result<LeaseLeasesResponse, Status> {
+        caller.needs_some(Right::Acquire).or_else(|_| caller.needs_some(Right::Inspect))?;
+        let service = &self.api.service;
+        let theirs = service.leases().into_iter().filter(|id| caller.needs_lease(service, *id).is_ok());
+        let leases = theirs.map(|id| LeaseStatus { id: id.get() as i64 }).collect();
+        Ok(LeaseLeasesResponse { header: self.header(), leases })
+    }
+
+    /// What a client may count on: etcd's are whole seconds.
+    fn whole_seconds(&self, told: &Told) -> Result<i64, Status> {
+        let seconds = told.ttl.as_secs() as i64;
+        if seconds > 0 {
+            return Ok(seconds);
+        }
+        let session = self.api.service.state().ttl();
+        if session < Duration::from_secs(2) {
+            return Err(Status::failed_precondition(format!(
+                "hallpass: etcd's leases count whole seconds, but sessions of this group last {session:?}; found it with --ttl 2s or more"
+            )));
+        }
+        // A session that is about to run out, unless it is renewed in time.
+        Err(error::no_leader())
+    }
+}
+
+pub(super) fn lease_id(number: i64) -> Option<LeaseId> {
+    u64::try_from(number).ok().and_then(LeaseId::new)
+}

@@ -1,0 +1,194 @@
+//! etcd's API, as much of it as locks need, so that programs which use etcd's locks use hallpass unchanged: its gRPC services, and its
+//! JSON gateway.
+//!
+//! - `v3lockpb.Lock` and `etcdserverpb.Lease` are the [service](crate::service) in other words ([`lock`], [`lease`]).
+//! - Go's `concurrency.Mutex` and `etcdctl lock` use KV and Watch instead. Those are served for lock keys only ([`key`], [`kv`],
+//!   [`watch`]); what a key stands for is explained in [`places`].
+//! - `Maintenance/Status` and `Cluster/MemberList` answer clients that ask first ([`cluster`]).
+//!
+//! Codes and texts of errors are etcd's where clients test for them ([`error`]). Where etcd is unsafe this is not: see docs/etcd.md.
+//!
+//! Invariants:
+//! 1. An answer that says that a client holds a lock is made only after the service has said so at that moment
+//!    ([`Service::held`](crate::service::Service::held)), with the lease alive: never from memory.
+//! 2. A deletion releases only the grant that its key stood for when it came in.
+//! 3. Whoever waits leaves no trace behind when its call is dropped, its key deleted or its lease over.
+
+mod call;
+mod cluster;
+mod error;
+mod gateway;
+mod json;
+mod key;
+mod kv;
+mod lease;
+mod lock;
+mod places;
+#[allow(missing_docs, reason = "the fields are etcd's, and documented there")]
+#[allow(unreachable_pub, reason = "derives want the parts of a message as public as itself")]
+mod proto;
+mod watch;
+
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use axum::extract::{Path, Request, State};
+use axum::http::header;
+use axum::response::Response;
+use axum::routing::{MethodRouter, post};
+use axum::{Extension, Router};
+use hallpass_core::Fence;
+use prost::Message;
+use tonic::Status;
+
+use self::places::Places;
+use self::proto::ResponseHeader;
+use crate::http::{Api, Caller};
+
+/// What the calls of etcd's API share.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    api: Api,
+    places: Places,
+    /// The newest fence that was told here: what an answer says that is about no lock.
+    newest: AtomicI64,
+}
+
+impl Etcd {
+    fn new(api: Api) -> Self {
+        let places = Places::new(api.service.clone());
+        Self { api, places, newest: AtomicI64::new(1) }
+    }
+
+    fn header(&self) -> Option<ResponseHeader> {
+        self.header_with(self.newest.load(Ordering::Relaxed))
+    }
+
+    /// The header of an answer that is about a lock: its revision is the fence, or what a waiter has in its place.
+    fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
+        self.newest.fetch_max(revision, Ordering::Relaxed);
+        self.header_with(revision)
+    }
+
+    fn header_with(&self, revision: i64) -> Option<ResponseHeader> {
+        let (cluster_id, member_id) = self.api.service.state().identity();
+        // The epoch, which fences have in front.
+        let raft_term = (self.newest.load(Ordering::Relaxed) >> Fence::COUNT_BITS) as u64;
+        Some(ResponseHeader { cluster_id, member_id, revision, raft_term })
+    }
+}
+
+/// The routes of etcd's API. Who asks is found out before.
+pub(crate) fn router(api: Api) -> Router<Api> {
+    let mut router = Router::new()
+        .route("/v3lockpb.Lock/Lock", unary(Etcd::lock))
+        .route("/v3lockpb.Lock/Unlock", unary(Etcd::unlock))
+        .route("/etcdserverpb.Lease/LeaseGrant", unary(Etcd::lease_grant))
+        .route("/etcdserverpb.Lease/LeaseRevoke", unary(Etcd::lease_revoke))
+        .route("/etcdserverpb.Lease/LeaseKeepAlive", post(keep_alives))
+        .route("/etcdserverpb.Lease/LeaseTimeToLive", unary(Etcd::lease_time_to_live))
+        .route("/etcdserverpb.Lease/LeaseLeases", unary(Etcd::lease_leases))
+        .route("/etcdserverpb.KV/Range", unary(Etcd::range))
+        .route("/etcdserverpb.KV/DeleteRange", unary(Etcd::delete_range))
+        .route("/etcdserverpb.KV/Txn", unary(Etcd::txn))
+        .route("/etcdserverpb.Watch/Watch", post(watch))
+        .route("/etcdserverpb.Maintenance/Status", unary(Etcd::status))
+        .route("/etcdserverpb.Cluster/MemberList", post(member_list))
+        .route("/v3/lock/lock", gateway::unary(Etcd::lock))
+        .route("/v3/lock/unlock", gateway::unary(Etcd::unlock))
+        .route("/v3/lease/grant", gateway::unary(Etcd::lease_grant))
+        .route("/v3/lease/keepalive", gateway::keep_alives())
+        .route("/v3/maintenance/status", gateway::unary(Etcd::status));
+    // etcd has these under two paths.
+    for beginning in ["/v3/lease", "/v3/kv/lease"] {
+        router = router
+            .route(&format!("{beginning}/revoke"), gateway::unary(Etcd::lease_revoke))
+            .route(&format!("{beginning}/timetolive"), gateway::unary(Etcd::lease_time_to_live))
+            .route(&format!("{beginning}/leases"), gateway::unary(Etcd::lease_leases));
+    }
+    for service in ["KV", "Watch", "Lease", "Cluster", "Maintenance", "Auth"] {
+        router = router.route(&format!("/etcdserverpb.{service}/{{method}}"), post(unserved));
+    }
+    router.route("/v3electionpb.Election/{method}", post(unserved)).with_state(Arc::new(Etcd::new(api)))
+}
+
+/// A call of gRPC with one message for one.
+fn unary<Q, A, R>(call: impl Fn(Arc<Etcd>, Caller, Q) -> R + Clone + Send + Sync + 'static) -> MethodRouter<Arc<Etcd>>
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+    R: Future<Output = Result<A, Status>> + Send + 'static,
+{
+    post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
+        call::unary(request, move |message| call(Arc::clone(&etcd), caller.clone(), message)).await
+    })
+}
+
+async fn keep_alives(
+    State(etcd): State<Arc<Etcd>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    call::streaming(request, move |requests| ready(Ok(Arc::clone(&etcd).lease_keep_alives(caller.clone(), requests))))
+        .await
+}
+
+async fn watch(State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+    call::streaming(request, move |requests| ready(Ok(Arc::clone(&etcd).watch(caller.clone(), requests)))).await
+}
+
+/// Where the client has reached this agent, it can again.
+async fn member_list(State(etcd): State<Arc<Etcd>>, request: Request) -> Response {
+    let uri = request.uri();
+    let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(|authority| authority.as_str()).or(named);
+    let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
+    call::unary(request, move |message| Arc::clone(&etcd).member_list(here.clone(), message)).await
+}
+
+async fn unserved(Path(method): Path<String>) -> Response {
+    let shown: String = method.chars().take(40).filter(char::is_ascii_alphanumeric).collect();
+    call::refuse(&error::unserved(shown))
+}
+
+/// For the fuzz targets: reads everything that a client can send, in all ways.
+#[doc(hidden)]
+pub mod fuzzing {
+    use prost::Message;
+
+    use super::gateway::{read, read_all};
+    use super::key::Key;
+    use super::proto::*;
+    use super::{kv, lease};
+
+    /// Reads a message of gRPC. What is read twice must be the same.
+    pub fn message(kind: u8, bytes: &[u8]) {
+        fn check<M: Message + Default + PartialEq>(bytes: &[u8]) -> Option<M> {
+            let message = M::decode(bytes).ok()?;
+            // Numbers that etcd does not know are kept, so that this holds for all.
+            assert!(M::decode(message.encode_to_vec().as_slice()).is_ok_and(|again| again == message));
+            Some(message)
+        }
+        match kind % 6 {
+            0 => drop(check::<LockRequest>(bytes)),
+            1 => drop(check::<UnlockRequest>(bytes).map(|request| Key::parse(&request.key).is_ok())),
+            2 => drop(check::<LeaseGrantRequest>(bytes).map(|request| lease::lease_id(request.id))),
+            3 => drop(check::<RangeRequest>(bytes).map(|request| kv::is_served(&request))),
+            4 => drop(check::<TxnRequest>(bytes).map(kv::is_served_txn)),
+            _ => drop(check::<WatchRequest>(bytes)),
+        }
+    }
+
+    /// Reads a message of the gateway.
+    pub fn gateway(body: &[u8]) {
+        let _ = read::<LockRequest>(body);
+        let _ = read::<UnlockRequest>(body);
+        let _ = read::<LeaseGrantRequest>(body);
+        let _ = read::<LeaseTimeToLiveRequest>(body);
+        let _ = read_all(body);
+    }
+}
+
+#[cfg(test)]
+mod tests;
