@@ -5,7 +5,7 @@ use hallpass_core::Protocol;
 use hallpass_core::protocol::{Mutant, Mutation, Visitor};
 use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World, parse_duration};
 
-use crate::{LabError, select};
+use crate::{LabError, key_value, parse_order, parse_value, replace_option, select};
 
 /// A simulated run, as `lab run` takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +74,26 @@ impl RunSpec {
     pub fn with(mut self, words: &str) -> Self {
         self.options.extend(words.split_whitespace().map(str::to_owned));
         self
+    }
+
+    /// Sets one thing, as `nodes=3`. The keys are those of the command line, and what is none of them is an option of the
+    /// protocol.
+    pub fn set(&mut self, word: &str) -> Result<(), LabError> {
+        let (key, value) = key_value(word)?;
+        match key {
+            "protocol" => self.protocol = value.to_owned(),
+            "nodes" => self.nodes = parse_value(word)?,
+            "entries" => self.entries = parse_value(word)?,
+            "seed" => self.seed = parse_value(word)?,
+            "order" => self.order = parse_order(word)?,
+            "load" => self.load = value.to_owned(),
+            "hold" => self.hold = Some(value.to_owned()),
+            "latency" => self.latency = value.to_owned(),
+            "faults" => self.faults = value.to_owned(),
+            "readers" => self.readers = parse_value(word)?,
+            _ => replace_option(&mut self.options, word),
+        }
+        Ok(())
     }
 
     /// The command that repeats this run.

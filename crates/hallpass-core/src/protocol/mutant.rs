@@ -1,6 +1,8 @@
 use std::hash::{Hash, Hasher};
 
-use super::{Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span, Variables};
+use super::{
+    Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span, Variables,
+};
 use crate::{Fence, InitialHolders, NodeId, Setup};
 
 /// A bug to plant into any protocol, so that a test can show that a check would notice it.

@@ -53,8 +53,7 @@ mod tests {
         for (from, node, value) in [(0, 1, 0), (0, 2, 0), (1, 1, 0), (2, 1, 1), (3, 2, 0), (4, 1, 0)] {
             states.note(from, NodeId(node), variables(value));
         }
-        let seen: Vec<(usize, u32)> =
-            states.into_changes().iter().map(|change| (change.from, change.node.0)).collect();
+        let seen: Vec<(usize, u32)> = states.into_changes().iter().map(|change| (change.from, change.node.0)).collect();
         assert_eq!(seen, [(0, 1), (0, 2), (2, 1), (4, 1)]);
     }
 }

@@ -48,7 +48,8 @@ use std::sync::Arc;
 use super::constant::Constant;
 use super::{
     Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
-    TrapSet, Variables};
+    TrapSet, Variables,
+};
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
 pub use message::{Asked, CrMessage};

@@ -22,7 +22,9 @@ mod tests;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet, Variables};
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
+};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 pub use hosted::Hosted;

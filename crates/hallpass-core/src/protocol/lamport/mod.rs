@@ -37,7 +37,9 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet, Variables};
+    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
+};
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 pub use message::LamportMessage;

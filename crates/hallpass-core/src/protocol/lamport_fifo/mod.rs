@@ -28,7 +28,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables};
+use crate::protocol::{
+    Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 pub use message::LamportFifoMessage;

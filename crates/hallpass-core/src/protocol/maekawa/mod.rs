@@ -28,7 +28,8 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables};
+    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
 pub use message::MaekawaMessage;

@@ -23,7 +23,9 @@ use std::sync::Arc;
 
 use super::constant::Constant;
 use super::{
-    Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap, Variables};
+    Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
+    Variables,
+};
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
 pub use classic::{Body, Classic, ClassicMessage, ClassicRules, ClassicTimer};

@@ -11,7 +11,8 @@ use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap,
-    TrapSet, Variables};
+    TrapSet, Variables,
+};
 use crate::{FenceCounter, NodeId, Setup};
 
 /// One node on the ring.

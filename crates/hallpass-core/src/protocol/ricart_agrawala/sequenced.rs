@@ -8,7 +8,9 @@ use std::fmt;
 use super::message::{put_mode, read_mode};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{
-    Capabilities, Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Variables};
+    Capabilities, Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+    Variables,
+};
 use crate::{FenceCounter, NodeId, Setup};
 
 /// One node on the medium.

@@ -21,7 +21,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables};
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 pub use message::SuzukiKasamiMessage;

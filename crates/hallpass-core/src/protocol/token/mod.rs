@@ -35,7 +35,9 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet, Variables};
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
+};
 use crate::{Fence, FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 pub use message::TokenMessage;

@@ -42,7 +42,9 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet, Variables};
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
+};
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
 pub use message::TokenRingMessage;

@@ -26,7 +26,9 @@ use std::sync::Arc;
 use super::{RaMessage, RaTimer, RicartAgrawala};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap, Variables};
+    Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
+    Variables,
+};
 use crate::{NodeId, Setup, View};
 
 pub use message::{Body, ClassicMessage};
