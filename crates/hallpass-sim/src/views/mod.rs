@@ -48,7 +48,7 @@ pub use plan::Cut;
 use plan::{MS, Plan};
 pub use shrink::shrink;
 use story::Book;
-pub use story::{Entry, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell};
+pub use story::{Entry, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell, tell_seed};
 use watch::{Inside, Watch};
 
 /// The result of a run.

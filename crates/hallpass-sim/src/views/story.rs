@@ -4,8 +4,8 @@ use hallpass_core::Ticks;
 use hallpass_node::ViewState;
 
 use super::faults::{Fault, FaultKind};
-use super::plan::{Load, MS, Plan};
-use super::{ViewsReport, World};
+use super::plan::{Cut, Load, MS, Plan};
+use super::{Bug, ViewsReport, World};
 
 /// A group of whole nodes and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +105,22 @@ pub(super) struct Book {
 
 /// Runs it.
 pub fn tell(spec: &StorySpec) -> Story {
-    let mut world = World::new(Plan::of_story(spec), None, false);
+    tell_world(World::new(Plan::of_story(spec), None, false))
+}
+
+fn tell_world(mut world: World) -> Story {
     world.book = Some(Book::default());
     world.run_to_end();
     let names = world.machines.iter().map(|machine| machine.name.clone()).collect();
     let book = world.book.take().unwrap_or_default();
     let entries = book.entries.into_iter().map(|(_, entry)| entry).collect();
     Story { names, changes: book.changes, entries, report: world.report }
+}
+
+/// Runs what a seed decides, or a part of it, perhaps with a bug in it: a run of the swarm, with the log of its events.
+#[doc(hidden)]
+pub fn tell_seed(seed: u64, cut: &Cut, bug: Option<Bug>) -> Story {
+    tell_world(World::new(Plan::draw(seed).cut(cut), bug, true))
 }
 
 impl Plan {
