@@ -95,7 +95,8 @@ fn columns(trace: &Trace) -> String {
 
 /// Changes of state as `[from, node, [[name, value], ..]]`.
 fn states<'a>(changes: impl IntoIterator<Item = &'a StateChange>) -> String {
-    let records = changes.into_iter().map(|change| json!([change.from, change.node.0, change.variables.pairs()]).to_string());
+    let records =
+        changes.into_iter().map(|change| json!([change.from, change.node.0, change.variables.pairs()]).to_string());
     format!("[{}]", records.collect::<Vec<_>>().join(",\n"))
 }
 
@@ -111,7 +112,9 @@ pub(crate) fn play(text: &str) -> Result<String, LabError> {
     // An exploration or a long run is not a step of a game, and has its own page.
     let is_work = |line: &str| ["explore ", "simulate "].iter().any(|word| line.trim_start().starts_with(word));
     if text.lines().any(is_work) {
-        return Err(LabError("here a scenario only takes steps; 'hallpass lab trace --scenario FILE' explores".to_owned()));
+        return Err(LabError(
+            "here a scenario only takes steps; 'hallpass lab trace --scenario FILE' explores".to_owned(),
+        ));
     }
     scenario::play(text, None).map(|played| playback(&played, None))
 }
@@ -305,7 +308,8 @@ fn story_fault(word: &str, nodes: usize) -> Result<StoryFault, LabError> {
         let (who, when) = rest.split_once('@')?;
         let (from, until) = when.split_once("..")?;
         let (from, until) = (parse_duration(from)?, parse_duration(until)?);
-        let one = |text: &str| text.parse::<usize>().ok().filter(|node| (1..=nodes).contains(node)).map(|node| node - 1);
+        let one =
+            |text: &str| text.parse::<usize>().ok().filter(|node| (1..=nodes).contains(node)).map(|node| node - 1);
         let kind = match kind {
             "partition" => StoryFaultKind::Partition(who.split('+').map(one).collect::<Option<_>>()?),
             "pause" => StoryFaultKind::Pause(one(who)?),

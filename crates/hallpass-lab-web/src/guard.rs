@@ -49,7 +49,10 @@ mod tests {
     fn another_sites_page_gets_nothing_but_a_link_works() {
         let headers = |mode: &'static str| {
             let pairs = [("host", "localhost"), ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", mode)];
-            pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).into_iter().collect::<HeaderMap>()
+            pairs
+                .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+                .into_iter()
+                .collect::<HeaderMap>()
         };
         assert!(check(&headers("cors"), &[]).is_err());
         assert!(check(&headers("navigate"), &[]).is_ok());

@@ -25,6 +25,9 @@ use tokio::net::TcpListener;
 pub use export::export;
 pub use query::{MAX_EVENTS, MAX_NODES};
 
+/// Where the laboratory listens unless it is told otherwise, which is also where the links in reports point.
+pub const LISTEN: &str = "127.0.0.1:8700";
+
 /// Who may ask, and how much.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {

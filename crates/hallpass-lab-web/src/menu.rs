@@ -117,7 +117,10 @@ const PROTOCOLS: &[Entry] = &[
 
 /// The guided tours: scenarios in which every step has a sentence.
 pub(crate) const TOURS: &[(&str, &str)] = &[
-    ("ricart-agrawala-figure-1", "Three nodes, three requests, twelve messages: the figure with which the paper begins."),
+    (
+        "ricart-agrawala-figure-1",
+        "Three nodes, three requests, twelve messages: the figure with which the paper begins.",
+    ),
     ("cmu-example", "The same algorithm on Lamport clocks, with every timestamp of the lecture notes' example."),
     ("raymond-figure-1", "A token walks along a tree, and requests walk after it."),
     ("naimi-trehel-path-reversal", "Requests chase a token along guesses, and every guess they pass turns around."),

@@ -43,7 +43,8 @@ impl Query {
 
     /// The run it asks for: as `lab run`, but ten requests unless it says more, as `lab trace`.
     pub(crate) fn run(&self) -> Result<RunSpec, LabError> {
-        let mut spec = RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") };
+        let mut spec =
+            RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") };
         self.words().try_for_each(|word| spec.set(word))?;
         if spec.nodes > MAX_NODES {
             return Err(LabError(format!("in a browser a group has at most {MAX_NODES} nodes")));

@@ -176,9 +176,7 @@ pub fn measure_watched(run: &RunSpec, mut on_progress: impl FnMut() -> Flow) -> 
     // Only protocols that need links in order refuse the default; they get such links, and their names say so.
     let report = match simulate_watched(run, |_| on_progress()) {
         Err(error) if on_progress() == Flow::Stop => return Err(error),
-        Err(_) => {
-            simulate_watched(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() }, |_| on_progress())?
-        }
+        Err(_) => simulate_watched(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() }, |_| on_progress())?,
         Ok(report) => report,
     };
     let counts = || report.entries_by_node.iter().map(|(_, count)| *count);
