@@ -1,7 +1,7 @@
 // Two protocols on one load; all of them over group sizes; and which one fits a group.
 
 import { follow, get } from "./api.js";
-import { css, fill, h, plural, reducedMotion, short } from "./dom.js";
+import { css, fill, h, plural, short } from "./dom.js";
 import { lineChart } from "./chart.js";
 import { LATENCIES, LOADS, field, protocolSelect, read, suggest } from "./form.js";
 import { Player } from "./player.js";
@@ -56,7 +56,7 @@ function showSides(result, runs, about) {
   const rows = [["Messages per entry", "messages_per_entry"], ["Messages", "messages"], ["Response, T", "response_time.mean"], ["Response 99%, T", "response_time.p99"], ["Handover, T", "sync_delay.mean"], ["Most overtaken", "max_overtakes"]];
   const value = (report, path) => path.split(".").reduce((part, key) => part[key], report);
   const titles = runs.map(({ name }) => about.protocols.find((one) => one.name === name).title);
-  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, label: `Space-time diagram of ${name}`, onCursor: (cursor) => follow(side, cursor) }));
+  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}`, onCursor: (cursor) => follow(side, cursor) }));
   const traces = runs.map(({ document }) => new Trace(document));
   let leading = false;
   /** Moves the other one to the same moment. */

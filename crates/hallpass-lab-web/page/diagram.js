@@ -35,7 +35,7 @@ export class Diagram {
 
   setTrace(trace, keepView = false) {
     this.trace = trace;
-    this.lane = trace.nodes.length <= 6 ? 84 : trace.nodes.length <= 12 ? 64 : trace.nodes.length <= 24 ? 40 : 22;
+    this.lane = trace.nodes.length <= 6 ? 84 : trace.nodes.length <= 12 ? 64 : trace.nodes.length <= 24 ? 40 : trace.nodes.length <= 100 ? 22 : 9;
     this.left = 34 + 8 * Math.max(1, ...trace.nodes.map((node) => String(node).length));
     this.width = (trace.x.at(-1) ?? 0) + 2 * PAD;
     this.index();
@@ -54,9 +54,6 @@ export class Diagram {
       const block = Math.floor(i / BLOCK);
       this.reach[block] = Math.max(this.reach[block], end);
     }
-    // A message that is still under way far later must not hide behind blocks that end early.
-    this.reachUpTo = this.reach.slice();
-    for (let b = 1; b < blocks; b++) this.reachUpTo[b] = Math.max(this.reachUpTo[b - 1], this.reach[b]);
   }
 
   setCursor(index, { follow = true } = {}) {
@@ -184,7 +181,7 @@ export class Diagram {
     this.drawGrid(context, from, to);
     this.drawLives(context, rows);
     this.drawSpans(context, rows, from, to);
-    const arrows = this.visibleArrows(from, to);
+    const arrows = this.visibleArrows(from, to, rows);
     this.drawArrows(context, arrows);
     this.drawEvents(context, from, to, arrows.length);
     this.drawMarks(context);
@@ -198,7 +195,7 @@ export class Diagram {
   drawEmpty(context) {
     context.fillStyle = this.colours.quiet;
     context.font = "14px system-ui, sans-serif";
-    context.fillText("Nothing has happened yet.", this.left + 16, TOP + PAD / 2);
+    context.fillText("Nothing has happened yet.", this.left + 16, TOP + 6);
   }
 
   visibleRows() {
@@ -248,7 +245,7 @@ export class Diagram {
     context.strokeStyle = this.colours.line;
     context.lineWidth = this.lane < 8 ? 0.5 : 1.3;
     context.beginPath();
-    const end = Math.min(this.size.width, this.px(this.width - PAD));
+    const end = this.trace.length ? Math.min(this.size.width, this.px(this.width - PAD)) : this.size.width - PAD;
     for (let row = first; row <= last; row++) {
       const y = Math.round(this.py(row)) + 0.5;
       context.moveTo(this.left, y);
@@ -335,7 +332,7 @@ export class Diagram {
   }
 
   /** The messages that touch the view: the events that sent them. */
-  visibleArrows(from, to) {
+  visibleArrows(from, to, rows) {
     const { trace, reach } = this, found = [];
     const last = this.lower(to), first = this.lower(from);
     for (let block = 0; block * BLOCK < last; block++) {
@@ -343,6 +340,8 @@ export class Diagram {
       const end = Math.min(last, (block + 1) * BLOCK);
       for (let i = block * BLOCK; i < end; i++) {
         if (trace.kindOf[i] < 0) continue;
+        const [a, b] = [trace.rowOf[i], trace.toRow[i]];
+        if ((a < rows.first && b < rows.first) || (a > rows.last && b > rows.last)) continue;
         if (i >= first || trace.endsAt[i] < 0 ? trace.x[i] >= from : trace.x[trace.endsAt[i]] >= from) found.push(i);
       }
     }
@@ -350,15 +349,15 @@ export class Diagram {
       this.thinned = 1;
       return found;
     }
-    // Whole waves are left out, not every n-th message of one: the rest stays a picture of what happened.
+    // Scattered, and the same ones in every frame: every n-th would make patterns that are not in the run.
     this.thinned = Math.ceil(found.length / ARROWS_MAX);
-    return found.filter((i) => Math.floor(i / 16) % this.thinned === 0);
+    return found.filter((i) => (Math.imul(i, 2654435761) >>> 8) % this.thinned === 0);
   }
 
   arrow(i) {
-    const { trace } = this, event = trace.events[i], ends = trace.endsAt[i];
-    const from = { x: this.px(trace.x[i]), y: this.py(trace.rows.get(event.node)) };
-    const row = this.py(trace.rows.get(event.to));
+    const { trace } = this, ends = trace.endsAt[i];
+    const from = { x: this.px(trace.x[i]), y: this.py(trace.rowOf[i]) };
+    const row = this.py(trace.toRow[i]);
     if (ends < 0) return { from, to: { x: from.x + 18, y: from.y + Math.sign(row - from.y) * this.lane * 0.3 }, flying: true };
     const lost = trace.events[ends].event === "lose";
     let to = { x: this.px(trace.x[ends]), y: row };
@@ -374,7 +373,7 @@ export class Diagram {
       if (Math.max(arrow.from.y, arrow.to.y) < TOP || Math.min(arrow.from.y, arrow.to.y) > this.size.height) continue;
       const future = cursor >= 0 && i > cursor;
       const underWay = cursor >= 0 && !future && (trace.endsAt[i] < 0 || trace.endsAt[i] > cursor);
-      const key = kind * 4 + (future ? 1 : underWay ? 2 : 0) + (arrow.flying ? 0 : 0);
+      const key = kind * 4 + (future ? 1 : underWay ? 2 : 0);
       if (!paths.has(key)) paths.set(key, { lines: new Path2D(), heads: new Path2D() });
       const { lines, heads } = paths.get(key);
       lines.moveTo(arrow.from.x, arrow.from.y);
@@ -417,14 +416,14 @@ export class Diagram {
 
   drawLabels(context, arrows) {
     const { trace, cursor } = this, taken = [];
-    // Nothing is written over a bar.
     context.font = "11px system-ui, sans-serif";
     context.lineJoin = "round";
+    // What is picked, what happens now and what is under way comes first, and gets a place.
+    const rank = (i) => {
+      const [sent, ends] = [i <= cursor, trace.endsAt[i]];
+      return (i === this.selected || i === this.hover ? 4 : 0) + (sent && (ends < 0 || ends > cursor) ? 2 : 0) + (i === cursor || ends === cursor ? 3 : 0);
+    };
     const order = [...arrows].sort((a, b) => rank(b) - rank(a));
-    const self = this;
-    function rank(i) {
-      return (i === self.selected || i === self.hover ? 4 : 0) + (i <= cursor && (trace.endsAt[i] < 0 || trace.endsAt[i] > cursor) ? 2 : 0) + (i === cursor || trace.endsAt[i] === cursor ? 3 : 0);
-    }
     for (const i of order) {
       const { from, to } = this.arrow(i), text = trace.events[i].message;
       const width = context.measureText(text).width;
@@ -451,7 +450,8 @@ export class Diagram {
     for (let i = first; i < trace.length && trace.x[i] <= to; i++) {
       const event = trace.events[i], kind = event.event;
       if (crowd > HEADS_MAX && kind !== "violation" && kind !== "crash" && kind !== "network") continue;
-      const x = this.px(trace.x[i]), y = this.py(trace.rows.get(event.node));
+      const x = this.px(trace.x[i]), y = this.py(trace.rowOf[i]);
+      if (y < -20 || y > this.size.height + 20) continue;
       context.globalAlpha = cursor >= 0 && i > cursor ? 0.25 : 1;
       if (kind === "violation") this.drawViolation(context, x, y);
       else if (kind === "request") dot(context, x, y, 4, colours["inside-edge"]);

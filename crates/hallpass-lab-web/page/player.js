@@ -14,7 +14,8 @@ export class Player {
    * - `onCursor(index)`: the cursor has moved.
    * - `params`: the run's own, for states that are asked for one moment at a time.
    */
-  constructor({ onCursor, params, label, compact } = {}) {
+  constructor({ onCursor, params, label, name, compact } = {}) {
+    const of = (what) => (name ? `${name}: ${what}` : what);
     this.onCursor = onCursor ?? (() => {});
     this.params = params;
     this.cursor = -1;
@@ -22,11 +23,11 @@ export class Player {
     this.picked = [];
     this.selected = -1;
     this.diagram = new Diagram({ onPick: (pick) => this.onPick(pick), label });
-    this.buildControls();
-    this.lock = h("section", { class: "card lock", "aria-label": "The lock at the cursor" });
-    this.detail = h("section", { class: "card detail", "aria-label": "The event at the cursor" });
-    this.states = h("section", { class: "card states", "aria-label": "The nodes' variables at the cursor", tabindex: "0" });
-    this.log = h("section", { class: "card log", "aria-label": "Events around the cursor" });
+    this.buildControls(of);
+    this.lock = h("section", { class: "card lock", "aria-label": of("The lock at the cursor") });
+    this.detail = h("section", { class: "card detail", "aria-label": of("The event at the cursor") });
+    this.states = h("section", { class: "card states", "aria-label": of("The nodes' variables at the cursor"), tabindex: "0" });
+    this.log = h("section", { class: "card log", "aria-label": of("Events around the cursor") });
     this.element = h(
       "div", { class: compact ? "player compact" : "player" },
       this.controls, this.diagram.element,
@@ -40,7 +41,7 @@ export class Player {
     this.fetching?.abort();
   }
 
-  buildControls() {
+  buildControls(of) {
     const button = (name, label, title, action) => h("button", { "data-do": name, title, "aria-label": title, onclick: action }, label);
     this.playButton = button("play", "▶", "Play (space)", () => this.toggle());
     this.scrub = h("input", {
@@ -49,13 +50,13 @@ export class Player {
     });
     this.position = h("output", { class: "position" });
     this.controls = h(
-      "div", { class: "controls", role: "toolbar", "aria-label": "Playback" },
+      "div", { class: "controls", role: "toolbar", "aria-label": of("Playback") },
       h("span", { class: "group" },
-        button("first", "⏮", "To the start (Home)", () => this.go(-1)),
-        button("back", "◀", "One event back (←)", () => this.go(this.cursor - 1)),
+        button("first", "⇤", "To the start (Home)", () => this.go(-1)),
+        button("back", "←", "One event back (←)", () => this.go(this.cursor - 1)),
         this.playButton,
-        button("forward", "▶▏", "One event forward (→)", () => this.go(this.cursor + 1)),
-        button("last", "⏭", "To the end (End)", () => this.go(this.trace.length - 1))),
+        button("forward", "→", "One event forward (→)", () => this.go(this.cursor + 1)),
+        button("last", "⇥", "To the end (End)", () => this.go(this.trace.length - 1))),
       this.scrub, this.position,
       h("label", { class: "speed" }, "Speed ", h("select", { "aria-label": "Events per second", onchange: (event) => (this.speed = Number(event.target.value)) },
         SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === this.speed }, `${speed}/s`)))),
@@ -205,7 +206,7 @@ export class Player {
     const rows = [];
     rows.push(h("dt", {}, "Why"), h("dd", {}, cause >= 0 ? ["because ", this.link(cause)] : "at the start"));
     rows.push(h("dt", {}, "Sent"), h("dd", {}, this.link(sent, `${trace.time(sent)} by ${event.node}`)));
-    if (ends < 0) rows.push(h("dt", {}, "Arrives"), h("dd", {}, "not in this run"));
+    if (ends < 0) rows.push(h("dt", {}, "Arrives"), h("dd", {}, "still under way at the end"));
     else if (trace.events[ends].event === "lose") rows.push(h("dt", {}, "Lost"), h("dd", {}, this.link(ends, trace.time(ends))));
     else {
       rows.push(h("dt", {}, "Arrived"), h("dd", {}, this.link(ends, `${trace.time(ends)} at ${event.to}`)));

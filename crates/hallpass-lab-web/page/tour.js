@@ -27,7 +27,8 @@ function list(container, about) {
 function show({ container, params, about, setAddress }, document, part) {
   const trace = new Trace(document);
   const scenario = about.scenarios.find((one) => one.name === params.name);
-  const steps = document.steps;
+  // What lists messages shows nothing that the page does not show anyway.
+  const steps = document.steps.filter((step) => step.command !== "network");
   // What only explores has outcomes, and a drawing of the first violation, but no steps of its own.
   const stops = steps.map((step) => (document.has_steps && step.events[1] > step.events[0] ? step.events[1] - 1 : -2));
   let current = -1;

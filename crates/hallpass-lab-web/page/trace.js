@@ -36,6 +36,8 @@ export class Trace {
     this.endsAt = new Int32Array(count).fill(-1);
     this.kinds = [];
     this.kindOf = new Int8Array(count).fill(-1);
+    this.rowOf = Int32Array.from(this.events, (event) => this.rows.get(event.node));
+    this.toRow = Int32Array.from(this.events, (event) => (event.event === "send" ? this.rows.get(event.to) : -1));
     this.events.forEach((event, i) => {
       if (event.event === "send") {
         sends.set(`${event.id} ${event.to}`, i);

@@ -53,7 +53,7 @@ function list(container, about) {
 function lockstep(container, document, { params, setAddress }, trap) {
   const sides = [["printed", "As printed"], ["mended", "Mended"]].map(([key, title]) => {
     const data = document[key];
-    const player = new Player({ compact: true, label: `${title}: space-time diagram` });
+    const player = new Player({ compact: true, name: title, label: `${title}: space-time diagram` });
     return { key, title, data, player, trace: new Trace(data) };
   });
   const [printed, mended] = sides;
@@ -84,7 +84,8 @@ function lockstep(container, document, { params, setAddress }, trap) {
       item.classList.toggle("now", i === current);
       item.classList.toggle("later", i > current);
     });
-    items[Math.max(0, current)]?.scrollIntoView({ block: "nearest" });
+    const row = items[Math.max(0, current)], box = row.closest(".rows");
+    if (box && (row.offsetTop < box.scrollTop + 40 || row.offsetTop + row.offsetHeight > box.scrollTop + box.clientHeight)) box.scrollTop = row.offsetTop - box.clientHeight / 2;
     sides.forEach(({ key, data }, side) => {
       const text = verdicts[side].querySelector("p");
       const step = data.steps[current];
@@ -103,10 +104,10 @@ function lockstep(container, document, { params, setAddress }, trap) {
   container.append(
     h("p", { class: "tools" }, back, next, h("button", { "data-do": "to-violation", onclick: () => goTo(breaks) }, "To the violation (V)"), h("span", { class: "spring" }),
       !isStatic && h("a", { class: "button", href: playAddress(printed.data.text, trap.id) }, "Play as printed"), !isStatic && h("a", { class: "button", href: playAddress(headOf(mended.data.text), trap.id) }, "Play mended")),
-    h("div", { class: "sides" }, sides.map(({ player }, side) => h("div", { class: "side" }, verdicts[side], player.element))),
-    h("div", { class: "table-box", tabindex: "0" }, h("table", { class: "lockstep" },
+    h("div", { class: "rows", tabindex: "0", role: "group", "aria-label": "Steps of both sides" }, h("table", { class: "lockstep" },
       h("caption", {}, "The same steps on both sides; what the mended protocol does not let happen is left out there."),
-      h("thead", {}, h("tr", {}, ["Step", "As printed", "Mended"].map((text) => h("th", { scope: "col" }, text)))), body)));
+      h("thead", {}, h("tr", {}, ["Step", "As printed", "Mended"].map((text) => h("th", { scope: "col" }, text)))), body)),
+    h("div", { class: "sides" }, sides.map(({ player }, side) => h("div", { class: "side" }, verdicts[side], player.element))));
   sides.forEach(({ player, trace }) => player.setTrace(trace));
   goTo(params.at === undefined ? -1 : Number(params.at));
   return {
@@ -130,7 +131,7 @@ const headOf = (text) => text.split("\n").filter((line) => /^(title|protocol|nod
 /** Traps about time: two simulated runs of one seed. */
 function runs(container, document) {
   const players = [["printed", "As printed"], ["mended", "Mended"]].map(([key, title]) => {
-    const data = document[key], trace = new Trace(data), player = new Player({ compact: true, label: `${title}: space-time diagram` });
+    const data = document[key], trace = new Trace(data), player = new Player({ compact: true, name: title, label: `${title}: space-time diagram` });
     const violation = data.report.violations[0];
     container.append(h("section", { class: "side" },
       h("div", { class: `verdict ${key} ${violation ? "alarm" : ""}` }, h("h2", {}, title), h("p", {}, violation ? `VIOLATION: ${violation}` : `No violation; a request was overtaken at most ${data.report.max_overtakes} times.`)),

@@ -1,7 +1,7 @@
 // Whole nodes with views: epochs, sessions, the steward, and who may enter, over time.
 
 import { get } from "./api.js";
-import { copy, css, fill, grouped, h, plural, s, say } from "./dom.js";
+import { copy, fill, h, plural, s } from "./dom.js";
 import { address, field } from "./form.js";
 
 const STORIES = [
@@ -53,7 +53,7 @@ function show(result, story, query, part, setAddress, at) {
     fill(result, verdict, h("p", {}, "This seed runs a group whose members are a fixed list: it has no views to draw."), log);
     return undefined;
   }
-  const chart = timeline(story, query, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
+  const chart = timeline(story, query, result.clientWidth, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
   const link = h("button", { onclick: () => copy(address(part, { ...query, at: Math.round(chart.moment) }), link) }, "Copy link");
   fill(result, verdict, chart.element, h("p", { class: "tools" }, link), log);
   chart.go(at === undefined ? story.duration * 0.45 : Number(at));
@@ -76,9 +76,9 @@ function lookup(story) {
   };
 }
 
-function timeline(story, query, onMove) {
+function timeline(story, query, room, onMove) {
   const nodes = story.names.length, height = TOP + nodes * LANE + 26, end = story.duration;
-  const width = Math.max(720, Math.min(2400, (end / 1000) * 38)) + LEFT + RIGHT;
+  const width = Math.max(720, room - 4, Math.min(2400, (end / 1000) * 38) + LEFT + RIGHT);
   const x = (ms) => LEFT + (ms / end) * (width - LEFT - RIGHT);
   const look = lookup(story);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "Every node's view, session and entries over time", class: "timeline" });
@@ -129,27 +129,36 @@ function legend() {
 function drawNode(svg, story, node, x, y) {
   const changes = story.changes.filter((change) => change.node === node), mid = y + 22;
   svg.append(s("text", { x: LEFT - 10, y: mid + 4, class: "node-name" }, story.names[node].replace(/^m(\d+)$/, (_, n) => `node ${Number(n) + 1}`)));
-  let lastEpoch, lastLabel = -1e9;
+  // One bar for as long as the state and the view stay, and what is written on it last, so that nothing covers it.
+  const labels = [], same = (a, b) => a && b && a.state === b.state && a.epoch === b.epoch && a.steward === b.steward;
+  for (let i = 0; i < changes.length; ) {
+    let next = i + 1;
+    while (same(changes[i], changes[next])) next++;
+    const change = changes[i], [from, to] = [x(change.at), x(changes[next]?.at ?? story.duration)];
+    svg.append(s("rect", { x: from, width: Math.max(0.6, to - from), y: mid - 9, height: 18, class: `view state-${change.state}` }));
+    if (change.steward && !changes[i - 1]?.steward) labels.push(s("text", { x: from, y: mid - 11, class: "star" }, "★"));
+    const text = change.state === "open" ? `epoch ${change.epoch}` : change.state;
+    if (to - from > text.length * 6.4 + 4) labels.push(s("text", { x: from + 4, y: mid + 4, class: `on-${change.state} epoch` }, text));
+    else if (change.state === "open" && to - from > 12) labels.push(s("text", { x: from + 2, y: mid + 4, class: "epoch" }, String(change.epoch)));
+    i = next;
+  }
+  // The session left, as a height that falls and is renewed.
+  const longest = Math.max(1, ...changes.map((change) => (change.session ?? 0) - change.at).filter((left) => left < 1e6));
   changes.forEach((change, i) => {
+    if (!change.session || change.state === "down") return;
     const until = changes[i + 1]?.at ?? story.duration, [a, b] = [x(change.at), x(until)];
-    svg.append(s("rect", { x: a, width: Math.max(0.6, b - a), y: mid - 9, height: 18, class: `view state-${change.state}` }));
-    // The session left, as a height that falls and is renewed.
-    if (change.session && change.state !== "down") {
-      const left = (moment) => Math.max(0, Math.min(1, (change.session - moment) / 3000)) * 14;
-      svg.append(s("path", { d: `M${a} ${mid + 26} L${a} ${mid + 26 - left(change.at)} L${b} ${mid + 26 - left(until)} L${b} ${mid + 26} Z`, class: "session" }));
-    }
-    if (change.steward && !(changes[i - 1]?.steward && changes[i - 1]?.state === change.state)) svg.append(s("text", { x: a + 2, y: mid - 12, class: "star" }, "★"));
-    if (change.state === "open" && change.epoch !== lastEpoch && a - lastLabel > 8) {
-      svg.append(s("text", { x: a + 4, y: mid + 5, class: "epoch" }, `epoch ${change.epoch}`));
-      lastLabel = a;
-    }
-    if (change.state === "open") lastEpoch = change.epoch;
+    const left = (moment) => Math.max(0, Math.min(1, (change.session - moment) / longest)) * 14;
+    svg.append(s("path", { d: `M${a} ${mid + 26} L${a} ${mid + 26 - left(change.at)} L${b} ${mid + 26 - left(until)} L${b} ${mid + 26} Z`, class: "session" }));
   });
+  svg.append(...labels);
   for (const entry of story.entries.filter((one) => one.node === node)) {
     const until = entry.until ?? story.duration;
-    svg.append(s("rect", { x: x(entry.from), width: Math.max(1.5, x(until) - x(entry.from)), y: mid - 15, height: 6, class: entry.lost ? "entry lost" : "entry" }, s("title", {}, `inside, fence ${entry.fence}`)));
+    svg.append(s("rect", { x: x(entry.from), width: Math.max(1.5, x(until) - x(entry.from)), y: mid - 15, height: 6, class: entry.lost ? "entry lost" : "entry" }, s("title", {}, `inside, fence ${fence(entry.fence)}`)));
   }
 }
+
+/** A fence is an epoch, and a count in it. */
+const fence = (number) => `${Math.floor(number / 2 ** 36)}:${number % 2 ** 36}`;
 
 function parseFaults(text) {
   const ms = (word) => { const [, n, unit] = /^([\d.]+)(us|ms|s|m)$/.exec(word) ?? [0, 0, "ms"]; return Number(n) * { us: 0.001, ms: 1, s: 1000, m: 60000 }[unit]; };
@@ -168,7 +177,7 @@ function stateTable(story, look, moment) {
       h("td", {}, h("span", { class: `tag state-${change?.state ?? "down"}` }, change?.state ?? "not started"), change?.steward && " ★ steward"),
       h("td", {}, change?.epoch ?? "-"), h("td", {}, change?.members.map((member) => member + 1).join(" ") || "-"),
       h("td", { class: session !== undefined && session <= 0 ? "alarm" : "" }, session === undefined ? "-" : session > 0 ? `${(session / 1000).toFixed(2)} s left` : "over"),
-      h("td", { class: may ? "good" : "" }, change?.state === "paused" ? "stands still" : may ? "yes" : "no"), h("td", {}, entry ? `inside, fence ${grouped(entry.fence)}` : ""), h("td", { class: "waits" }, change?.waits ?? ""));
+      h("td", { class: may ? "good" : "" }, change?.state === "paused" ? "stands still" : may ? "yes" : "no"), h("td", {}, entry ? `inside, fence ${fence(entry.fence)}` : ""), h("td", { class: "waits" }, change?.waits ?? ""));
   });
   return [h("h2", {}, `At ${(moment / 1000).toFixed(2)} s`), h("table", {}, h("thead", {}, h("tr", {}, ["Node", "View", "Epoch", "Members", "Session", "May grant", "Lock", "Waits for"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows))];
 }

@@ -12,6 +12,7 @@ mod answer;
 mod export;
 mod guard;
 mod jobs;
+mod link;
 mod menu;
 mod page;
 mod query;
@@ -23,6 +24,7 @@ use std::io;
 use tokio::net::TcpListener;
 
 pub use export::export;
+pub use link::link;
 pub use query::{MAX_EVENTS, MAX_NODES};
 
 /// Where the laboratory listens unless it is told otherwise, which is also where the links in reports point.

@@ -17,6 +17,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Fault> {
     }
 }
 
+/// Where the same can be seen in a browser.
+pub(super) fn invitation(part: &str, words: &[String]) -> String {
+    format!("\nto see it, run 'hallpass lab serve' and open\n  {}\n", hallpass_lab_web::link(part, words))
+}
+
 fn serve(args: &ServeArgs) -> Result<Outcome, Fault> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Fault::Failed(format!("cannot start threads: {error}")))?;
