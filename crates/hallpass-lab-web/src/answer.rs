@@ -18,6 +18,8 @@ use crate::stream::Teller;
 
 /// Beyond so many changes of state a page asks for the states at one moment instead of all of them.
 const STATES_MAX: usize = 30_000;
+/// The most steps of a game: all of them are taken again for the next one.
+const STEPS_MAX: usize = 2000;
 /// Nobody compares larger groups while they wait.
 const SWEEP_NODES_MAX: u32 = 300;
 
@@ -115,6 +117,11 @@ pub(crate) fn play(text: &str) -> Result<String, LabError> {
         return Err(LabError(
             "here a scenario only takes steps; 'hallpass lab trace --scenario FILE' explores".to_owned(),
         ));
+    }
+    let ticks = text.lines().filter_map(|line| line.strip_prefix("tick ")?.trim().parse::<usize>().ok());
+    let steps = text.lines().filter(|line| line.starts_with("----")).count() + ticks.sum::<usize>();
+    if steps > STEPS_MAX {
+        return Err(LabError(format!("a game has at most {STEPS_MAX} steps")));
     }
     scenario::play(text, None).map(|played| playback(&played, None))
 }
@@ -328,7 +335,8 @@ fn story_fault(word: &str, nodes: usize) -> Result<StoryFault, LabError> {
 
 /// A run of the swarm, as a failure's link names it.
 fn swarm_run(mut query: Query, seed: u64) -> Result<String, LabError> {
-    let count = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok());
+    // The swarm's own runs have at most so many.
+    let count = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok()).map(|count| count.clamp(1, 60));
     let kept = query.take("keep-faults").map(|text| text.split(',').filter_map(|at| at.parse().ok()).collect());
     let cut = Cut { nodes: count(query.take("nodes")), callers: count(query.take("callers")), faults: kept };
     let bug = query.take("bug");
@@ -341,7 +349,11 @@ fn swarm_run(mut query: Query, seed: u64) -> Result<String, LabError> {
         let violation = report.violation.map(|violation| violation.to_string());
         return Ok(json!({"fixed": true, "violation": violation, "log": last_lines(report.log)}).to_string());
     }
-    Ok(story(&views::tell_seed(seed, &cut, planted), ""))
+    // In the swarm a panic is a violation like any other.
+    let told = std::panic::catch_unwind(|| story(&views::tell_seed(seed, &cut, planted), ""));
+    Ok(told.unwrap_or_else(|_| {
+        json!({"fixed": true, "violation": "panic: the code under test stopped", "log": []}).to_string()
+    }))
 }
 
 /// The end of a log: where the violation is.

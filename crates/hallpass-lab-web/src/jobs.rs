@@ -19,6 +19,15 @@ pub(crate) struct Jobs {
     waiting: Arc<AtomicUsize>,
 }
 
+/// Why there is no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Too many wait already.
+    Busy,
+    /// The work has panicked.
+    Broken,
+}
+
 /// What a job looks at now and then: whether anybody still wants its result.
 #[derive(Clone)]
 pub(crate) struct Watch {
@@ -61,13 +70,16 @@ impl Jobs {
         Self { places: Arc::new(Semaphore::new(cores.max(2))), waiting: Arc::default() }
     }
 
-    /// Does the work on a thread of its own, in its turn. None if too many wait.
-    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Watch) -> T + Send + 'static) -> Option<T> {
+    /// Does the work on a thread of its own, in its turn.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Watch) -> T + Send + 'static,
+    ) -> Result<T, Refused> {
         let watch = Watch::for_time(TIME_MAX);
         let guard = EndOnDrop(watch.is_over.clone());
-        let done = self.start(watch, work).await?.await.ok();
+        let done = self.start(watch, work).await.ok_or(Refused::Busy)?.await;
         drop(guard);
-        done
+        done.map_err(|_| Refused::Broken)
     }
 
     /// Starts the work in its turn, under a watch that the caller keeps.
@@ -128,6 +140,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_job_that_panics_gives_its_place_back() {
+        let jobs = Jobs::new();
+        for _ in 0..100 {
+            assert_eq!(jobs.run(|_| panic!("on purpose")).await, Err::<(), _>(Refused::Broken));
+        }
+        assert_eq!(jobs.run(|_| 7).await, Ok(7));
+    }
+
+    #[tokio::test]
     async fn too_many_are_sent_away() {
         let jobs = Jobs { places: Arc::new(Semaphore::new(0)), waiting: Arc::default() };
         let waiting: Vec<_> = (0..WAITING_MAX)
@@ -139,7 +160,7 @@ mod tests {
         while jobs.waiting.load(Ordering::Relaxed) < WAITING_MAX {
             tokio::task::yield_now().await;
         }
-        assert_eq!(jobs.run(|_| ()).await, None);
+        assert_eq!(jobs.run(|_| ()).await, Err(Refused::Busy));
         waiting.iter().for_each(|task| task.abort());
     }
 }

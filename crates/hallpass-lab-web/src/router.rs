@@ -13,7 +13,7 @@ use hallpass_lab::LabError;
 use serde_json::json;
 
 use crate::answer;
-use crate::jobs::{Jobs, Watch};
+use crate::jobs::{Jobs, Refused, Watch};
 use crate::query::Query;
 use crate::stream::{self, Teller};
 use crate::{Settings, guard, page};
@@ -90,11 +90,12 @@ async fn play(State(shared): State<Shared>, body: Bytes) -> Response {
     reply(shared.jobs.run(move |_| answer::play(&text)).await, "application/json")
 }
 
-fn reply(result: Option<Result<String, LabError>>, kind: &'static str) -> Response {
+fn reply(result: Result<Result<String, LabError>, Refused>, kind: &'static str) -> Response {
     match result {
-        Some(Ok(document)) => ([(header::CONTENT_TYPE, kind)], document).into_response(),
-        Some(Err(error)) => refusal(&error),
-        None => busy(),
+        Ok(Ok(document)) => ([(header::CONTENT_TYPE, kind)], document).into_response(),
+        Ok(Err(error)) => refusal(&error),
+        Err(Refused::Busy) => busy(),
+        Err(Refused::Broken) => broken(),
     }
 }
 
@@ -106,6 +107,12 @@ fn refusal(error: &LabError) -> Response {
 fn busy() -> Response {
     let document = json!({"error": "the laboratory is busy; try again in a moment"}).to_string();
     (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, "application/json")], document).into_response()
+}
+
+fn broken() -> Response {
+    let document =
+        json!({"error": "the laboratory failed at this, which is a bug; please report the link"}).to_string();
+    (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
 async fn file(uri: Uri) -> Response {

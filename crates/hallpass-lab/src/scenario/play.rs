@@ -69,7 +69,7 @@ impl Visitor for Player<'_> {
 
 /// More than any script has, of whatever the protocol bears.
 fn limits(script: &Script, needs: &Needs) -> Limits {
-    let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
+    let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count().min(99) as u8;
     let happens = |fault: &str| script.faults.as_ref().is_none_or(|named| named.iter().any(|other| other == fault));
     let unlimited = |fault: &str, is_borne: bool| if happens(fault) && is_borne { 99 } else { 0 };
     let starts_held = !script.holders.nodes.is_empty();
