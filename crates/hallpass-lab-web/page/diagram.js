@@ -29,6 +29,7 @@ export class Diagram {
 
   destroy() {
     this.observer.disconnect();
+    for (const name of ["beforeprint", "afterprint"]) removeEventListener(name, this.onPrint);
     this.themes.removeEventListener("change", this.onTheme);
     cancelAnimationFrame(this.frame);
   }
@@ -294,7 +295,7 @@ export class Diagram {
         context.lineWidth = 1;
         context.fillRect(x0, y - thick / 2, width, thick);
         if (thick > 5 && width > 3) context.strokeRect(x0, y - thick / 2, width, thick);
-        if (span.fence !== undefined && width > 24 && thick > 10) {
+        if (span.fence !== undefined && thick > 10 && width > 7 * String(span.fence).length + 6) {
           context.fillStyle = "#1d1300";
           context.font = "600 11px system-ui, sans-serif";
           context.textAlign = "center";
@@ -464,7 +465,7 @@ export class Diagram {
   }
 
   drawSign(context, x, y, kind) {
-    const letter = { timer: "⏲", cancel: "×", restart: "↻", join: "+", joined: "✓", leave: "–", left: "–", forget: "∅" }[kind];
+    const letter = { timer: "t", cancel: "×", restart: "↻", join: "+", joined: "✓", leave: "–", left: "–", forget: "∅" }[kind];
     context.fillStyle = this.colours.ground;
     context.strokeStyle = this.colours.quiet;
     context.lineWidth = 1.3;
@@ -487,7 +488,7 @@ export class Diagram {
     context.lineTo(x, this.size.height);
     context.stroke();
     dot(context, x, y, 10, this.colours.alarm);
-    context.fillStyle = "#fff";
+    context.fillStyle = this.colours.ground;
     context.font = "800 13px system-ui, sans-serif";
     context.textAlign = "center";
     context.fillText("!", x, y + 5);
@@ -606,8 +607,14 @@ export class Diagram {
       this.redraw();
     };
     this.themes.addEventListener("change", this.onTheme);
-    addEventListener("beforeprint", () => this.canvas.isConnected && (this.readColours(), this.frame ? 0 : this.draw()));
-    addEventListener("afterprint", () => this.canvas.isConnected && (this.readColours(), this.redraw()));
+    // Paper is white: a canvas has to be drawn again for it.
+    this.onPrint = (event) => {
+      const isPrinting = event.type === "beforeprint";
+      document.documentElement.classList.toggle("paper", isPrinting);
+      this.readColours();
+      if (this.trace) this.draw();
+    };
+    for (const name of ["beforeprint", "afterprint"]) addEventListener(name, this.onPrint);
     canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.onDown(event));
     canvas.addEventListener("pointermove", (event) => this.onMove(event));
