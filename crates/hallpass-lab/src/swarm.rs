@@ -85,8 +85,10 @@ pub struct SwarmReport {
     pub faults: [u64; FaultKind::ALL.len()],
     /// Runs with a violation.
     pub violations: u64,
-    /// The failed run with the lowest seed.
+    /// The failed run with the lowest seed, cut down.
     pub first_failure: Option<Failure>,
+    /// The failed runs with the lowest seeds, at most [`FAILURES_MAX`](Self::FAILURES_MAX), as they were.
+    pub failures: Vec<Failure>,
 }
 
 /// A run with a violation.
@@ -138,6 +140,9 @@ impl From<ViewsReport> for Run {
 }
 
 impl SwarmReport {
+    /// So many failed runs are named: where there are more, they mostly have one cause.
+    pub const FAILURES_MAX: usize = 10;
+
     fn add(&mut self, seed: u64, run: Run, spec: &SwarmSpec) {
         self.runs += 1;
         self.simulated += run.simulated;
@@ -145,9 +150,11 @@ impl SwarmReport {
         self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
         let Some(violation) = run.violation else { return };
         self.violations += 1;
-        if self.first_failure.as_ref().is_none_or(|first| seed < first.seed) {
-            self.first_failure = Some(Failure::of(seed, &violation, &spec.cut, spec.bug));
-        }
+        let failure = Failure::of(seed, &violation, &spec.cut, spec.bug);
+        let at = self.failures.partition_point(|known| known.seed < seed);
+        self.failures.insert(at, failure);
+        self.failures.truncate(Self::FAILURES_MAX);
+        self.first_failure = self.failures.first().cloned();
     }
 }
 

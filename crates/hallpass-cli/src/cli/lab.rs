@@ -268,6 +268,9 @@ pub(crate) struct SwarmArgs {
         conflicts_with_all = ["seeds", "minutes", "nodes", "callers", "keep_faults", "bug"]
     )]
     pub(crate) members: Option<u16>,
+    /// Of a single seed that fails, show so many of the last events
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    pub(crate) events: usize,
     /// One JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,9 +11,6 @@ use crate::cli::SwarmArgs;
 use crate::exit::{self, Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
-/// How many of the last events of a single failed run are shown.
-const EVENTS_SHOWN: usize = 40;
-
 pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
     if let Some(members) = args.members {
         return large(members.into(), args.json);
@@ -35,7 +32,7 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
     } else {
         terminal::print(&summary(&report, began.elapsed()))?;
         if spec.seeds.end - spec.seeds.start == 1 && spec.bug.is_none() && report.violations > 0 {
-            terminal::print(&last_events(&spec))?;
+            terminal::print(&last_events(&spec, args.events))?;
         }
     }
     Ok(if report.violations == 0 { Outcome::Fine } else { Outcome::Violated })
@@ -105,7 +102,11 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
     };
     let failed = format!("{} of {} failed", grouped(report.violations), count(report.runs, "run", "runs"));
     let first = paint.red(&format!("{failed}, first seed {seed}: {violation}"));
-    format!("{first}\n\nthis command repeats it:\n  {command}\n{}", serve::invitation("swarm", &words(*seed, command)))
+    let others = report.failures.iter().filter(|failure| failure.seed != *seed);
+    let others: String = others.map(|failure| format!("  {}: {}\n", failure.seed, failure.violation)).collect();
+    let others = if others.is_empty() { others } else { format!("\nother seeds that failed:\n{others}") };
+    let link = serve::invitation("swarm", &words(*seed, command));
+    format!("{first}\n\nthis command repeats it:\n  {command}\n{others}{link}")
 }
 
 /// The options of the command that repeats a run, as words of a link.
@@ -116,14 +117,14 @@ fn words(seed: u64, command: &str) -> Vec<String> {
 }
 
 /// The last events of a run. Not for a run that panics: its panic is printed instead.
-fn last_events(spec: &SwarmSpec) -> String {
+fn last_events(spec: &SwarmSpec, most: usize) -> String {
     exit::report_panics_in_one_line();
     let seed = spec.seeds.start;
     let events = match SwarmKind::of(seed) {
         SwarmKind::Fixed => group::run_logged(seed).log,
         SwarmKind::Views => views::run_logged(seed, &spec.cut).log,
     };
-    let from = events.len().saturating_sub(EVENTS_SHOWN);
+    let from = events.len().saturating_sub(most);
     let lines: String = events[from..].iter().map(|line| format!("{line}\n")).collect();
     format!("\nthe last events:\n{lines}")
 }

@@ -574,3 +574,28 @@ fn all_members_can_leave_at_once() {
     }
     assert!(net.nodes.is_empty(), "{:?}", net.nodes.values().map(|one| one.node.status()).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_voter_without_a_directory_that_stops_hands_its_vote_over() {
+    let mut net = Net::default();
+    for id in 1..=2 {
+        let mut config = net.config(id, Founding::Together(2), 1);
+        config.views.as_mut().unwrap().durable = false;
+        net.start(config);
+    }
+    net.run_until_open(3000);
+    // Of two, one votes: what it knows is lost when it ends.
+    let votes = |net: &Net, id: u32| net.nodes[&NodeId(1)].node.members().iter().any(|m| m.id.0 == id && m.voter);
+    let voter = if votes(&net, 1) { 1 } else { 2 };
+    let other = 3 - voter;
+    net.input(voter, |node, now| node.handle_request(Request::Stop, 1, now));
+    for _ in 0..10 * TTL / MS {
+        net.step();
+        if net.nodes.get(&NodeId(voter)).is_some_and(|one| one.done == [(1, Ok(()))]) {
+            net.crash(voter);
+        }
+    }
+    assert!(!net.nodes.contains_key(&NodeId(voter)), "it has stopped");
+    let left = &net.nodes[&NodeId(other)].node;
+    assert!(left.is_complete(), "the other goes on: {:?}", left.status());
+}

@@ -322,6 +322,8 @@ struct World {
     voters_since: Ticks,
     /// Somebody was evicted or leaves: until about then the group may go on with fewer voters, each of which is needed.
     shrinks_until: Ticks,
+    /// The last member has left: there is no group any more that those who are out could join.
+    is_over: bool,
     /// The nodes whose disks are lost.
     lost: BTreeSet<NodeId>,
     /// Names that may have been banned, and those to admit again.
@@ -366,6 +368,7 @@ impl World {
             voters: Vec::new(),
             voters_since: 0,
             shrinks_until: 0,
+            is_over: false,
             lost: BTreeSet::new(),
             banned: BTreeSet::new(),
             admit: BTreeSet::new(),
@@ -755,6 +758,13 @@ impl World {
         self.log(|world| format!("{}: request {token}: {result:?}", world.machines[machine].name));
         self.record([7, token, u64::from(result.is_ok())]);
         let here = &mut self.machines[machine];
+        if here.ending == Some(Ending::Leaves) && here.ends_with == Some(token) && result.is_ok() {
+            let members = here.process.as_ref().map_or_else(Vec::new, |process| process.node.members());
+            let me = here.process.as_ref().map(|process| process.node.id());
+            // Only the steward leaves without anybody who takes over, and it knows who is in the group.
+            let decides = members.iter().any(|member| member.steward && Some(member.id) == me);
+            self.is_over |= decides && members.iter().all(|member| !member.in_view || Some(member.id) == me);
+        }
         match here.ending {
             Some(_) if result.is_ok() && here.ends_with == Some(token) => {
                 self.queue.push(self.now, Event::Kill { machine, life: here.life });
@@ -790,6 +800,9 @@ impl World {
 
     /// Everybody is in one open view, and every caller has been served.
     fn is_settled(&self) -> bool {
+        if self.is_over {
+            return true;
+        }
         // If all leave, whoever is cut off meanwhile may be told by nobody.
         let leaves = |machine: &Machine| machine.is_gone || matches!(machine.ending, Some(Ending::Leaves));
         if self.machines.iter().all(leaves) {

@@ -429,7 +429,8 @@ impl Views {
             return self.actions.push_back(Action::Done { token, result: Err(RequestError::NoMember(node)) });
         }
         match request {
-            Request::Stop => self.withdraw(true),
+            // What it knew as a voter is lost with a process that has no directory: others must be able to decide without it.
+            Request::Stop => self.withdraw(self.me.durable),
             Request::Leave => self.withdraw(false),
             _ => {}
         }
