@@ -56,7 +56,8 @@ function show(result, story, query, part, setAddress, at) {
   const chart = timeline(story, query, result.clientWidth, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
   const link = h("button", { onclick: () => copy(address(part, { ...query, at: Math.round(chart.moment) }), link) }, "Copy link");
   fill(result, verdict, chart.element, h("p", { class: "tools" }, link), log);
-  chart.go(at === undefined ? story.duration * 0.45 : Number(at));
+  // A violation is at the end: the run stops there.
+  chart.go(at !== undefined ? Number(at) : story.violation ? story.duration : story.duration * 0.45);
   return chart;
 }
 
