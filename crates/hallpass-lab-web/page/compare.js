@@ -4,7 +4,7 @@ import { follow, get } from "./api.js";
 import { css, fill, h, plural, short } from "./dom.js";
 import { lineChart } from "./chart.js";
 import { LATENCIES, LOADS, field, protocolSelect, read, suggest } from "./form.js";
-import { Player } from "./player.js";
+import { Player, linkByTime } from "./player.js";
 import { Trace } from "./trace.js";
 
 const TABS = [["compare", "Two side by side"], ["sweep", "Over group sizes"], ["calculate", "Which one for my group?"]];
@@ -48,7 +48,7 @@ async function sides({ body, params, about, go }) {
   } catch (error) {
     fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
   }
-  return { players, destroy: () => players.forEach((player) => player.destroy()), onKey: (event) => players.length > 0 && lockKeys(players, event) };
+  return { players, destroy: () => players.forEach((player) => player.destroy()), onKey: (event) => players[0]?.onKey(event) };
 }
 
 /** Both play at the same virtual time. */
@@ -56,19 +56,8 @@ function showSides(result, runs, about) {
   const rows = [["Messages per entry", "messages_per_entry"], ["Messages", "messages"], ["Response, T", "response_time.mean"], ["Response 99%, T", "response_time.p99"], ["Handover, T", "sync_delay.mean"], ["Most overtaken", "max_overtakes"]];
   const value = (report, path) => path.split(".").reduce((part, key) => part[key], report);
   const titles = runs.map(({ name }) => about.protocols.find((one) => one.name === name).title);
-  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}`, onCursor: (cursor) => follow(side, cursor) }));
+  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}` }));
   const traces = runs.map(({ document }) => new Trace(document));
-  let leading = false;
-  /** Moves the other one to the same moment. */
-  function follow(side, cursor) {
-    if (leading || !players[1 - side].trace) return;
-    leading = true;
-    const at = cursor < 0 ? -1 : traces[side].events[cursor].at, other = traces[1 - side];
-    let index = -1;
-    if (at >= 0) while (index + 1 < other.length && other.events[index + 1].at <= at) index++;
-    players[1 - side].go(index, { quiet: true });
-    leading = false;
-  }
   fill(result,
     h("div", { class: "sides" }, runs.map((run, side) => h("section", { class: "side" }, h("h2", {}, titles[side]), players[side].element))),
     h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "Measure")), titles.map((title) => h("th", { scope: "col" }, title)))),
@@ -76,14 +65,9 @@ function showSides(result, runs, about) {
         const both = runs.map(({ document }) => value(document.report, path));
         return h("tr", {}, h("th", { scope: "row" }, label), both.map((number, side) => h("td", { class: number < both[1 - side] ? "better" : "" }, short(number))));
       }))));
-  leading = true;
   players.forEach((player, side) => player.setTrace(traces[side]));
-  leading = false;
+  linkByTime(players);
   return players;
-}
-
-function lockKeys(players, event) {
-  return players[0].onKey(event);
 }
 
 // ---- over group sizes ----

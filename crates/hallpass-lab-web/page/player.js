@@ -9,6 +9,27 @@ const SPEEDS = [0.5, 1, 2, 5, 20, 100, 1000];
 /** More nodes than these are not shown side by side; those that are picked are. */
 const COLUMNS_MAX = 8;
 
+/** Makes two players show the same moment of virtual time: whichever is moved, the other one follows. */
+export function linkByTime(players) {
+  let leading = false;
+  players.forEach((player, side) => {
+    player.onCursor = (cursor) => {
+      const other = players[1 - side];
+      if (leading || !other.trace) return;
+      leading = true;
+      const at = cursor < 0 ? -1 : player.trace.events[cursor].at, { events } = other.trace;
+      let low = 0, high = events.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (events[middle].at <= at) low = middle + 1;
+        else high = middle;
+      }
+      other.go(low - 1, { quiet: true });
+      leading = false;
+    };
+  });
+}
+
 export class Player {
   /**
    * - `onCursor(index)`: the cursor has moved.

@@ -3,7 +3,7 @@
 import { get, isStatic } from "./api.js";
 import { fill, h, say } from "./dom.js";
 import { playAddress } from "./play.js";
-import { Player } from "./player.js";
+import { Player, linkByTime } from "./player.js";
 import { Trace } from "./trace.js";
 
 export async function open(context) {
@@ -128,7 +128,7 @@ function lockstep(container, document, { params, setAddress }, trap) {
 /** A scenario without its steps. */
 const headOf = (text) => text.split("\n").filter((line) => /^(title|protocol|nodes|order|holders|faults) /.test(line)).join("\n") + "\n";
 
-/** Traps about time: two simulated runs of one seed. */
+/** Traps about time: two simulated runs of one seed, at the same moment. */
 function runs(container, document) {
   const players = [["printed", "As printed"], ["mended", "Mended"]].map(([key, title]) => {
     const data = document[key], trace = new Trace(data), player = new Player({ compact: true, name: title, label: `${title}: space-time diagram` });
@@ -136,8 +136,10 @@ function runs(container, document) {
     container.append(h("section", { class: "side" },
       h("div", { class: `verdict ${key} ${violation ? "alarm" : ""}` }, h("h2", {}, title), h("p", {}, violation ? `VIOLATION: ${violation}` : `No violation; a request was overtaken at most ${data.report.max_overtakes} times.`)),
       h("p", { class: "command" }, h("code", {}, data.command)), player.element));
-    player.setTrace(trace, Math.max(-1, trace.firstViolation()));
+    player.setTrace(trace);
     return player;
   });
+  linkByTime(players);
+  players[0].go(players[0].trace.firstViolation());
   return { players, steps: 0, onKey: (event) => players[0].onKey(event) };
 }
