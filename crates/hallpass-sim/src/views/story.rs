@@ -146,7 +146,6 @@ impl Plan {
             cache_idle: 10_000 * MS,
             local_streak: 1,
             joins_max: 0,
-            ..Self::draw(0)
         }
     }
 }
