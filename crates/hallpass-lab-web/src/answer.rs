@@ -18,6 +18,8 @@ use crate::stream::Teller;
 
 /// Beyond so many changes of state a page asks for the states at one moment instead of all of them.
 const STATES_MAX: usize = 30_000;
+/// Larger groups than this have too many variables to send all of their changes.
+const STATES_NODES_MAX: u32 = 200;
 /// The most steps of a game: all of them are taken again for the next one.
 const STEPS_MAX: usize = 2000;
 /// Nobody compares larger groups while they wait.
@@ -30,7 +32,8 @@ pub(crate) fn about(_: Query, _: &Watch) -> Result<String, LabError> {
 // ---- runs ----
 
 pub(crate) fn run(query: Query, watch: &Watch) -> Result<String, LabError> {
-    let spec = RunSpec { keep_states: true, ..query.run()? };
+    let spec = query.run()?;
+    let spec = RunSpec { keep_states: spec.nodes <= STATES_NODES_MAX, ..spec };
     let report = simulate(&spec, watch)?;
     Ok(run_document(&spec, &report))
 }
@@ -41,7 +44,8 @@ fn simulate(spec: &RunSpec, watch: &Watch) -> Result<Report, LabError> {
 
 fn run_document(spec: &RunSpec, report: &Report) -> String {
     let trace = report.trace.as_ref().expect("the run was asked to keep its trace");
-    let states = if report.states.len() <= STATES_MAX { states(&report.states) } else { "null".to_owned() };
+    let has_all = spec.keep_states && report.states.len() <= STATES_MAX;
+    let states = if has_all { states(&report.states) } else { "null".to_owned() };
     let numbers = serde_json::to_string(report).expect("numbers and text are JSON");
     format!(
         "{{\"command\": {},\n\"report\": {numbers},\n\"trace\": {},\n\"x\": {},\n\"states\": {states}}}\n",

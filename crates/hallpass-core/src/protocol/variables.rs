@@ -50,7 +50,11 @@ impl Variables {
 
     /// Adds an array with an element for each of these nodes, as `1:4 2:0`.
     pub fn array(&mut self, name: &'static str, nodes: &[NodeId], values: &[u64]) {
-        self.list(name, nodes.iter().zip(values).map(|(node, value)| format!("{node}:{value}")));
+        // What is not shown is not made into text either: there is one of these for every message of a run.
+        self.list(name, nodes.iter().zip(values).take(ITEMS_MAX).map(|(node, value)| format!("{node}:{value}")));
+        if let Some((_, text)) = self.0.last_mut().filter(|_| nodes.len() > ITEMS_MAX) {
+            write!(text, " .. ({} in all)", nodes.len()).expect("writing to a String cannot fail");
+        }
     }
 
     /// The names and values, in order.
@@ -74,6 +78,10 @@ mod tests {
         variables.array("array", &[NodeId(1), NodeId(7)], &[4, 0]);
         let texts: Vec<&str> = variables.pairs().iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!((texts[0], texts[1], texts[3]), ("-", "3 1 2", "1:4 7:0"));
+        let nodes: Vec<NodeId> = (0..100).map(NodeId).collect();
+        let mut large = Variables::default();
+        large.array("large", &nodes, &[7; 100]);
+        assert!(large.pairs()[0].1.ends_with(" 23:7 .. (100 in all)"), "{:?}", large.pairs());
         assert!(texts[2].starts_with("0 1 2 ") && texts[2].ends_with("23 .. (1000 in all)"), "{}", texts[2]);
     }
 
