@@ -5,10 +5,11 @@ use hallpass_check::{Effort, Exploration, Flow, Progress, explore};
 use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
 use hallpass_core::{Mode, NodeId, Protocol};
 use hallpass_sim::trace::{Scale, Trace};
-use hallpass_sim::{Holders, Limits, ModelConfig, Order, Step};
+use hallpass_sim::{Holders, Limits, Model, ModelConfig, Order, Scratch, Step};
 use serde::Serialize;
 
-use crate::{LabError, select};
+use crate::scenario::{Naming, describe};
+use crate::{LabError, key_value, parse_order, parse_value, replace_option, select};
 
 /// An exploration, as `lab check` takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,6 +139,9 @@ pub struct Counterexample {
     /// The number of steps.
     #[serde(skip)]
     pub steps: usize,
+    /// The path as a scenario, to play it; the outcomes are left out.
+    #[serde(skip)]
+    pub scenario: String,
 }
 
 impl CheckSpec {
@@ -165,6 +169,55 @@ impl CheckSpec {
     pub fn with(mut self, words: &str) -> Self {
         self.options.extend(words.split_whitespace().map(str::to_owned));
         self
+    }
+
+    /// Sets one thing, as `nodes=3`. The keys are those of the command line; `last` is `--last-entries`, and what is none of
+    /// them is an option of the protocol.
+    pub fn set(&mut self, word: &str) -> Result<(), LabError> {
+        let (key, value) = key_value(word)?;
+        match key {
+            "protocol" => self.protocol = value.to_owned(),
+            "nodes" => self.nodes = parse_value(word)?,
+            "entries" if value == "endless" => self.entries = None,
+            "entries" => self.entries = Some(parse_value(word)?),
+            "cancels" if value == "any" => self.cancels = None,
+            "cancels" => self.cancels = Some(parse_value(word)?),
+            "readers" => self.readers = parse_value(word)?,
+            "drop-idle" => self.drop_idle = parse_value(word)?,
+            "initial-holders" => self.initial = parse_value(word)?,
+            "faults" => self.faults = value.to_owned(),
+            "order" => self.order = parse_order(word)?,
+            "last" => self.last_entries = Some(parse_value(word)?),
+            "property" => self.property = Some(value.to_owned()),
+            _ => replace_option(&mut self.options, word),
+        }
+        Ok(())
+    }
+
+    /// The words that [`set`](Self::set) takes to make this, with the protocol in front.
+    pub fn words(&self) -> Vec<String> {
+        let plain = Self::of(&self.protocol);
+        let mut words = vec![format!("protocol={}", self.protocol), format!("nodes={}", self.nodes)];
+        let mut add = |differs: bool, key: &str, value: String| {
+            if differs {
+                words.push(format!("{key}={value}"));
+            }
+        };
+        add(true, "entries", self.entries.map_or_else(|| "endless".to_owned(), |entries| entries.to_string()));
+        add(
+            self.cancels != plain.cancels,
+            "cancels",
+            self.cancels.map_or_else(|| "any".to_owned(), |cancels| cancels.to_string()),
+        );
+        add(self.readers, "readers", "true".to_owned());
+        add(self.drop_idle, "drop-idle", "true".to_owned());
+        add(self.initial != plain.initial, "initial-holders", self.initial.to_string());
+        add(!self.faults.is_empty(), "faults", self.faults.clone());
+        add(self.order == Order::Fifo, "order", "fifo".to_owned());
+        add(self.last_entries.is_some(), "last", self.last_entries.unwrap_or_default().to_string());
+        add(self.property.is_some(), "property", self.property.clone().unwrap_or_default());
+        words.extend(self.options.iter().cloned());
+        words
     }
 
     fn limits(&self) -> Result<Limits, LabError> {
@@ -249,7 +302,7 @@ impl Visitor for Check<'_> {
             let states_max = spec.states_max.saturating_sub(report.states);
             let found =
                 explore(&config, &Effort { states_max, property: spec.property.clone() }, &mut *self.on_progress);
-            report.add(&config, found);
+            report.add(spec, &config, found);
             if !report.complete {
                 break;
             }
@@ -278,7 +331,7 @@ impl CheckReport {
     }
 
     /// Adds what one exploration has found.
-    fn add<P: Protocol>(&mut self, config: &ModelConfig<P>, found: Exploration) {
+    fn add<P: Protocol>(&mut self, spec: &CheckSpec, config: &ModelConfig<P>, found: Exploration) {
         let draw = |steps: &[Step], title: String| Trace {
             title,
             nodes: config.ids().to_vec(),
@@ -304,7 +357,32 @@ impl CheckReport {
                 text: violation.to_string(),
                 trace,
                 steps: steps.len(),
+                scenario: as_scenario(spec, config, &steps, &violation.to_string()),
             }
         }));
     }
+}
+
+/// Steps of an exploration as a scenario.
+fn as_scenario<P: Protocol>(spec: &CheckSpec, config: &ModelConfig<P>, steps: &[Step], title: &str) -> String {
+    let options: String =
+        spec.options.iter().filter(|word| !word.starts_with("names=")).map(|word| format!(" {word}")).collect();
+    let nodes: String = config.founders().iter().map(|node| format!(" {node}")).collect();
+    let mut text = format!("title {title}\nprotocol {}{options}\nnodes{nodes}\n", spec.protocol);
+    if spec.order == Order::Fifo {
+        text.push_str("order fifo\n");
+    }
+    if !config.holders().nodes.is_empty() {
+        text.push_str(&format!("holders {}\n", config.holders()));
+    }
+    text.push_str(&format!("faults {}\n", if spec.faults.is_empty() { "none" } else { &spec.faults }));
+    let (mut model, mut scratch, mut possible) = (Model::new(config), Scratch::default(), Vec::new());
+    for step in steps {
+        possible.clear();
+        model.steps(config, &mut possible);
+        let choice = describe(config, &model, &possible, *step, Naming::Full);
+        text.push_str(&format!("\n{}\n----\n", choice.command));
+        model.apply(config, *step, &mut scratch, None);
+    }
+    text
 }

@@ -17,12 +17,13 @@ mod run;
 pub mod scenario;
 mod swarm;
 pub mod sweep;
+pub mod traps;
 
 use std::fmt;
 
 use hallpass_core::NodeId;
 use hallpass_core::protocol::{Kind, OptionError, Options};
-use hallpass_sim::ConfigError;
+use hallpass_sim::{ConfigError, Order};
 
 pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
 pub use hallpass_check::{Flow, Progress};
@@ -86,6 +87,32 @@ fn parse_names(names: &str, nodes: u32) -> Result<Vec<NodeId>, LabError> {
         return Err(LabError(format!("option names has {} numbers for {nodes} nodes; give one for each", ids.len())));
     }
     Ok(ids)
+}
+
+/// Splits a word of the form `key=value`.
+fn key_value(word: &str) -> Result<(&str, &str), LabError> {
+    word.split_once('=').ok_or_else(|| LabError(format!("'{word}' is not key=value")))
+}
+
+/// Parses the value of a `key=value` word.
+fn parse_value<T: std::str::FromStr>(word: &str) -> Result<T, LabError> {
+    let (_, value) = key_value(word)?;
+    value.parse().map_err(|_| LabError(format!("'{word}' has an invalid value")))
+}
+
+fn parse_order(word: &str) -> Result<Order, LabError> {
+    match word {
+        "order=any" => Ok(Order::Any),
+        "order=fifo" => Ok(Order::Fifo),
+        _ => Err(LabError("order takes any or fifo".to_owned())),
+    }
+}
+
+/// An option that is given again replaces the earlier one.
+fn replace_option(options: &mut Vec<String>, word: &str) {
+    let key = word.split_once('=').map(|(key, _)| key);
+    options.retain(|option| option.split_once('=').map(|(other, _)| other) != key);
+    options.push(word.to_owned());
 }
 
 /// How many steps, in words.

@@ -1,8 +1,11 @@
+use std::ops::ControlFlow;
+
+use hallpass_check::Flow;
 use hallpass_core::Protocol;
 use hallpass_core::protocol::{Mutant, Mutation, Visitor};
 use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World, parse_duration};
 
-use crate::{LabError, select};
+use crate::{LabError, key_value, parse_order, parse_value, replace_option, select};
 
 /// A simulated run, as `lab run` takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,10 @@ pub struct RunSpec {
     pub options: Vec<String>,
     /// Record every event, so that the run can be drawn.
     pub keep_trace: bool,
+    /// Record the nodes' variables too.
+    pub keep_states: bool,
+    /// A run with more recorded events than this is given up.
+    pub trace_max: usize,
     /// Report a violation if a request is overtaken more often than this.
     pub overtakes_max: Option<u64>,
     /// Measure the spread of outstanding sequence numbers.
@@ -55,6 +62,8 @@ impl RunSpec {
             faults: String::new(),
             options: Vec::new(),
             keep_trace: false,
+            keep_states: false,
+            trace_max: Config::TRACE_MAX,
             overtakes_max: None,
             watch_numbers: false,
             mutation: None,
@@ -65,6 +74,26 @@ impl RunSpec {
     pub fn with(mut self, words: &str) -> Self {
         self.options.extend(words.split_whitespace().map(str::to_owned));
         self
+    }
+
+    /// Sets one thing, as `nodes=3`. The keys are those of the command line, and what is none of them is an option of the
+    /// protocol.
+    pub fn set(&mut self, word: &str) -> Result<(), LabError> {
+        let (key, value) = key_value(word)?;
+        match key {
+            "protocol" => self.protocol = value.to_owned(),
+            "nodes" => self.nodes = parse_value(word)?,
+            "entries" => self.entries = parse_value(word)?,
+            "seed" => self.seed = parse_value(word)?,
+            "order" => self.order = parse_order(word)?,
+            "load" => self.load = value.to_owned(),
+            "hold" => self.hold = Some(value.to_owned()),
+            "latency" => self.latency = value.to_owned(),
+            "faults" => self.faults = value.to_owned(),
+            "readers" => self.readers = parse_value(word)?,
+            _ => replace_option(&mut self.options, word),
+        }
+        Ok(())
     }
 
     /// The command that repeats this run.
@@ -115,17 +144,30 @@ impl RunSpec {
             faults: Faults::parse(&self.faults)?,
             overtakes_max: self.overtakes_max,
             keep_trace: self.keep_trace,
+            keep_states: self.keep_states,
+            trace_max: self.trace_max,
         })
     }
 }
 
 /// Runs a protocol in a simulated world.
 pub fn simulate(spec: &RunSpec) -> Result<Report, LabError> {
-    simulate_watched(spec, &mut |_| {})
+    simulate_watched(spec, |_| {})
 }
 
-/// The same; `on_progress` gets the number of entries now and then.
-pub fn simulate_watched(spec: &RunSpec, on_progress: &mut dyn FnMut(u64)) -> Result<Report, LabError> {
+/// The same; `on_progress` gets the number of entries now and then, and may stop it.
+pub fn simulate_watched<F: Into<Flow>>(
+    spec: &RunSpec,
+    mut on_progress: impl FnMut(u64) -> F,
+) -> Result<Report, LabError> {
+    simulate_dyn(spec, &mut |entries| match on_progress(entries).into() {
+        Flow::Continue => ControlFlow::Continue(()),
+        Flow::Stop => ControlFlow::Break(()),
+    })
+}
+
+/// One copy for all callers: this compiles the simulation of every protocol.
+fn simulate_dyn(spec: &RunSpec, on_progress: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Report, LabError> {
     let (kind, ids, options) = select(&spec.protocol, spec.nodes, &spec.options)?;
     let config = spec.config(ids)?;
     let options = config.prepare(options);
@@ -141,7 +183,7 @@ struct Simulation<'a> {
     spec: &'a RunSpec,
     config: &'a Config,
     options: &'a hallpass_core::protocol::Options,
-    on_progress: &'a mut dyn FnMut(u64),
+    on_progress: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
 impl Visitor for Simulation<'_> {

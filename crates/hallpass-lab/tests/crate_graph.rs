@@ -12,6 +12,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("hallpass-sim", &["hallpass-core", "hallpass-node"]),
     ("hallpass-check", &["hallpass-core", "hallpass-sim"]),
     ("hallpass-lab", &["hallpass-core", "hallpass-node", "hallpass-sim", "hallpass-check", "hallpass-chart"]),
+    ("hallpass-lab-web", &["hallpass-core", "hallpass-sim", "hallpass-lab"]),
     ("hallpass", &["hallpass-core", "hallpass-node"]),
     ("hallpass-agent", &["hallpass", "hallpass-core"]),
     (
@@ -22,6 +23,7 @@ const OURS: &[(&str, &[&str])] = &[
             "hallpass-sim",
             "hallpass-check",
             "hallpass-lab",
+            "hallpass-lab-web",
             "hallpass",
             "hallpass-agent",
         ],

@@ -31,6 +31,10 @@ pub struct Config {
     pub overtakes_max: Option<u64>,
     /// Record every event, so that the run can be drawn.
     pub keep_trace: bool,
+    /// Record the nodes' variables too.
+    pub keep_states: bool,
+    /// A run with more recorded events than this is given up.
+    pub trace_max: usize,
 }
 
 /// Which nodes make requests, and when.
@@ -74,6 +78,9 @@ const HOUR: Ticks = 3_600_000_000_000;
 const TICK: Ticks = 1_000_000;
 
 impl Config {
+    /// More recorded events than this would fill the memory.
+    pub const TRACE_MAX: usize = 5_000_000;
+
     /// The defaults of `lab run` for nodes 1 to `count`.
     pub fn of_nodes(count: u32) -> Self {
         Self {
@@ -88,6 +95,8 @@ impl Config {
             faults: Faults::default(),
             overtakes_max: None,
             keep_trace: false,
+            keep_states: false,
+            trace_max: Self::TRACE_MAX,
         }
     }
 

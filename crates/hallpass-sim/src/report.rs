@@ -2,7 +2,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use crate::oracle::Violation;
-use crate::trace::Trace;
+use crate::trace::{StateChange, Trace};
 
 /// The measurements of a simulated run, delays in T. The JSON keys are part of the public interface.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +42,9 @@ pub struct Report {
     /// Every event, if [`Config::keep_trace`](crate::Config::keep_trace) asked for them.
     #[serde(skip)]
     pub trace: Option<Trace>,
+    /// The nodes' variables beside the trace, if [`Config::keep_states`](crate::Config::keep_states) asked for them.
+    #[serde(skip)]
+    pub states: Vec<StateChange>,
     /// Requests abandoned because their node crashed or left.
     #[serde(skip)]
     pub abandoned: u64,

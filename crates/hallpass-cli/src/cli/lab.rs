@@ -31,6 +31,9 @@ pub(crate) enum LabCommand {
     /// Run whole nodes under faults and check every guarantee
     #[command(after_help = SWARM_EXAMPLES)]
     Swarm(SwarmArgs),
+    /// The laboratory in a browser
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
 }
 
 /// How `--load`, `--latency`, `--faults` and `--option` are written.
@@ -124,6 +127,18 @@ Examples:
   hallpass lab swarm --seeds 0..1000
   hallpass lab swarm --minutes 10 --json
   hallpass lab swarm --seeds 7..8 --nodes 3 --keep-faults 4,9";
+
+const SERVE_EXAMPLES: &str = "\
+See every algorithm run, step it, break it, compare it. Everything is computed here, within limits, and the page needs nothing from \
+elsewhere. A link shows the same again.
+
+With --export the page is written to a folder instead, with the tours, traps and scenarios computed, for any web server.
+
+Examples:
+  hallpass lab serve
+  hallpass lab serve --listen 127.0.0.1:0
+  hallpass lab serve --listen 0.0.0.0:8700 --host lab.example.org
+  hallpass lab serve --export public/lab";
 
 const TRACE_EXAMPLES: &str = concat!(
     grammar!(),
@@ -259,6 +274,19 @@ pub(crate) struct SwarmArgs {
     /// One JSON document on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; with port 0 any free one
+    #[arg(long, value_name = "ADDR", default_value = hallpass_lab_web::LISTEN)]
+    pub(crate) listen: String,
+    /// A host name by which the page may be reached, besides localhost and addresses; may be repeated
+    #[arg(long = "host", value_name = "NAME")]
+    pub(crate) hosts: Vec<String>,
+    /// Write the page and what it shows to this folder, and end
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["listen", "hosts"])]
+    pub(crate) export: Option<String>,
 }
 
 /// Positions in a list, such as 4,9, or none.

@@ -11,7 +11,7 @@ use crate::group::{
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
-    CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
+    CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
 };
 
 /// Distributed mutual exclusion by messages alone

@@ -8,7 +8,7 @@ use hallpass_sim::trace;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::budget::{Budget, Stop};
-use super::warnings;
+use super::{serve, warnings};
 use crate::cli::CheckArgs;
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
@@ -28,6 +28,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
         terminal::print_json(serde_json::to_string_pretty(&report))?;
     } else {
         terminal::print(&summary(&report, budget.stopped))?;
+        if args.model.is_none() && !report.violations.is_empty() {
+            terminal::print(&serve::invitation("check", &spec.words()))?;
+        }
     }
     // After the report, which would be lost if the file could not be written.
     if let Some(draw) = draw {

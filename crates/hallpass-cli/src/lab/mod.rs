@@ -4,6 +4,7 @@ mod budget;
 mod check;
 mod claims;
 mod run;
+mod serve;
 mod swarm;
 mod sweep;
 mod trace;
@@ -20,5 +21,6 @@ pub(crate) fn run(command: &LabCommand) -> Result<Outcome, Fault> {
         LabCommand::Trace(args) => trace::run(args),
         LabCommand::Sweep(args) => sweep::run(args),
         LabCommand::Swarm(args) => swarm::run(args),
+        LabCommand::Serve(args) => serve::run(args),
     }
 }

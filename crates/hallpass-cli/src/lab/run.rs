@@ -37,7 +37,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
 pub(super) fn simulate_with_bar(spec: &RunSpec) -> Result<Report, Fault> {
     let began = Instant::now();
     let mut bar = None;
-    let report = simulate_watched(spec, &mut |entries| {
+    let report = simulate_watched(spec, |entries| {
         if began.elapsed() >= BAR_AFTER {
             let bar = bar.get_or_insert_with(|| terminal::progress_bar("entries"));
             bar.set_length(spec.entries);

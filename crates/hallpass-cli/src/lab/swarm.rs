@@ -6,6 +6,7 @@ use hallpass_lab::{Failure, SwarmBug, SwarmKind, SwarmReport, SwarmSpec, swarm};
 use hallpass_sim::group;
 use hallpass_sim::views::{self, Cut, FaultKind};
 
+use super::serve;
 use crate::cli::SwarmArgs;
 use crate::exit::{self, Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
@@ -104,7 +105,15 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
     let others = report.failures.iter().filter(|failure| failure.seed != *seed);
     let others: String = others.map(|failure| format!("  {}: {}\n", failure.seed, failure.violation)).collect();
     let others = if others.is_empty() { others } else { format!("\nother seeds that failed:\n{others}") };
-    format!("{first}\n\nthis command repeats it:\n  {command}\n{others}")
+    let link = serve::invitation("swarm", &words(*seed, command));
+    format!("{first}\n\nthis command repeats it:\n  {command}\n{others}{link}")
+}
+
+/// The options of the command that repeats a run, as words of a link.
+fn words(seed: u64, command: &str) -> Vec<String> {
+    let options = command.split(" --").skip(1).filter_map(|option| option.split_once(' '));
+    let kept = options.filter(|(name, _)| *name != "seeds").map(|(name, value)| format!("{name}={value}"));
+    std::iter::once(format!("seed={seed}")).chain(kept).collect()
 }
 
 /// The last events of a run. Not for a run that panics: its panic is printed instead.
@@ -131,6 +140,9 @@ mod tests {
         let report = SwarmReport { runs: 10, violations: 2, first_failure: Some(failure), ..SwarmReport::default() };
         let text = summary(&report, Duration::from_secs(1));
         assert!(text.contains("2 of 10 runs failed, first seed 7: exclusion: two"), "{text}");
-        assert!(text.ends_with("this command repeats it:\n  hallpass lab swarm --seeds 7..8\n"), "{text}");
+        assert!(text.contains("this command repeats it:\n  hallpass lab swarm --seeds 7..8\n"), "{text}");
+        assert!(text.ends_with("/#swarm?seed=7\n"), "{text}");
+        let cut = words(7, "hallpass lab swarm --seeds 7..8 --nodes 3 --keep-faults 4,9 --bug late-ack");
+        assert_eq!(cut, ["seed=7", "nodes=3", "keep-faults=4,9", "bug=late-ack"]);
     }
 }

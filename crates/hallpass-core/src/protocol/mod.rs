@@ -23,6 +23,7 @@ mod testing;
 pub mod token;
 pub mod token_ring;
 mod trap;
+mod variables;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -35,6 +36,7 @@ pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{Kind, Visitor};
 pub use trap::{Trap, TrapSet};
+pub use variables::Variables;
 
 /// A length of time in the driver's unit: nanoseconds in production and in the simulator, steps in the checker.
 pub type Ticks = u64;
@@ -307,4 +309,6 @@ pub trait Protocol: Capabilities + Clone + Eq + Hash + Debug + Send {
     fn highest_number(&self) -> u64 {
         0
     }
+    /// Adds the state under the paper's names for its variables, for people to look at.
+    fn variables(&self, out: &mut Variables);
 }

@@ -1,6 +1,8 @@
 use std::hash::{Hash, Hasher};
 
-use super::{Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span};
+use super::{
+    Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span, Variables,
+};
 use crate::{Fence, InitialHolders, NodeId, Setup};
 
 /// A bug to plant into any protocol, so that a test can show that a check would notice it.
@@ -127,6 +129,10 @@ impl<P: Protocol> Protocol for Mutant<P> {
             out.push(Effect::Enter { fence: Fence::new(1) });
         }
         mutate_effects(mutation, self.mode, start, out);
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        self.inner.variables(out);
     }
 
     fn is_idle(&self) -> bool {

@@ -176,6 +176,8 @@ fn run<S: Described>(
         text: violation.to_string(),
         trace: empty(violation.to_string()),
         steps: steps.len(),
+        // A model of views has steps of its own.
+        scenario: String::new(),
     });
     Ok(CheckReport {
         protocol: spec.model.clone(),

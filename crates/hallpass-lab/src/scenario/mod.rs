@@ -14,19 +14,25 @@
 //!
 //! Each command is followed by a line of dashes, its outcome, and an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
 //! `forget N`, `deliver KIND A -> B`, `deliver all`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`,
-//! `crash N`, `restart N`, `join N`, `leave N`; `network` lists the messages in flight. `explore WORDS` explores the protocol
+//! `crash N`, `restart N`, `join N`, `leave N`; `network` lists the messages in flight. Where a link has several messages of a
+//! kind, one is named with its contents, `deliver REPLY(2) A -> B`, and the second of equal ones with `#2` at the end; `ask N
+//! draw=K` takes the K-th random number. Comments before a command tell what it shows. `explore WORDS` explores the protocol
 //! instead, with the words `entries=2 cancels=0 readers=true drop-idle=true initial-holders=all faults=crash:1 order=fifo nodes=3
 //! property=exclusion` and options of the protocol; `simulate WORDS` runs it in virtual time, with `seed=1 load=light hold=5ms
-//! latency=1ms faults=.. readers=0.5`. A line `holders 1,3:shared` before the first command says who is inside at the start.
+//! latency=1ms faults=.. readers=0.5`. A line `holders 1,3:shared` before the first command says who is inside at the start,
+//! and `faults none` or `faults loss,crash` which faults may happen: where none may, no timer waits for them.
 
+mod choice;
 mod parse;
 mod play;
 
 use hallpass_core::protocol::Mutation;
-use hallpass_sim::trace::Trace;
+use hallpass_sim::trace::{StateChange, Trace};
 
 use crate::LabError;
 
+pub use choice::Choice;
+pub(crate) use choice::{Naming, describe};
 use parse::Script;
 
 macro_rules! shipped {
@@ -100,6 +106,12 @@ pub struct Playback {
     pub has_steps: bool,
     /// The scenario's text with the actual outcomes.
     pub rewritten: String,
+    /// The nodes' variables beside the trace; none if that is of an exploration.
+    pub states: Vec<StateChange>,
+    /// Every step that may come next.
+    pub next: Vec<Choice>,
+    /// The first violation of the steps, also that somebody waits for ever.
+    pub violation: Option<String>,
 }
 
 /// A command of a scenario and its outcome.
@@ -113,6 +125,12 @@ pub struct CommandOutcome {
     pub expected: Vec<String>,
     /// The actual outcome.
     pub actual: Vec<String>,
+    /// The comments before it, in one line.
+    pub comment: String,
+    /// The trace's events that it caused, from the first to before the last.
+    pub events: (usize, usize),
+    /// It could not happen, and was left out; only if that was asked for.
+    pub is_skipped: bool,
 }
 
 impl Playback {
@@ -131,6 +149,19 @@ pub fn validate(text: &str) -> Result<(), LabError> {
 pub fn play(text: &str, mutation: Option<Mutation>) -> Result<Playback, LabError> {
     let script = Script::parse(text)?;
     play::play(&script, mutation)
+}
+
+/// Plays a scenario and leaves out the steps that cannot happen. Then everything that must happen does, up to a bound.
+///
+/// So one order of events can be tried on two variants of a protocol.
+pub fn play_along(text: &str) -> Result<Playback, LabError> {
+    let script = Script::parse(text)?;
+    play::play_along(&script)
+}
+
+/// The text of a shipped scenario.
+pub fn shipped(name: &str) -> Option<&'static str> {
+    SHIPPED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 /// Plays a shipped scenario by name.

@@ -12,6 +12,8 @@ pub(super) struct Script {
     pub(super) fifo: bool,
     /// Who holds the lock before the first command.
     pub(super) holders: Holders,
+    /// The kinds of faults that may happen; none for all that the protocol bears.
+    pub(super) faults: Option<Vec<String>>,
     /// The text before the first command, unchanged.
     pub(super) head: String,
     pub(super) commands: Vec<Command>,
@@ -29,6 +31,14 @@ pub(super) struct Command {
 }
 
 impl Command {
+    /// The comments before it, in one line.
+    pub(super) fn comment(&self) -> String {
+        // A blank line ends a comment that belongs to something else.
+        let last = self.before.trim_end_matches('\n').rsplit("\n\n").next().unwrap_or_default();
+        let lines = last.lines().filter_map(|line| line.strip_prefix('#'));
+        lines.map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+
     pub(super) fn fail<T>(&self, why: impl std::fmt::Display) -> Result<T, LabError> {
         Err(LabError(format!("scenario line {}: '{}': {why}", self.line, self.text)))
     }
@@ -43,6 +53,7 @@ impl Script {
             nodes: Vec::new(),
             fifo: false,
             holders: Holders::default(),
+            faults: None,
             head: String::new(),
             commands: Vec::new(),
             tail: String::new(),
@@ -70,7 +81,7 @@ impl Script {
             };
             if lines.next_if(|(_, line)| line.starts_with("----")).is_none() {
                 return command.fail(
-                    "neither a setting (title, protocol, nodes, order, holders) nor a command with a line of dashes after it",
+                    "neither a setting (title, protocol, nodes, order, holders, faults) nor a command with a line of dashes after it",
                 );
             }
             while let Some((_, line)) = lines.next_if(|(_, line)| !line.trim().is_empty()) {
@@ -107,6 +118,12 @@ impl Script {
                 Ok(InitialSpec::These(holders)) => self.holders = holders,
                 _ => return fail(&format!("holders '{rest}' is not a set of nodes such as 2 or 1,3:shared")),
             },
+            "faults" if rest == "none" => self.faults = Some(Vec::new()),
+            "faults" => {
+                // Counts are for explorations; a scenario says itself how often.
+                let kinds = rest.split(',').map(|word| word.split(':').next().unwrap_or_default().to_owned());
+                self.faults = Some(kinds.collect());
+            }
             _ => return Ok(false),
         }
         Ok(true)

@@ -1,24 +1,35 @@
-use hallpass_core::protocol::{Mutant, Mutation, Options, Visitor};
-use hallpass_core::{Message, Mode, NodeId, Protocol};
-use hallpass_sim::trace::{Event, EventKind, Scale, Trace};
+use hallpass_core::protocol::{Mutant, Mutation, Needs, Options, Variables, Visitor};
+use hallpass_core::{Mode, NodeId, Protocol};
+use hallpass_sim::trace::{Event, EventKind, Scale, States, Trace};
 use hallpass_sim::{InFlight, Limits, Model, ModelConfig, Order, Scratch, Step};
 
+use super::choice::{Named, Naming, describe as describe_step};
 use super::parse::{Command, Script};
 use super::{CommandOutcome, Playback};
 use crate::{CheckSpec, Counterexample, InitialSpec, LabError, RunSpec, check, select, simulate, steps};
 
 pub(super) fn play(script: &Script, mutation: Option<Mutation>) -> Result<Playback, LabError> {
+    visit(script, mutation, false)
+}
+
+pub(super) fn play_along(script: &Script) -> Result<Playback, LabError> {
+    visit(script, None, true)
+}
+
+fn visit(script: &Script, mutation: Option<Mutation>, lenient: bool) -> Result<Playback, LabError> {
     let mut words = script.options.clone();
     let names: Vec<String> = script.nodes.iter().map(u32::to_string).collect();
     words.push(format!("names={}", names.join(",")));
     let (kind, ids, mut options) = select(&script.protocol, script.nodes.len() as u32, &words)?;
     options.tick = 1;
-    kind.visit(Player { script, mutation, ids, options })
+    kind.visit(Player { script, mutation, lenient, ids, options })
 }
 
 struct Player<'a> {
     script: &'a Script,
     mutation: Option<Mutation>,
+    /// Steps that cannot happen are left out.
+    lenient: bool,
     ids: Vec<NodeId>,
     options: Options,
 }
@@ -30,26 +41,7 @@ impl Visitor for Player<'_> {
         let script = self.script;
         let order = if script.fifo { Order::Fifo } else { Order::Any };
         let options = P::parse(&self.options)?;
-        let needs = P::needs(&options);
-        let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count() as u8;
-        // More than any script has.
-        let unlimited = |allowed: bool| if allowed { 99 } else { 0 };
-        let starts_held = !script.holders.nodes.is_empty();
-        let crashes = unlimited((needs.membership || needs.recovery) && !starts_held);
-        let losses = unlimited(needs.no_loss.is_none());
-        let limits = Limits {
-            entries: Some(200),
-            last_entries: None,
-            cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
-            readers: needs.no_shared.is_none(),
-            drop_idle: true,
-            crashes,
-            restarts: crashes,
-            losses,
-            duplicates: losses,
-            joins,
-            leaves: unlimited(needs.membership),
-        };
+        let limits = limits(script, &P::needs(&options));
         let config = ModelConfig::<Mutant<P>>::new(&self.ids, (options, self.mutation), order, limits)?.keeping_moot();
         let config = config.held_by(script.holders.clone())?;
         let mut interpreter = Interpreter {
@@ -58,28 +50,44 @@ impl Visitor for Player<'_> {
             config,
             scratch: Scratch::default(),
             time: 0,
+            states: States::default(),
+            violation: None,
             script,
             mutation: self.mutation,
         };
+        interpreter.note_states(0);
         let mut steps = Vec::new();
         for command in &script.commands {
-            let actual = interpreter.run(command)?;
-            steps.push(CommandOutcome {
-                line: command.line,
-                command: command.text.clone(),
-                expected: command.expected.clone(),
-                actual,
-            });
+            steps.push(interpreter.run_or_skip(command, self.lenient)?);
         }
-        let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
-        hallpass_sim::trace::link(&mut interpreter.events);
-        let mut nodes = interpreter.config.ids().to_vec();
-        nodes.extend(interpreter.events.iter().map(|event| event.node));
-        nodes.sort_unstable();
-        nodes.dedup();
-        let trace = Trace { title: script.title.clone(), nodes, scale: Scale::Steps, events: interpreter.events };
-        let has_steps = interpreter.time > 0;
-        Ok(Playback { steps, trace, has_steps, rewritten: script.rewrite(&outcomes) })
+        if self.lenient {
+            steps.extend(interpreter.go_on());
+        }
+        Ok(interpreter.finish(steps))
+    }
+}
+
+/// More than any script has, of whatever the protocol bears.
+fn limits(script: &Script, needs: &Needs) -> Limits {
+    let joins = script.commands.iter().filter(|command| command.text.starts_with("join ")).count().min(99) as u8;
+    let happens = |fault: &str| script.faults.as_ref().is_none_or(|named| named.iter().any(|other| other == fault));
+    let unlimited = |fault: &str, is_borne: bool| if happens(fault) && is_borne { 99 } else { 0 };
+    let starts_held = !script.holders.nodes.is_empty();
+    let first = script.nodes.iter().min().map_or_else(String::new, |node| format!("leave {node}"));
+    // The next newcomer after those of the script is possible too, unless its sponsor, the first node, leaves.
+    let spare = needs.membership && happens("join") && !script.commands.iter().any(|command| command.text == first);
+    Limits {
+        entries: Some(200),
+        last_entries: None,
+        cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
+        readers: needs.no_shared.is_none(),
+        drop_idle: true,
+        crashes: unlimited("crash", !starts_held),
+        restarts: unlimited("restart", (needs.membership || needs.recovery) && !starts_held),
+        losses: unlimited("loss", needs.no_loss.is_none()),
+        duplicates: unlimited("dup", needs.no_loss.is_none()),
+        joins: joins + u8::from(spare),
+        leaves: unlimited("leave", needs.membership),
     }
 }
 
@@ -90,16 +98,112 @@ struct Interpreter<'a, P: Protocol> {
     scratch: Scratch<P>,
     events: Vec<Event>,
     time: u64,
+    states: States,
+    /// The first violation of a step.
+    violation: Option<String>,
     script: &'a Script,
     mutation: Option<Mutation>,
 }
 
+/// The steps that follow by themselves, at most.
+const GO_ON_MAX: usize = 60;
+
 impl<P: Protocol> Interpreter<'_, P> {
+    fn run_or_skip(&mut self, command: &Command, lenient: bool) -> Result<CommandOutcome, LabError> {
+        let before = self.events.len();
+        let (actual, is_skipped) = match self.run(command) {
+            Ok(actual) => (actual, false),
+            Err(_) if lenient => (vec!["cannot happen here".to_owned()], true),
+            Err(error) => return Err(error),
+        };
+        Ok(CommandOutcome {
+            line: command.line,
+            command: command.text.clone(),
+            expected: command.expected.clone(),
+            actual,
+            comment: command.comment(),
+            // An exploration replaces the events.
+            events: (before.min(self.events.len()), self.events.len()),
+            is_skipped,
+        })
+    }
+
+    /// Lets everything happen that must: messages arrive, whoever is inside leaves, timers fire.
+    fn go_on(&mut self) -> Vec<CommandOutcome> {
+        let mut outcomes = Vec::new();
+        for _ in 0..GO_ON_MAX {
+            let mut possible = Vec::new();
+            self.model.steps(&self.config, &mut possible);
+            let urgency = |step: &&Step| match step {
+                Step::Deliver(_) => 0,
+                Step::Exit(_) => 1,
+                Step::Timeout { .. } => 2,
+                _ => 3,
+            };
+            let Some(step) = possible.iter().filter(|step| step.must_happen()).min_by_key(urgency).copied() else {
+                break;
+            };
+            let command = describe_step(&self.config, &self.model, &possible, step, Naming::Brief).command;
+            let before = self.events.len();
+            let actual = self.take(step);
+            outcomes.push(CommandOutcome {
+                line: 0,
+                command,
+                expected: Vec::new(),
+                actual,
+                comment: String::new(),
+                events: (before, self.events.len()),
+                is_skipped: false,
+            });
+        }
+        outcomes
+    }
+
+    fn finish(mut self, steps: Vec<CommandOutcome>) -> Playback {
+        let outcomes: Vec<Vec<String>> = steps.iter().map(|step| step.actual.clone()).collect();
+        let mut possible = Vec::new();
+        self.model.steps(&self.config, &mut possible);
+        let next = possible.iter();
+        let next = next.map(|step| describe_step(&self.config, &self.model, &possible, *step, Naming::Brief)).collect();
+        let ends = !possible.iter().any(|step| step.must_happen());
+        let waits = self.model.check_end(&self.config).filter(|_| ends).map(|violation| violation.to_string());
+        hallpass_sim::trace::link(&mut self.events);
+        let mut nodes = self.config.ids().to_vec();
+        if self.config.has_spare_newcomer() && !self.events.iter().any(|event| Some(&event.node) == nodes.last()) {
+            nodes.pop();
+        }
+        nodes.extend(self.events.iter().map(|event| event.node));
+        nodes.sort_unstable();
+        nodes.dedup();
+        let has_steps = self.time > 0;
+        let states = if has_steps || self.script.commands.is_empty() { self.states.into_changes() } else { Vec::new() };
+        Playback {
+            steps,
+            trace: Trace { title: self.script.title.clone(), nodes, scale: Scale::Steps, events: self.events },
+            has_steps,
+            rewritten: self.script.rewrite(&outcomes),
+            states,
+            next,
+            violation: self.violation.or(waits.filter(|_| has_steps)),
+        }
+    }
+
+    /// Notes every node's variables; they have changed by the first event after so many.
+    fn note_states(&mut self, before: usize) {
+        let from = (before + 1).min(self.events.len());
+        for (position, id) in self.config.ids().iter().enumerate() {
+            let mut variables = Variables::default();
+            if let Some(protocol) = self.model.protocol(position as u8) {
+                protocol.variables(&mut variables);
+            }
+            self.states.note(from, *id, variables);
+        }
+    }
+
     fn run(&mut self, command: &Command) -> Result<Vec<String>, LabError> {
         let words: Vec<&str> = command.text.split_whitespace().collect();
         match words.as_slice() {
-            ["ask", node] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Exclusive, draw: 0 }),
-            ["ask", node, "shared"] => self.step(command, Step::Request { node: self.node(command, node)?, mode: Mode::Shared, draw: 0 }),
+            ["ask", node, how @ ..] => self.ask(command, node, how),
             ["cancel", node] => self.step(command, Step::Cancel(self.node(command, node)?)),
             ["forget", node] => self.step(command, Step::Drop(self.node(command, node)?)),
             ["exit", node] => self.step(command, Step::Exit(self.node(command, node)?)),
@@ -107,16 +211,16 @@ impl<P: Protocol> Interpreter<'_, P> {
             ["restart", node] => self.step(command, Step::Restart(self.node(command, node)?)),
             ["join", node] => self.step(command, Step::Join(self.node(command, node)?)),
             ["leave", node] => self.step(command, Step::Leave(self.node(command, node)?)),
-            ["deliver", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Deliver),
-            ["lose", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Lose),
-            ["repeat", kind, from, "->", to] => self.packet(command, kind, from, to, Step::Duplicate),
             ["deliver", "all"] => self.deliver_all(),
+            ["deliver", message @ ..] => self.packet(command, message, Step::Deliver),
+            ["lose", message @ ..] => self.packet(command, message, Step::Lose),
+            ["repeat", message @ ..] => self.packet(command, message, Step::Duplicate),
             ["tick"] => self.step(command, Step::Tick),
             ["tick", count] => match count.parse::<u32>() {
                 Ok(count @ 1..=1000) => (0..count).try_fold(Vec::new(), |_, _| self.step(command, Step::Tick)),
                 _ => command.fail("tick takes a number from 1 to 1000"),
             },
-            ["timeout", node, name] => self.timeout(command, node, name),
+            ["timeout", node, name @ ..] => self.timeout(command, node, &name.join(" ")),
             ["network"] => Ok(self.network()),
             ["explore", words @ ..] => self.explore(command, words),
             ["simulate", words @ ..] => self.simulate(command, words),
@@ -149,6 +253,10 @@ impl<P: Protocol> Interpreter<'_, P> {
         let before = self.events.len();
         let violation = self.model.apply(&self.config, step, &mut self.scratch, Some(&mut self.events));
         self.events[before..].iter_mut().for_each(|event| event.at = self.time);
+        self.note_states(before);
+        if self.violation.is_none() {
+            self.violation = violation.as_ref().map(ToString::to_string);
+        }
         let mut lines: Vec<String> = describe(&self.events[before..]);
         let has_violation = self.events[before..].iter().any(|event| matches!(event.kind, EventKind::Violation(_)));
         lines.extend(violation.filter(|_| !has_violation).map(|violation| format!("VIOLATION: {violation}")));
@@ -158,25 +266,33 @@ impl<P: Protocol> Interpreter<'_, P> {
         lines
     }
 
-    fn packet(
-        &mut self,
-        command: &Command,
-        kind: &str,
-        from: &str,
-        to: &str,
-        step: fn(u16) -> Step,
-    ) -> Result<Vec<String>, LabError> {
-        let (from, to) = (self.node(command, from)?, self.node(command, to)?);
+    fn packet(&mut self, command: &Command, words: &[&str], step: fn(u16) -> Step) -> Result<Vec<String>, LabError> {
+        let Some(named) = Named::parse(words) else {
+            return command.fail("a message is written as REQUEST 1 -> 2, or REPLY(3) 1 -> 2");
+        };
+        let link = (self.node(command, named.from)?, self.node(command, named.to)?);
         let mut possible = Vec::new();
         self.model.steps(&self.config, &mut possible);
-        let found = self.model.packets().find(|packet| {
-            (packet.from, packet.to, packet.message.kind()) == (from, to, kind)
-                && possible.contains(&step(packet.index))
-        });
-        let Some(packet) = found else {
-            return command.fail(format!("no such {kind} is under way; {}", self.network().join("; ")));
-        };
-        Ok(self.take(step(packet.index)))
+        let packets = self.model.packets().filter(|packet| possible.contains(&step(packet.index)));
+        let found =
+            named.find(link, packets.map(|packet| (packet.index, packet.from, packet.to, packet.message.clone())));
+        match found {
+            Some(index) => Ok(self.take(step(index))),
+            None => command.fail(format!("no such {} is under way; {}", named.text, self.network().join("; "))),
+        }
+    }
+
+    fn ask(&mut self, command: &Command, node: &str, how: &[&str]) -> Result<Vec<String>, LabError> {
+        let node = self.node(command, node)?;
+        let (mut mode, mut draw) = (Mode::Exclusive, 0);
+        for word in how {
+            match word.strip_prefix("draw=").map(str::parse) {
+                Some(Ok(drawn)) => draw = drawn,
+                None if *word == "shared" => mode = Mode::Shared,
+                _ => return command.fail("after the node comes nothing, or shared, or draw=K"),
+            }
+        }
+        self.step(command, Step::Request { node, mode, draw })
     }
 
     /// Delivers all messages in flight and those sent in response, lowest receiver and sender first.
@@ -234,24 +350,7 @@ impl<P: Protocol> Interpreter<'_, P> {
             spec.states_max = 400_000; // A planted bug can make the number of states explode.
         }
         for word in words {
-            let Some((key, value)) = word.split_once('=') else {
-                return command.fail(format!("'{word}' is not key=value"));
-            };
-            match key {
-                "nodes" => spec.nodes = parsed(command, word)?,
-                "entries" if value == "endless" => spec.entries = None,
-                "entries" => spec.entries = Some(parsed(command, word)?),
-                "cancels" if value == "any" => spec.cancels = None,
-                "cancels" => spec.cancels = Some(parsed(command, word)?),
-                "readers" => spec.readers = parsed(command, word)?,
-                "drop-idle" => spec.drop_idle = parsed(command, word)?,
-                "initial-holders" => spec.initial = parsed(command, word)?,
-                "faults" => spec.faults = value.to_owned(),
-                "order" => spec.order = parse_order(command, word)?,
-                "last" => spec.last_entries = Some(parsed(command, word)?),
-                "property" => spec.property = Some(value.to_owned()),
-                _ => replace_option(&mut spec.options, key, word),
-            }
+            spec.set(word).or_else(|error| command.fail(error))?;
         }
         match check(&spec, |_| {}) {
             Err(error) => refusal(command, &error),
@@ -286,21 +385,7 @@ impl<P: Protocol> Interpreter<'_, P> {
         spec.order = if self.script.fifo { Order::Fifo } else { Order::Any };
         spec.mutation = self.mutation;
         for word in words {
-            let Some((key, value)) = word.split_once('=') else {
-                return command.fail(format!("'{word}' is not key=value"));
-            };
-            match key {
-                "nodes" => spec.nodes = parsed(command, word)?,
-                "entries" => spec.entries = parsed(command, word)?,
-                "seed" => spec.seed = parsed(command, word)?,
-                "order" => spec.order = parse_order(command, word)?,
-                "load" => spec.load = value.to_owned(),
-                "hold" => spec.hold = Some(value.to_owned()),
-                "latency" => spec.latency = value.to_owned(),
-                "faults" => spec.faults = value.to_owned(),
-                "readers" => spec.readers = parsed(command, word)?,
-                _ => replace_option(&mut spec.options, key, word),
-            }
+            spec.set(word).or_else(|error| command.fail(error))?;
         }
         Ok(match simulate(&spec) {
             Err(error) => return refusal(command, &error),
@@ -318,32 +403,10 @@ impl<P: Protocol> Interpreter<'_, P> {
     }
 }
 
-/// Parses the value of a `key=value` word.
-fn parsed<T: std::str::FromStr>(command: &Command, word: &str) -> Result<T, LabError> {
-    match word.split_once('=').and_then(|(_, value)| value.parse().ok()) {
-        Some(value) => Ok(value),
-        None => command.fail(format!("'{word}' has an invalid value")),
-    }
-}
-
-fn parse_order(command: &Command, word: &str) -> Result<Order, LabError> {
-    match word {
-        "order=any" => Ok(Order::Any),
-        "order=fifo" => Ok(Order::Fifo),
-        _ => command.fail("order takes any or fifo"),
-    }
-}
-
 /// A refusal is an outcome if the script expects one, else an error in the script.
 fn refusal(command: &Command, error: &LabError) -> Result<Vec<String>, LabError> {
     let expects = command.expected.first().is_some_and(|line| line.starts_with("refused: "));
     if expects { Ok(vec![format!("refused: {error}")]) } else { command.fail(error) }
-}
-
-/// A command's own option replaces the script's.
-fn replace_option(options: &mut Vec<String>, key: &str, word: &str) {
-    options.retain(|option| option.split_once('=').is_none_or(|(other, _)| other != key));
-    options.push(word.to_owned());
 }
 
 /// The violation, if it is not among the events: one that shows only when no step is left.

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hallpass_core::protocol::{Kind, Mutation};
+use hallpass_sim::Report;
 use serde::Serialize;
 
-use crate::{LabError, RunSpec, simulate};
+use crate::{Flow, LabError, RunSpec, simulate_watched};
 
 pub use page::{pictures, render as to_html};
 
@@ -106,7 +107,8 @@ impl SweepSpec {
         Ok(sizes)
     }
 
-    fn runs(&self) -> Vec<RunSpec> {
+    /// The runs to make, one for each cell.
+    pub fn runs(&self) -> Vec<RunSpec> {
         let mut runs = Vec::new();
         for load in &self.loads {
             for protocol in &self.protocols {
@@ -166,16 +168,22 @@ pub fn sweep(spec: &SweepSpec, watch: impl Fn(usize, usize, &str) + Sync) -> Res
 }
 
 fn measure(run: &RunSpec) -> Result<Cell, LabError> {
+    measure_watched(run, || Flow::Continue).map(|(cell, _)| cell)
+}
+
+/// Makes one run, which may be stopped, and returns its cell and the whole report.
+pub fn measure_watched(run: &RunSpec, mut on_progress: impl FnMut() -> Flow) -> Result<(Cell, Report), LabError> {
     // Only protocols that need links in order refuse the default; they get such links, and their names say so.
-    let report = match simulate(run) {
-        Err(_) => simulate(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() })?,
+    let report = match simulate_watched(run, |_| on_progress()) {
+        Err(error) if on_progress() == Flow::Stop => return Err(error),
+        Err(_) => simulate_watched(&RunSpec { order: hallpass_sim::Order::Fifo, ..run.clone() }, |_| on_progress())?,
         Ok(report) => report,
     };
     let counts = || report.entries_by_node.iter().map(|(_, count)| *count);
     let (fewest, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     // Under other loads the random workload decides which node enters how often, not the protocol.
     let enough = report.entries >= TURNS * u64::from(run.nodes) && run.nodes > 1 && run.load == "saturated";
-    Ok(Cell {
+    let cell = Cell {
         protocol: run.protocol.clone(),
         nodes: run.nodes,
         load: run.load.clone(),
@@ -186,5 +194,6 @@ fn measure(run: &RunSpec) -> Result<Cell, LabError> {
         fairness: enough.then(|| fewest as f64 / most.max(1) as f64),
         overtakes: (run.nodes > 1).then(|| report.max_overtakes as f64 / f64::from(run.nodes - 1)),
         violations: report.violations.len(),
-    })
+    };
+    Ok((cell, report))
 }

@@ -62,6 +62,21 @@ impl<P: Protocol> ModelConfig<P> {
         &self.ids
     }
 
+    /// The founding members.
+    pub fn founders(&self) -> &[NodeId] {
+        self.view.members()
+    }
+
+    /// Who holds the lock at the start.
+    pub fn holders(&self) -> &Holders {
+        &self.holders
+    }
+
+    /// True if the last of [`ids`](Self::ids) is a newcomer.
+    pub fn has_spare_newcomer(&self) -> bool {
+        self.limits.joins > 0
+    }
+
     /// The position of a node.
     pub fn position(&self, id: NodeId) -> Option<u8> {
         self.ids.iter().position(|known| *known == id).map(|position| position as u8)

@@ -74,6 +74,13 @@ pub(super) enum State {
     Away,
 }
 
+/// Where a drawing of the trace puts its events, from left to right: an x coordinate for each. Other drawings of the same
+/// trace use it, so that all of them show one picture.
+pub fn columns(trace: &Trace) -> Vec<f64> {
+    let axis = Axis::new(trace, 0.0);
+    trace.events.iter().map(|event| axis.x(event.at)).collect()
+}
+
 impl Layout {
     pub(super) fn new(trace: &Trace) -> Self {
         let rows = rows(trace);

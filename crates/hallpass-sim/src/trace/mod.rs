@@ -10,6 +10,7 @@ mod link;
 #[cfg(test)]
 mod sample;
 mod shiviz;
+mod states;
 mod svg;
 mod text;
 
@@ -17,8 +18,10 @@ use hallpass_core::{Message, Mode, NodeId};
 
 pub use html::render as to_html;
 pub use json::render as to_json;
+pub use layout::columns;
 pub use link::link;
 pub use shiviz::render as to_shiviz;
+pub use states::{StateChange, States};
 pub use svg::render as to_svg;
 pub use text::render as to_text;
 

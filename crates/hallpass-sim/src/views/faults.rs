@@ -123,9 +123,16 @@ pub(super) struct Fault {
     pub(super) kind: FaultKind,
     /// Decides the rest: which node, how bad.
     chance: u64,
+    /// Whom it hits, if that is not left to chance: a node's position, or as bits the nodes on one side.
+    aim: Option<u64>,
 }
 
 impl Fault {
+    /// One that hits whom it should.
+    pub(super) fn aimed(kind: FaultKind, aim: u64, from: Ticks, until: Ticks) -> Self {
+        Self { at: from, lasts: until.saturating_sub(from), kind, chance: 1, aim: Some(aim) }
+    }
+
     pub(super) fn draw_all(rng: &mut Rng, ttl: Ticks, until: Ticks, most: u64) -> Vec<Self> {
         // A swarm: each run has only some kinds of faults, so that the others do not hide what these bring about.
         let share = [0.2, 0.5, 1.0][rng.below(3) as usize];
@@ -140,7 +147,13 @@ impl Fault {
                 // Some are over long before a session runs out, some last for several.
                 let longest = [ttl / 4, ttl, 4 * ttl][rng.below(3) as usize];
                 let lasts = (1 + rng.below(longest)).min(until - at);
-                Self { at, lasts, kind: kinds[rng.below(kinds.len() as u64) as usize], chance: rng.next_u64() }
+                Self {
+                    at,
+                    lasts,
+                    kind: kinds[rng.below(kinds.len() as u64) as usize],
+                    chance: rng.next_u64(),
+                    aim: None,
+                }
             })
             .collect();
         all.sort_by_key(|fault| fault.at);
@@ -165,13 +178,19 @@ impl Fault {
         ];
         let kinds: Vec<FaultKind> = KINDS.into_iter().filter(|_| rng.chance(0.4)).collect();
         let noise = NOISE.into_iter().filter(|_| rng.chance(0.5)).collect::<Vec<_>>();
-        let noise = noise.into_iter().map(|kind| Self { at: 0, lasts: until, kind, chance: rng.next_u64() });
+        let noise = noise.into_iter().map(|kind| Self { at: 0, lasts: until, kind, chance: rng.next_u64(), aim: None });
         let mut all: Vec<Self> = noise.collect();
         for _ in 0..if kinds.is_empty() { 0 } else { 20 + rng.below(60) } {
             let at = rng.below(until);
             let longest = [ttl / 50, ttl / 5, 2 * ttl][rng.below(3) as usize];
             let lasts = (1 + rng.below(longest)).min(until - at);
-            all.push(Self { at, lasts, kind: kinds[rng.below(kinds.len() as u64) as usize], chance: rng.next_u64() });
+            all.push(Self {
+                at,
+                lasts,
+                kind: kinds[rng.below(kinds.len() as u64) as usize],
+                chance: rng.next_u64(),
+                aim: None,
+            });
         }
         all.sort_by_key(|fault| fault.at);
         all
@@ -184,8 +203,9 @@ impl Fault {
             lasts: 0,
             kind: FaultKind::Join,
             chance: number as u64,
+            aim: None,
         };
-        (0..joins).map(join).chain([Self { at: dies, lasts, kind: FaultKind::Crash, chance: 1 }]).collect()
+        (0..joins).map(join).chain([Self { at: dies, lasts, kind: FaultKind::Crash, chance: 1, aim: None }]).collect()
     }
 }
 
@@ -211,7 +231,8 @@ impl World {
     pub(super) fn on_fault(&mut self, fault: Fault) {
         let mut rng = Rng::new(fault.chance);
         let until = self.now + fault.lasts;
-        let machine = rng.below(self.machines.len() as u64) as usize;
+        let drawn = rng.below(self.machines.len() as u64);
+        let machine = fault.aim.unwrap_or(drawn).min(self.machines.len() as u64 - 1) as usize;
         let happened = match fault.kind {
             FaultKind::Delay | FaultKind::Reorder | FaultKind::Loss | FaultKind::Duplication => {
                 let share = [0.01, 0.1, 0.5][rng.below(3) as usize];
@@ -221,7 +242,7 @@ impl World {
             }
             FaultKind::Break => self.break_one(&mut rng),
             FaultKind::Partition | FaultKind::OneWayPartition => {
-                self.partition(until, fault.kind == FaultKind::Partition, &mut rng)
+                self.partition(until, fault.kind == FaultKind::Partition, fault.aim, &mut rng)
             }
             FaultKind::PartialPartition => self.separate_two(until, &mut rng),
             FaultKind::Crash | FaultKind::Restart => self.crash_for(machine, until, FaultKind::Crash),
@@ -264,8 +285,12 @@ impl World {
     }
 
     /// Two sides, the first of which does not hear the other; with `both_ways` neither hears the other.
-    fn partition(&mut self, until: Ticks, both_ways: bool, rng: &mut Rng) -> bool {
-        let side: Vec<bool> = self.machines.iter().map(|_| rng.chance(0.5)).collect();
+    fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<u64>, rng: &mut Rng) -> bool {
+        let side = (0..self.machines.len()).map(|node| match aim {
+            Some(bits) => bits >> (node % 64) & 1 == 1,
+            None => rng.chance(0.5),
+        });
+        let side: Vec<bool> = side.collect();
         let breaks = rng.chance(0.5);
         for deaf in (0..side.len()).filter(|node| side[*node]) {
             for far in (0..side.len()).filter(|node| !side[*node]) {
@@ -346,6 +371,7 @@ impl World {
             return false;
         }
         self.machines[machine].paused = true;
+        self.note_change(machine);
         self.queue.push(until, Event::Resume { machine });
         true
     }

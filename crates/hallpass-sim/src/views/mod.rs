@@ -19,6 +19,7 @@ mod faults;
 mod network;
 mod plan;
 mod shrink;
+mod story;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -46,6 +47,8 @@ use network::Connection;
 pub use plan::Cut;
 use plan::{MS, Plan};
 pub use shrink::shrink;
+use story::Book;
+pub use story::{Entry, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell, tell_seed};
 use watch::{Inside, Watch};
 
 /// The result of a run.
@@ -332,6 +335,8 @@ struct World {
     requests: u64,
     report: ViewsReport,
     logs: bool,
+    /// What is seen over time, if somebody wants to see it.
+    book: Option<Book>,
 }
 
 impl World {
@@ -373,11 +378,17 @@ impl World {
             requests: 0,
             report,
             logs,
+            book: None,
             plan,
         }
     }
 
     fn run(mut self) -> ViewsReport {
+        self.run_to_end();
+        self.report
+    }
+
+    fn run_to_end(&mut self) {
         self.set_up();
         let (mut events, events_max) = (0u64, events_max(&self.plan));
         while self.report.violation.is_none()
@@ -396,7 +407,6 @@ impl World {
         }
         self.report.duration = self.now;
         self.report.epoch = self.epochs.highest();
-        self.report
     }
 
     fn set_up(&mut self) {
@@ -602,6 +612,7 @@ impl World {
         let held_back = std::mem::take(&mut here.held_back);
         let loses = here.disk.is_torn || !self.plan.durable;
         self.log(|world| format!("{} is gone", world.machines[machine].name));
+        self.note_change(machine);
         for connection in process.connections.iter().copied() {
             self.break_off(connection);
         }
@@ -636,6 +647,7 @@ impl World {
     fn resume(&mut self, machine: usize) {
         if std::mem::take(&mut self.machines[machine].paused) {
             self.log(|world| format!("{} goes on", world.machines[machine].name));
+            self.note_change(machine);
             for event in std::mem::take(&mut self.machines[machine].held_back) {
                 self.handle(event);
             }
@@ -678,6 +690,7 @@ impl World {
             }
         }
         self.watch(machine);
+        self.note_change(machine);
         let Machine { process, clock, life, .. } = &mut self.machines[machine];
         let Some(process) = process else { return };
         if let Some(local) = process.node.poll_timeout() {

@@ -58,6 +58,7 @@ impl World {
                 inside.is_over = true;
             }
         }
+        self.note_entry(entry, machine, fence.get());
         self.inside.insert(entry, Inside { machine, lock, generation, until: None, is_over: false });
         self.note(overlap);
         self.note(order);
@@ -66,6 +67,9 @@ impl World {
     /// Somebody has left, or was told that the lock is lost.
     pub(super) fn inside_ends(&mut self, entry: u64) {
         if let Some(inside) = self.inside.remove(&entry) {
+            let is_lost =
+                self.local(inside.machine) >= inside.until.unwrap_or_else(|| self.valid_until(inside.machine));
+            self.note_exit(entry, is_lost);
             self.watches[inside.lock].holders.on_exit(entry);
         }
     }

@@ -99,6 +99,7 @@ impl<P: Protocol> World<'_, P> {
             self.exclusion.on_exit(node.id, mode);
             self.outstanding -= 1;
         }
+        self.note_state(index, self.trace.as_ref().map_or(0, Vec::len));
     }
 
     /// Starts a node with a new incarnation and no memory. `keep_callers`: a caller that was waiting asks again.

@@ -9,13 +9,14 @@ mod network;
 mod report;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-use hallpass_core::protocol::Needs;
+use hallpass_core::protocol::{Needs, Variables};
 use hallpass_core::{Effect, Effects, InitialHolders, Input, Mode, NodeId, Protocol, Setup, Ticks, View};
 
 use crate::oracle::{Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
 use crate::queue::Queue;
-use crate::trace::{self, EventKind};
+use crate::trace::{self, EventKind, States};
 use crate::{Config, ConfigError, FaultEvent, Report, Rng};
 
 use network::Network;
@@ -58,6 +59,8 @@ pub struct World<'a, P: Protocol> {
     events: u64,
     events_max: u64,
     trace: Option<Vec<trace::Event>>,
+    /// The nodes' variables beside the trace, if they are wanted.
+    states: Option<States>,
 }
 
 struct Node<P: Protocol> {
@@ -107,8 +110,6 @@ enum Event<P: Protocol> {
 
 /// More messages than this in flight would fill the memory.
 const IN_FLIGHT_MAX: u64 = 4_000_000;
-/// More recorded events than this would, too.
-const TRACED_MAX: usize = 5_000_000;
 
 impl<'a, P: Protocol> World<'a, P> {
     /// A world before its first event. The caller has checked that the configuration gives the protocol what it needs.
@@ -154,6 +155,7 @@ impl<'a, P: Protocol> World<'a, P> {
             events: 0,
             events_max: (config.entries + 1000).saturating_mul(count as u64 + 4).saturating_mul(200),
             trace: config.keep_trace.then(Vec::new),
+            states: (config.keep_trace && config.keep_states).then(States::default),
         };
         world.nodes = ids.into_iter().map(|id| world.new_node(id)).collect();
         world
@@ -167,12 +169,15 @@ impl<'a, P: Protocol> World<'a, P> {
 
     /// Simulates the run to its end, which must fit into memory.
     pub fn run(self) -> Report {
-        self.try_run(&mut |_| {}).expect("the run fits into memory")
+        self.try_run(&mut |_| ControlFlow::Continue(())).expect("the run fits into memory")
     }
 
     /// The same, with an error that says the limit if the run does not fit into memory. `on_progress` gets the number of
-    /// entries now and then.
-    pub fn try_run(mut self, on_progress: &mut dyn FnMut(u64)) -> Result<Report, ConfigError> {
+    /// entries now and then, and may give the run up.
+    pub fn try_run(mut self, on_progress: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Report, ConfigError> {
+        for index in 0..self.nodes.len() {
+            self.note_state(index, 0);
+        }
         for (at, _) in &self.faults {
             self.queue.push(*at, Event::Fault);
         }
@@ -192,8 +197,8 @@ impl<'a, P: Protocol> World<'a, P> {
                 break;
             }
             self.handle_event(event);
-            if self.events.is_multiple_of(1 << 16) {
-                on_progress(self.overtaking.entries());
+            if self.events.is_multiple_of(1 << 16) && on_progress(self.overtaking.entries()).is_break() {
+                return Err(ConfigError("the run was given up before its end".to_owned()));
             }
         }
         match self.too_large() {
@@ -203,7 +208,7 @@ impl<'a, P: Protocol> World<'a, P> {
     }
 
     fn is_trace_full(&self) -> bool {
-        self.trace.as_ref().is_some_and(|events| events.len() > TRACED_MAX)
+        self.trace.as_ref().is_some_and(|events| events.len() > self.config.trace_max)
     }
 
     fn new_node(&self, id: NodeId) -> Node<P> {
@@ -261,7 +266,8 @@ impl<'a, P: Protocol> World<'a, P> {
             ));
         }
         self.is_trace_full().then(|| {
-            format!("a trace keeps at most {} million events; use fewer --entries or --nodes", TRACED_MAX / 1_000_000)
+            let most = self.config.trace_max;
+            format!("a trace keeps at most {most} events; use fewer --entries or --nodes")
         })
     }
 
@@ -287,6 +293,7 @@ impl<'a, P: Protocol> World<'a, P> {
         let mut effects = std::mem::take(&mut self.effects);
         let Some(protocol) = &mut self.nodes[index].protocol else { return self.effects = effects };
         protocol.handle(input, &mut effects);
+        self.note_state(index, self.trace.as_ref().map_or(0, Vec::len));
         let mut restart = false;
         for effect in effects.drain(..) {
             match effect {
@@ -351,6 +358,16 @@ impl<'a, P: Protocol> World<'a, P> {
         if let Some(trace) = &mut self.trace {
             trace.push(trace::Event { at: self.now, node: self.nodes[index].id, kind });
         }
+    }
+
+    /// Notes a node's variables as they are after so many events.
+    fn note_state(&mut self, index: usize, from: usize) {
+        let Some(states) = &mut self.states else { return };
+        let mut variables = Variables::default();
+        if let Some(protocol) = &self.nodes[index].protocol {
+            protocol.variables(&mut variables);
+        }
+        states.note(from, self.nodes[index].id, variables);
     }
 
     fn report_violation(&mut self, index: usize, violation: Violation) {

@@ -4,7 +4,7 @@ use hallpass_core::{NodeId, Protocol, Ticks};
 
 use super::{Node, Phase, World};
 use crate::oracle::Violation;
-use crate::trace::{Scale, Trace};
+use crate::trace::{Scale, States, Trace};
 use crate::{Delays, Report, Response, Spread};
 
 pub(super) struct Stats {
@@ -70,6 +70,7 @@ impl<P: Protocol> World<'_, P> {
                 scale: Scale::Time { tick: self.config.tick() },
                 events,
             }),
+            states: self.states.map(States::into_changes).unwrap_or_default(),
             abandoned: self.stats.abandoned,
             duration: self.now as f64 / tick,
         }

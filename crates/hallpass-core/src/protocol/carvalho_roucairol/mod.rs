@@ -48,7 +48,7 @@ use std::sync::Arc;
 use super::constant::Constant;
 use super::{
     Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
-    TrapSet,
+    TrapSet, Variables,
 };
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
@@ -162,6 +162,21 @@ impl Protocol for CarvalhoRoucairol {
     }
 
     /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
+    fn variables(&self, out: &mut Variables) {
+        let request = self.request.as_ref();
+        out.flag("Waiting", request.is_some_and(|request| !request.inside));
+        out.flag("Using", request.is_some_and(|request| request.inside));
+        out.optional("Our_Sequence_Number", request.map(|request| request.number));
+        out.set("Hgst_Sequence_Number", self.highest);
+        out.list("A", self.exclusive.iter().map(|peer| self.peers[peer]));
+        if !self.shared.is_empty() {
+            out.list("A (shared)", self.shared.iter().map(|peer| self.peers[peer]));
+        }
+        out.list("asked", self.awaiting.iter().map(|peer| self.peers[peer]));
+        out.list("Reply_Deferred", self.deferred.iter().map(|(node, _)| node));
+        out.set("fence", self.fences.count());
+    }
+
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }

@@ -1,7 +1,9 @@
 //! The printed text of the three traps that can be put back, kept apart from the code that ships.
 
 use super::{Asked, CarvalhoRoucairol, CrMessage, CrRules, CrTimer, Out, Request};
-use crate::protocol::{Capabilities, Effect, Floor, Input, Needs, OptionError, Options, Protocol, Span, Trap, TrapSet};
+use crate::protocol::{
+    Capabilities, Effect, Floor, Input, Needs, OptionError, Options, Protocol, Span, Trap, TrapSet, Variables,
+};
 use crate::{NodeId, Setup};
 
 /// [`CarvalhoRoucairol`] with traps put back, to see them fail; for the laboratory only.
@@ -39,6 +41,10 @@ impl Protocol for AsPrinted {
             self.react(input, out);
             self.inner.enter_if_granted(out);
         }
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        self.inner.variables(out);
     }
 
     fn is_idle(&self) -> bool {

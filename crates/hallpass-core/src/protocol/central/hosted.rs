@@ -1,5 +1,5 @@
 use super::{Central, CentralMessage, CentralRules, Out};
-use crate::protocol::{Capabilities, Effect, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap};
+use crate::protocol::{Capabilities, Effect, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, Variables};
 use crate::{NodeId, Setup};
 
 /// `server=member`: there is no process for the server. It is a second role of the member with the lowest id, and what
@@ -61,6 +61,13 @@ impl Protocol for Hosted {
             (input, _) => self.member.handle(input, out),
         }
         self.route(first, out);
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        if let Some(server) = &self.server {
+            server.variables(out);
+        }
+        self.member.variables(out);
     }
 
     fn is_idle(&self) -> bool {

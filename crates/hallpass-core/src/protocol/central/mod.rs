@@ -23,6 +23,7 @@ mod tests;
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
 };
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
@@ -148,6 +149,21 @@ impl Protocol for Central {
     }
 
     /// A member that has asked must remember its numbers, and the server those it has received, since the other side does.
+    fn variables(&self, out: &mut Variables) {
+        match &self.role {
+            Role::Member(member) => {
+                out.set("request", member.number);
+                out.flag("waiting", member.caller == Caller::Waiting);
+                out.flag("inside", member.caller == Caller::Inside);
+            }
+            Role::Server(server) => {
+                out.list("holder", server.holders.iter().map(|(node, _)| node));
+                out.list("Q", server.queue.iter().map(|(node, _)| node));
+                out.set("fence", server.fences.count());
+            }
+        }
+    }
+
     fn is_idle(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.caller == Caller::Nobody && member.number == 0,

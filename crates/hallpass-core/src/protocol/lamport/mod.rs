@@ -38,6 +38,7 @@ use std::sync::Arc;
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
 };
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
@@ -127,6 +128,16 @@ impl Protocol for Lamport {
     }
 
     /// The clock must be remembered, or peers would take the next request for an old one.
+    fn variables(&self, out: &mut Variables) {
+        out.set("Ti()", self.clock);
+        out.flag("waiting", self.caller == Caller::Waiting);
+        out.optional("Tr", (self.caller != Caller::Nobody).then_some(self.time));
+        out.list("Q", self.queue.iter().map(|(time, node)| format!("{time}:{node}")));
+        out.list("R", self.replied.iter().map(|peer| self.peers[peer]));
+        out.list("D", self.deferred.iter().map(|peer| self.peers[peer]));
+        out.set("fence", self.fences.count());
+    }
+
     fn is_idle(&self) -> bool {
         self.caller == Caller::Nobody && self.clock == 0 && self.queue.is_empty()
     }

@@ -28,7 +28,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::protocol::{
+    Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{FenceCounter, Mode, NodeId, NodeSet, Setup};
 
 pub use message::LamportFifoMessage;
@@ -120,6 +122,14 @@ impl Protocol for LamportFifo {
     }
 
     /// The clock must be remembered once it has moved.
+    fn variables(&self, out: &mut Variables) {
+        out.set("clock", self.clock);
+        out.optional("own request", self.request.map(|(time, _)| time));
+        out.list("request queue", self.queue.iter().map(|(time, node)| format!("{time}:{node}")));
+        out.list("later message from", self.heard_later.iter().map(|peer| self.peers[peer]));
+        out.set("fence", self.fences.count());
+    }
+
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.queue.is_empty() && self.clock == 0
     }

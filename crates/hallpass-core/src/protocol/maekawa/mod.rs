@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::protocol::constant::Constant;
 use crate::protocol::{
-    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol,
+    Caller, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
 };
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
@@ -175,6 +175,21 @@ impl Protocol for Maekawa {
     }
 
     /// Arbiters remember numbers and would ignore a node that forgot its own: only one that never took part may be dropped.
+    fn variables(&self, out: &mut Variables) {
+        let asked = |wanted: fn(&Vote) -> bool| {
+            let votes = self.votes.iter().enumerate();
+            votes.filter(move |(_, vote)| wanted(vote)).map(|(arbiter, _)| self.quorum[arbiter])
+        };
+        out.optional("own number", (self.caller != Caller::Nobody).then_some(self.number));
+        out.list("quorum", self.quorum.iter());
+        out.list("LOCKED by", asked(|vote| vote.held));
+        out.list("FAILED at", asked(|vote| vote.failed));
+        out.list("INQUIRE from", asked(|vote| vote.inquired > 0));
+        out.optional("locked for", self.locked.as_ref().map(|locked| self.quorum[locked.client]));
+        out.list("waiting queue", self.queue.iter().map(|waiter| self.quorum[waiter.client]));
+        out.set("fence", self.fences.count());
+    }
+
     fn is_idle(&self) -> bool {
         self.highest == 0 && self.caller == Caller::Nobody && self.locked.is_none()
     }

@@ -21,7 +21,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 pub use message::NaimiTrehelMessage;
@@ -108,6 +110,14 @@ impl Protocol for NaimiTrehel {
     }
 
     /// Where the token is must not be forgotten: a fresh instance would make a second one, or look in the wrong place.
+    fn variables(&self, out: &mut Variables) {
+        out.optional("last", self.last);
+        out.optional("next", self.next);
+        out.flag("requesting", self.asked || self.caller != Caller::Nobody);
+        out.flag("token_present", self.token.is_some());
+        out.optional("fence", self.token.map(|token| token.count()));
+    }
+
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

@@ -21,7 +21,7 @@ mod tests;
 mod tree;
 
 use super::constant::Constant;
-use super::{Bounds, Capabilities, Effect, Effects, Input, Needs, OptionError, Options, Protocol};
+use super::{Bounds, Capabilities, Effect, Effects, Input, Needs, OptionError, Options, Protocol, Variables};
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
 pub use message::{RaymondMessage, Standing};
@@ -129,6 +129,15 @@ impl Protocol for Raymond {
     }
 
     /// As at the start. Once the privilege was used or has moved, its nodes must remember that.
+    fn variables(&self, out: &mut Variables) {
+        let name = |node: NodeId| if node == self.fixed.me { "self".to_owned() } else { node.to_string() };
+        out.optional("HOLDER", self.holder.map(name));
+        out.flag("USING", self.using);
+        out.list("REQUEST_Q", self.queue.iter().map(|node| name(*node)));
+        out.flag("ASKED", self.asked);
+        out.set("fence", self.fences.count());
+    }
+
     fn is_idle(&self) -> bool {
         let (holder, fences) = self.fixed.home;
         let as_at_the_start = self.holder == holder && (holder != Some(self.fixed.me) || self.fences == fences);

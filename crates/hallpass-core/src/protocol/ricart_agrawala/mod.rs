@@ -24,6 +24,7 @@ use std::sync::Arc;
 use super::constant::Constant;
 use super::{
     Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
+    Variables,
 };
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
@@ -126,6 +127,33 @@ impl Protocol for RicartAgrawala {
             Input::Timeout(RaTimer::NoteNumber(number)) => self.highest = self.later(self.highest, number),
             Input::Join { .. } | Input::Leave => {}
         }
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        let request = self.request.as_ref();
+        let deferred = self.deferred.iter().map(|(node, _)| node);
+        if self.rules.0.clock == Clock::Lamport {
+            out.flag("waiting", request.is_some_and(|request| !request.inside));
+            out.optional("Tr", request.map(|request| request.number));
+            out.set("Ti()", self.highest);
+            let replied = (0..self.peers.len()).filter(|peer| request.is_some() && !self.awaiting.contains(*peer));
+            out.list("R", replied.map(|peer| self.peers[peer]));
+            out.list("D", deferred);
+        } else {
+            out.flag("Requesting_Critical_Section", request.is_some());
+            out.optional("Our_Sequence_Number", request.map(|request| request.number));
+            out.set("Highest_Sequence_Number", self.highest);
+            out.set("Outstanding_Reply_Count", self.awaiting.len());
+            out.list("Awaiting_Reply", self.awaiting.iter().map(|peer| self.peers[peer]));
+            out.list("Reply_Deferred", deferred);
+        }
+        if !self.deferring.is_empty() {
+            out.list("DEFERRED from", self.deferring.iter().map(|peer| self.peers[peer]));
+        }
+        if !self.held_back.is_empty() {
+            out.list("held back", self.held_back.iter().map(|(node, _)| node));
+        }
+        out.set("fence", self.fences.count());
     }
 
     fn is_idle(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol, Trap,
-    TrapSet,
+    TrapSet, Variables,
 };
 use crate::{FenceCounter, NodeId, Setup};
 
@@ -130,6 +130,21 @@ impl Protocol for Ring {
             }
             Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
         }
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        let request = self.request.as_ref();
+        out.flag("Requesting_Critical_Section", request.is_some());
+        out.optional("Our_Sequence_Number", request.map(|request| request.number));
+        out.set("Highest_Sequence_Number", self.highest);
+        if self.rules.annotate {
+            out.list("Awaiting_Reply", request.and_then(|request| request.awaiting.as_ref()).into_iter().flatten());
+            out.list("early REPLY from", request.into_iter().flat_map(|request| &request.early));
+            out.list("Reply_Deferred", self.deferred.iter().map(|(node, _)| node));
+        } else {
+            out.list("stopped here", self.stopped.iter().map(|travelling| travelling.origin));
+        }
+        out.set("fence", self.fences.count());
     }
 
     fn is_idle(&self) -> bool {

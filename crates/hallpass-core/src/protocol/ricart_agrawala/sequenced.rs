@@ -9,6 +9,7 @@ use super::message::{put_mode, read_mode};
 use crate::codec::{DecodeError, Reader, put_number, put_numbers};
 use crate::protocol::{
     Capabilities, Effect, Effects, Input, Medium, Message, Mode, Needs, NoTimer, OptionError, Options, Protocol,
+    Variables,
 };
 use crate::{FenceCounter, NodeId, Setup};
 
@@ -102,6 +103,13 @@ impl Protocol for Sequenced {
             }
             Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
         }
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        out.list("queue", self.queue.iter().map(|(node, id, _)| format!("{node}:{id}")));
+        out.optional("own request", self.request.as_ref().map(|request| request.id));
+        out.flag("inside", self.request.as_ref().is_some_and(|request| request.inside));
+        out.set("fence", self.fences.count());
     }
 
     fn is_idle(&self) -> bool {

@@ -21,7 +21,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::protocol::{Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol};
+use crate::protocol::{
+    Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+};
 use crate::{Fence, FenceCounter, Mode, NodeId, Setup};
 
 pub use message::SuzukiKasamiMessage;
@@ -111,6 +113,17 @@ impl Protocol for SuzukiKasami {
     }
 
     /// Where the token is must not be forgotten: a fresh instance would make a second one.
+    fn variables(&self, out: &mut Variables) {
+        out.flag("Requesting", self.caller != Caller::Nobody);
+        out.flag("HavePrivilege", self.token.is_some());
+        out.array("RN", &self.members, &self.requested);
+        if let Some(token) = &self.token {
+            out.array("LN", &self.members, &token.served);
+            out.list("Q", &token.queue);
+            out.set("fence", token.fences.count());
+        }
+    }
+
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

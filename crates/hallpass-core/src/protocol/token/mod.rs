@@ -36,6 +36,7 @@ use std::sync::Arc;
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
 };
 use crate::{Fence, FenceCounter, Mode, NodeId, NodeSet, Setup};
 
@@ -158,6 +159,17 @@ impl Protocol for TokenAlgorithm {
     }
 
     /// Where the token is must not be forgotten: a fresh instance would make a second one.
+    fn variables(&self, out: &mut Variables) {
+        out.set("our_sequence_number", self.number);
+        out.flag("have_token", self.token.is_some());
+        out.flag("in_critical_section", self.caller == Caller::Inside);
+        out.array("request_data", &self.members, &self.request_data);
+        if let Some(token) = &self.token {
+            out.array("token_data", &self.members, &token.data);
+            out.set("fence", token.fences.count());
+        }
+    }
+
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Caller, Capabilities, Effect, Effects, Input, Needs, NoTimer, OptionError, Options, Protocol, Trap, TrapSet,
+    Variables,
 };
 use crate::{FenceCounter, Mode, NodeId, Setup};
 
@@ -148,6 +149,14 @@ impl Protocol for TokenRing {
     }
 
     /// Once the token has been here or has left, that must be remembered, or there are two of them.
+    fn variables(&self, out: &mut Variables) {
+        out.flag("havetoken", self.token.is_some());
+        out.flag("waiting", self.caller == Caller::Waiting);
+        out.flag("requested", self.requested);
+        out.set("hop", self.hop);
+        out.optional("fence", self.token.as_ref().map(|token| token.fences.count()));
+    }
+
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.position == ring.start);

@@ -27,6 +27,7 @@ use super::{RaMessage, RaTimer, RicartAgrawala};
 use crate::protocol::constant::Constant;
 use crate::protocol::{
     Bounds, Capabilities, Effect, Effects, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
+    Variables,
 };
 use crate::{NodeId, Setup, View};
 
@@ -183,6 +184,20 @@ impl Protocol for Classic {
             Input::Join { sponsor } => self.on_join(sponsor, out),
             Input::Leave => self.on_leave(out),
         }
+    }
+
+    fn variables(&self, out: &mut Variables) {
+        let membership = match self.membership {
+            Membership::Outside => "outside",
+            Membership::Returning { .. } => "returning",
+            Membership::Joining { .. } => "joining",
+            Membership::Learning { .. } => "learning",
+            Membership::Member => "member",
+            Membership::Leaving => "leaving",
+        };
+        out.set("membership", membership);
+        out.list("NAMES", self.names.iter().filter(|name| !name.gone).map(|name| name.node));
+        self.base.variables(out);
     }
 
     fn is_idle(&self) -> bool {

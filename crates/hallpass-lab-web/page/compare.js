@@ -1,0 +1,173 @@
+// Two protocols on one load; all of them over group sizes; and which one fits a group.
+
+import { follow, get } from "./api.js";
+import { css, fill, h, plural, short } from "./dom.js";
+import { lineChart } from "./chart.js";
+import { LATENCIES, LOADS, field, protocolSelect, read, suggest } from "./form.js";
+import { Player, linkByTime } from "./player.js";
+import { Trace } from "./trace.js";
+
+const TABS = [["compare", "Two side by side"], ["sweep", "Over group sizes"], ["calculate", "Which one for my group?"]];
+
+export async function open(context) {
+  const { container, name } = context;
+  const body = h("div");
+  fill(container,
+    h("h1", {}, "Compare"),
+    h("nav", { class: "tabs", "aria-label": "Comparisons" }, TABS.map(([part, title]) => h("a", { href: `#${part}`, "aria-current": part === name ? "page" : undefined }, title))),
+    body);
+  return { compare: sides, sweep, calculate }[name]({ ...context, body });
+}
+
+// ---- two side by side ----
+
+const SHARED = ["nodes", "entries", "seed", "load", "latency", "readers"];
+const DEFAULTS = { nodes: 5, entries: 12, seed: 1, load: "saturated", latency: "1ms", readers: 0 };
+
+async function sides({ body, params, about, go }) {
+  const { protocol = "ricart-agrawala", with: other = "raymond", at, ...rest } = params;
+  const number = (name, max) => h("input", { type: "number", name, min: "0", max: String(max), step: name === "readers" ? "0.05" : "1", value: rest[name] ?? DEFAULTS[name] });
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); go("compare", read(form, { ...DEFAULTS, with: "" })); } },
+    h("div", { class: "fields" },
+      field("Protocol", protocolSelect(about, protocol)), field("beside", protocolSelect(about, other, "with")),
+      field("Nodes", number("nodes", 200)), field("Requests", number("entries", 2000)), field("Seed", number("seed", 1e15)),
+      field("Load", suggest("loads-2", "load", rest.load ?? DEFAULTS.load, LOADS)), field("Latency", suggest("latencies-2", "latency", rest.latency ?? DEFAULTS.latency, LATENCIES)), field("Readers", number("readers", 1)),
+      h("button", { class: "primary" }, "Compare")));
+  const result = h("div", {}, h("p", { class: "wait" }, "Running both"));
+  fill(body, form, result);
+  const shared = { ...DEFAULTS, ...Object.fromEntries(Object.entries(rest).filter(([key]) => SHARED.includes(key))) };
+  const own = Object.fromEntries(Object.entries(rest).filter(([key]) => !SHARED.includes(key)));
+  const run = async (name, extra) => {
+    const wanted = { protocol: name, ...shared, ...extra, ...(name === "lamport-fifo" ? { order: "fifo" } : {}) };
+    return { name, params: wanted, document: await get("run", wanted) };
+  };
+  let players = [];
+  try {
+    const runs = await Promise.all([run(protocol, own), run(other, {})]);
+    players = showSides(result, runs, about);
+  } catch (error) {
+    fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
+  }
+  return { players, destroy: () => players.forEach((player) => player.destroy()), onKey: (event) => players[0]?.onKey(event) };
+}
+
+/** Both play at the same virtual time. */
+function showSides(result, runs, about) {
+  const rows = [["Messages per entry", "messages_per_entry"], ["Messages", "messages"], ["Response, T", "response_time.mean"], ["Response 99%, T", "response_time.p99"], ["Handover, T", "sync_delay.mean"], ["Most overtaken", "max_overtakes"]];
+  const value = (report, path) => path.split(".").reduce((part, key) => part[key], report);
+  const titles = runs.map(({ name }) => about.protocols.find((one) => one.name === name).title);
+  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}` }));
+  const traces = runs.map(({ document }) => new Trace(document));
+  fill(result,
+    h("div", { class: "sides" }, runs.map((run, side) => h("section", { class: "side" }, h("h2", {}, titles[side]), players[side].element))),
+    h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "unseen" }, "Measure")), titles.map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, rows.map(([label, path]) => {
+        const both = runs.map(({ document }) => value(document.report, path));
+        return h("tr", {}, h("th", { scope: "row" }, label), both.map((number, side) => h("td", { class: number < both[1 - side] ? "better" : "" }, short(number))));
+      }))));
+  players.forEach((player, side) => player.setTrace(traces[side]));
+  linkByTime(players);
+  return players;
+}
+
+// ---- over group sizes ----
+
+const colours = () => Array.from({ length: 12 }, (_, i) => css(`--s${i}`));
+const MEASURES = [["messages", "Messages per entry"], ["sync_delay", "Handover, in T"], ["response_time", "Response time, in T"], ["fairness", "Evenness (fewest / most entries)"], ["overtakes", "Most overtaken, in turns of all"]];
+
+async function sweep({ body, params, about, go }) {
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); go("sweep", read(form)); } },
+    h("div", { class: "fields" },
+      field("Protocols", h("input", { name: "protocols", value: params.protocols ?? "all", size: "24" }), "all, or names with commas"),
+      field("Group sizes", h("input", { name: "nodes", value: params.nodes ?? "2..50", size: "8" }), "2..100 or 2,10,50"),
+      field("Loads", h("input", { name: "loads", value: params.loads ?? "light,saturated", size: "16" })),
+      h("button", { class: "primary" }, "Measure")));
+  const result = h("div");
+  fill(body, h("p", {}, "Every protocol over group sizes and loads, measured now. Point at a chart for its numbers; click a name to hide it. Lines on top of each other are striped."), form, result);
+  const abort = new AbortController();
+  const begun = Object.keys(params).length > 0;
+  const done = begun ? measure() : Promise.resolve();
+  async function measure() {
+    const bar = h("progress", { max: "1", value: "0", "aria-label": "Measuring" }), text = h("span");
+    fill(result, h("div", { class: "card progress", role: "status" }, bar, text));
+    try {
+      const { cells } = await follow("sweep", { protocols: "all", nodes: "2..50", loads: "light,saturated", ...params }, ({ done, of, next }) => {
+        bar.max = of;
+        bar.value = done;
+        text.textContent = ` ${done} of ${of}: ${next}`;
+      }, abort.signal);
+      charts(result, cells);
+    } catch (error) {
+      if (error.name !== "AbortError") fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
+    }
+  }
+  return { done, destroy: () => abort.abort() };
+}
+
+function charts(result, cells) {
+  const loads = [...new Set(cells.map((cell) => cell.load))], names = [...new Set(cells.map((cell) => cell.protocol))], palette = colours();
+  const box = h("div", { class: "charts" });
+  const select = h("select", { "aria-label": "What is drawn", onchange: draw }, MEASURES.map(([key, title]) => h("option", { value: key }, title)));
+  function draw() {
+    const [key, title] = MEASURES.find(([key]) => key === select.value);
+    fill(box, loads.map((load) => lineChart({
+      title: `${title}, load ${load}`, xLabel: "nodes", yLabel: title,
+      series: names.map((name, i) => ({ name, colour: palette[i % 12], points: cells.filter((cell) => cell.load === load && cell.protocol === name && cell[key] !== null).map((cell) => [cell.nodes, cell[key]]) })),
+    })));
+  }
+  fill(result, h("p", { class: "tools" }, field("Measure", select)), box);
+  draw();
+}
+
+// ---- which one for my group ----
+
+async function calculate({ body, params, about, go }) {
+  const defaults = { nodes: 5, reads: 0, rate: 50, latency: 1, hold: 1 };
+  const given = { ...defaults, ...params };
+  const number = (name, min, max, step) => h("input", { type: "number", name, min: String(min), max: String(max), step: String(step), value: String(given[name]) });
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); go("calculate", Object.fromEntries(new FormData(form))); } },
+    h("div", { class: "fields" },
+      field("My group has", number("nodes", 1, 200, 1), "members"), field("of its requests", number("reads", 0, 100, 5), "% are reads"),
+      field("which are", number("rate", 0.1, 100000, "any"), "a second, in all"), field("A message takes", number("latency", 0.05, 1000, "any"), "ms"),
+      field("A holder stays", number("hold", 0, 10000, "any"), "ms inside"),
+      h("button", { class: "primary" }, "Which one?")));
+  const result = h("div");
+  fill(body, h("p", {}, "Answered by simulating every protocol with your numbers, now."), form, result);
+  const abort = new AbortController();
+  const done = Object.keys(params).length ? answer() : Promise.resolve();
+  async function answer() {
+    const bar = h("progress", { max: "12", value: "0", "aria-label": "Simulating" });
+    fill(result, h("div", { class: "card progress", role: "status" }, bar));
+    const latency = Number(given.latency), load = (Number(given.rate) * latency) / 1000;
+    const micro = (ms) => `${Math.max(1, Math.round(ms * 1000))}us`;
+    try {
+      const found = await follow("calculate", { nodes: given.nodes, load: String(Math.max(1e-6, load)), readers: Number(given.reads) / 100, latency: micro(latency), hold: micro(Number(given.hold)) }, ({ done }) => (bar.value = done), abort.signal);
+      showAnswer(result, found, latency, about, Number(given.rate));
+    } catch (error) {
+      if (error.name !== "AbortError") fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
+    }
+  }
+  return { done, destroy: () => abort.abort() };
+}
+
+function showAnswer(result, found, latency, about, rate) {
+  const title = (name) => about.protocols.find((one) => one.name === name).title;
+  const rows = found.rows.filter((row) => !row.refused), fit = rows.filter((row) => row.keeps_up);
+  const least = (key) => fit.reduce((best, row) => (best === undefined || row[key] < best[key] ? row : best), undefined);
+  const [few, fast] = [least("messages"), least("wait")];
+  const isBest = (row) => fit.includes(row) && !fit.some((other) => other !== row && other.messages <= row.messages && other.wait <= row.wait && (other.messages < row.messages || other.wait < row.wait));
+  rows.sort((a, b) => b.keeps_up - a.keeps_up || a.wait - b.wait);
+  const ms = (T) => `${short(T * latency)} ms`;
+  fill(result,
+    h("p", { class: `notice ${fit.length ? "good" : "alarm"}`, role: "status" }, !fit.length ? "None keeps up with so many requests: the lock itself is the bottleneck. Make sections shorter, or use several locks."
+      : few === fast ? [h("b", {}, title(few.protocol)), ` has both the fewest messages, ${short(few.messages)} an entry, and the shortest wait, ${ms(few.wait)} on average.`]
+        : [h("b", {}, title(fast.protocol)), ` waits least: ${ms(fast.wait)} on average, ${short(fast.messages)} messages an entry. `, h("b", {}, title(few.protocol)), ` sends least: ${short(few.messages)} messages, ${ms(few.wait)}.`]),
+    h("div", { class: "table-box", tabindex: "0" }, h("table", { class: "numbers" },
+      h("caption", {}, `${plural(rows[0]?.entries ?? 0, "entry", "entries")} simulated with each. Bold: no other has both fewer messages and a shorter wait.`),
+      h("thead", {}, h("tr", {}, ["Protocol", "Messages an entry", "Messages a second", "Wait, mean", "Wait, 99%", "Handover", "Keeps up"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, rows.map((row) => h("tr", { class: `${isBest(row) ? "best" : ""} ${row.keeps_up ? "" : "later"}` },
+        h("th", { scope: "row" }, h("a", { href: `#run?protocol=${row.protocol}&nodes=${Math.min(found.nodes, 30)}&load=${found.load}${row.protocol === "lamport-fifo" ? "&order=fifo" : ""}` }, title(row.protocol))),
+        h("td", {}, short(row.messages)), h("td", {}, short(row.messages * Math.min(rate, (row.served / latency) * 1000))), h("td", {}, ms(row.wait)), h("td", {}, ms(row.p99)), h("td", {}, row.sync === null ? "-" : ms(row.sync)), h("td", {}, row.keeps_up ? "yes" : "no")))))),
+    found.rows.filter((row) => row.refused).map((row) => h("p", { class: "quiet" }, `${title(row.protocol)}: ${row.refused}`)),
+    h("p", { class: "quiet" }, "A real group takes the protocol of a lock's class: hallpass class set PREFIX PROTOCOL."));
+}

@@ -1,0 +1,83 @@
+// Elements without a library.
+
+/** Makes an element: h("button", {onclick, class: "x"}, "text", child, [more]). */
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(props ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "class") element.className = value;
+    else if (key in element && !["list", "form", "role", "type"].includes(key) && typeof value !== "string") element[key] = value;
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  add(element, children);
+  return element;
+}
+
+function add(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child !== undefined && child !== null && child !== false) element.append(child);
+  }
+}
+
+/** Replaces all children. */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  add(element, children);
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Makes an SVG element. */
+export function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null) element.setAttribute(key, value);
+  }
+  add(element, children);
+  return element;
+}
+
+/** Tells a screen reader; at most a few times a second, the last one wins. */
+let said = 0;
+export function say(text) {
+  clearTimeout(said);
+  said = setTimeout(() => (document.querySelector("#live").textContent = text), 250);
+}
+
+export const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** A CSS variable's value now. */
+export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Offers a text as a file. */
+export function download(name, text, type = "text/plain") {
+  const link = h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+export async function copy(text, button) {
+  const before = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    // Without the permission, or on plain HTTP from another machine: show it instead.
+    prompt("Copy this:", text);
+  }
+  setTimeout(() => (button.textContent = before), 1200);
+}
+
+/** Three significant digits. */
+export function short(value) {
+  if (value === null || value === undefined) return "-";
+  if (value >= 1e6) return `${+(value / 1e6).toPrecision(3)} M`;
+  if (value >= 1e4) return `${+(value / 1e3).toPrecision(3)} k`;
+  return String(+value.toPrecision(value >= 1000 ? 4 : 3));
+}
+
+export const grouped = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+export const plural = (count, one, many = one + "s") => `${grouped(count)} ${count === 1 ? one : many}`;

@@ -1,0 +1,166 @@
+// Play: every next step of the model is a button, and the oracles watch.
+
+import { play } from "./api.js";
+import { copy, download, fill, h, plural, say } from "./dom.js";
+import { address, field, optionFields, protocolSelect, read } from "./form.js";
+import { Player } from "./player.js";
+import { Trace } from "./trace.js";
+
+const OWN = ["protocol", "nodes", "order", "holders", "faults", "do", "title"];
+const SETTINGS = /^(title|protocol|nodes|order|holders|faults) (.*)$/;
+const GROUPS = [
+  ["deliver", "Deliver a message"], ["ask", "Somebody asks"], ["exit", "Somebody leaves"], ["tick", "Time passes"], ["timeout", "A timer fires"],
+  ["cancel", "Somebody gives up"], ["lose", "Lose a message"], ["repeat", "Deliver a message twice"], ["crash", "A node crashes"], ["restart", "A node comes back"],
+  ["join", "A node joins"], ["leave", "A node goes for good"], ["forget", "A node forgets the idle lock"],
+];
+const RARE = new Set(["lose", "repeat", "crash", "restart", "join", "leave", "forget"]);
+
+/** A link to Play with the steps of a scenario. */
+export function playAddress(text) {
+  const params = {};
+  const commands = [];
+  const lines = text.split("\n");
+  lines.forEach((line, i) => {
+    const setting = SETTINGS.exec(line);
+    if (setting && !commands.length && lines[i + 1] !== "----") params[setting[1]] = setting[2];
+    else if (lines[i + 1]?.startsWith("----") && !/^(network|explore|simulate)\b/.test(line)) commands.push(line.trim());
+  });
+  const [protocol, ...options] = (params.protocol ?? "").split(" ");
+  const query = { protocol, nodes: params.nodes, order: params.order, holders: params.holders, faults: params.faults };
+  for (const option of options) {
+    const [key, value] = option.split(/=(.*)/s);
+    query[key] = value;
+  }
+  query.do = commands.join(";");
+  return address("play", query).slice(location.origin.length + location.pathname.length);
+}
+
+function scenarioOf(params, commands) {
+  const options = Object.entries(params).filter(([key]) => !OWN.includes(key)).map(([key, value]) => ` ${key}=${value}`).join("");
+  const count = Number(params.nodes);
+  const nodes = /^\d+$/.test(params.nodes ?? "3") ? Array.from({ length: Math.min(32, count || 3) }, (_, i) => i + 1).join(" ") : params.nodes;
+  let text = `title ${params.title ?? "Played by hand"}\nprotocol ${params.protocol}${options}\nnodes ${nodes}\n`;
+  for (const key of ["order", "holders", "faults"]) if (params[key]) text += `${key} ${params[key]}\n`;
+  return text + commands.map((command) => `\n${command}\n----\n`).join("");
+}
+
+export async function open({ container, params, about, setAddress, go }) {
+  params.protocol ??= "ricart-agrawala";
+  params.nodes ??= "3";
+  if (params.protocol === "lamport-fifo") params.order ??= "fifo";
+  let commands = (params.do ?? "").split(";").map((command) => command.trim()).filter(Boolean);
+  let document, trace, busy = false, abort = new AbortController();
+  const player = new Player({ label: "Space-time diagram of the steps so far" });
+  const choices = h("section", { class: "card choices", "aria-label": "Next steps" });
+  const watch = h("p", { class: "watch", role: "status" });
+  const undo = h("button", { "data-do": "undo", onclick: () => take(commands.slice(0, -1)) }, "Undo (Z)");
+  const restart = h("button", { "data-do": "restart-play", onclick: () => take([]) }, "Start again");
+  const random = h("button", { "data-do": "random-step", title: "A step that must happen sooner or later, at random", onclick: () => lucky() }, "Any step (R)");
+  const link = h("button", { onclick: () => copy(address("play", here()), link) }, "Copy link");
+  const file = h("button", { "data-do": "export", title: "A scenario file that the tests can run: hallpass lab trace --scenario FILE", onclick: () => download("played.txt", document.text) }, "Scenario file");
+
+  const here = () => ({ ...params, do: commands.length ? commands.join(";") : undefined });
+
+  async function take(wanted) {
+    if (busy) return;
+    busy = true;
+    try {
+      const answer = await play(scenarioOf(params, wanted), abort.signal);
+      commands = wanted;
+      document = answer;
+      const first = !trace;
+      trace = new Trace(answer);
+      player.setTrace(trace, trace.length - 1, !first);
+      show();
+      setAddress("play", here());
+    } catch (error) {
+      if (error.name !== "AbortError") fill(watch, h("span", { class: "alarm" }, error.message));
+      if (!document) throw error;
+    } finally {
+      busy = false;
+    }
+  }
+
+  function lucky() {
+    const must = document.next.filter((choice) => choice.must), list = must.length ? must : document.next.filter((choice) => choice.kind === "ask");
+    if (list.length) take([...commands, list[Math.floor(Math.random() * list.length)].command]);
+  }
+
+  function show() {
+    const waits = !document.next.some((choice) => choice.must) && document.violation;
+    watch.className = document.violation ? "watch notice alarm" : "watch notice good";
+    watch.textContent = document.violation
+      ? `The oracles object: ${document.violation}${waits && !/inside|entered|fence/.test(document.violation) ? " (nothing is left that must happen)" : ""}`
+      : commands.length ? `${plural(commands.length, "step")}: exclusion holds, fences rise, nobody is forgotten.` : "You are the network and the callers. Let somebody ask.";
+    undo.disabled = restart.disabled = !commands.length;
+    random.disabled = !document.next.length;
+    fill(choices, h("h2", {}, "What happens next?"), GROUPS.map(([kind, title]) => {
+      const list = document.next.filter((choice) => choice.kind === kind);
+      if (!list.length) return null;
+      const buttons = list.slice(0, 60).map((choice) => h("button", {
+        class: `choice ${choice.kind} ${choice.message ? `k${Math.max(0, trace.kinds.indexOf(choice.message[2].split("(")[0])) % 8}` : ""}`,
+        "data-command": choice.command, title: choice.command,
+        onclick: () => take([...commands, choice.command]),
+        onpointerenter: () => highlight(choice), onfocus: () => highlight(choice), onpointerleave: () => player.diagram.select(-1),
+      }, caption(choice)));
+      const content = [h("h3", {}, title), h("div", { class: "buttons" }, buttons, list.length > 60 && ` and ${list.length - 60} more`)];
+      return RARE.has(kind) ? h("details", { "data-kind": kind, open: opened.has(kind), ontoggle: (event) => (event.target.open ? opened.add(kind) : opened.delete(kind)) }, h("summary", {}, `${title} (${list.length})`), content[1]) : h("div", {}, content);
+    }));
+    if (!document.next.length) choices.append(h("p", {}, "Nothing can happen any more."));
+    say(watch.textContent);
+  }
+
+  const opened = new Set();
+
+  /** Marks the message in the diagram that a button is about. */
+  function highlight(choice) {
+    if (!choice.message) return;
+    const [from, to, text] = choice.message;
+    for (let i = trace.length - 1; i >= 0; i--) {
+      const event = trace.events[i];
+      if (event.event === "send" && event.node === from && event.to === to && event.message === text && trace.endsAt[i] < 0) return player.diagram.select(i);
+    }
+  }
+
+  fill(container,
+    h("h1", { class: "unseen" }, "Play"),
+    setup(params, about, (wanted) => go("play", wanted)),
+    watch,
+    h("p", { class: "tools" }, undo, restart, random, h("span", { class: "spring" }), link, file),
+    h("div", { class: "with-steps play-board" }, choices, player.element));
+  await take(commands);
+  return {
+    destroy: () => { abort.abort(); player.destroy(); },
+    player,
+    get document() { return document; },
+    get commands() { return commands; },
+    onKey: (event) => {
+      if (event.key === "z") return undo.click(), true;
+      if (event.key === "r") return lucky(), true;
+      return player.onKey(event);
+    },
+  };
+}
+
+function caption(choice) {
+  if (choice.message) return `${choice.message[0]} → ${choice.message[1]} ${choice.message[2]}`;
+  const rest = choice.command.split(" ").slice(1).join(" ");
+  return { ask: `${rest.replace("shared", "to read")} asks`.replace(/^(\d+) (.*) asks$/, "$1 asks $2"), exit: `${rest} leaves`, cancel: `${rest} gives up`, tick: "one slot", crash: `${rest} crashes`, restart: `${rest} restarts`, join: `${rest} joins`, leave: `${rest} leaves the group`, forget: `${rest} forgets` }[choice.kind] ?? rest;
+}
+
+function setup(params, about, onStart) {
+  const options = optionFields(about, params, OWN);
+  const select = protocolSelect(about, params.protocol);
+  select.addEventListener("change", () => options.show(select.value));
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); onStart(read(form, { order: "any" })); } },
+    h("div", { class: "fields" },
+      field("Protocol", select),
+      field("Nodes", h("input", { name: "nodes", value: params.nodes, size: "8", pattern: "\\d+( \\d+)*", title: "How many, or their numbers: 5 17 3" })),
+      field("Order", h("select", { name: "order" }, ["any", "fifo"].map((order) => h("option", { value: order, selected: order === (params.order ?? "any") }, order)))),
+      h("button", { class: "primary", type: "submit" }, "New game")),
+    h("details", {}, h("summary", {}, "Options"), options.box,
+      h("div", { class: "fields" },
+        field("Inside at the start", h("input", { name: "holders", value: params.holders ?? "", placeholder: "1,3:shared", size: "10" })),
+        field("Faults", h("input", { name: "faults", value: params.faults ?? "", placeholder: "all that it bears", size: "12" }), "none, or loss,crash"))));
+  return form;
+}
