@@ -71,6 +71,21 @@ pub struct Config {
     /// The members of this group of users may use the socket too: its name or number.
     #[serde(default, deserialize_with = "read_socket_group")]
     pub socket_group: Option<String>,
+    /// Where the API listens on TCP.
+    #[serde(default, deserialize_with = "read_listen")]
+    pub api: Option<String>,
+    /// The Unix socket of the API; `off` for none.
+    #[serde(default, deserialize_with = "read_path")]
+    pub api_socket: Option<PathBuf>,
+    /// The certificate of the API, if it is not the one of `keys`.
+    #[serde(default, deserialize_with = "read_path")]
+    pub api_cert: Option<PathBuf>,
+    /// Its private key.
+    #[serde(default, deserialize_with = "read_path")]
+    pub api_key: Option<PathBuf>,
+    /// The tokens that clients of the API need over TCP.
+    #[serde(default, deserialize_with = "read_path")]
+    pub api_tokens: Option<PathBuf>,
     /// How long a session lasts in a group that this node founds, written as `5s`.
     #[serde(default, deserialize_with = "read_ttl")]
     pub ttl: Option<Duration>,
@@ -128,11 +143,23 @@ impl Config {
     /// Makes paths in the configuration relative to this directory, usually that of its file.
     #[must_use]
     pub fn relative_to(mut self, directory: &Path) -> Self {
-        for path in [&mut self.state, &mut self.data, &mut self.keys, &mut self.socket].into_iter().flatten() {
+        let api = [&mut self.api_socket, &mut self.api_cert, &mut self.api_key, &mut self.api_tokens];
+        let others = [&mut self.state, &mut self.data, &mut self.keys, &mut self.socket];
+        for path in others.into_iter().chain(api).flatten().filter(|path| path.as_os_str() != NO_SOCKET) {
             *path = directory.join(&*path);
         }
         self
     }
+}
+
+/// In place of the path of the API's socket: there is to be none.
+pub const NO_SOCKET: &str = "off";
+
+/// The path of the API's socket where none is named: beside the socket for lines, with `-api` in its name.
+pub fn default_api_socket(socket: &Path) -> PathBuf {
+    let name = socket.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.strip_suffix(".sock").unwrap_or(&name);
+    socket.with_file_name(format!("{stem}-api.sock"))
 }
 
 /// Checks an address to listen on, `host:port`. Port 0 is any that is free.
@@ -281,6 +308,7 @@ mod tests {
     fn every_key_is_read() {
         let text = "group = 'g'\nname = 'n'\nlisten = 'l:0'\nadvertise = 'a:1'\npeers = ['p:1', 'n@q:2']\njoin = ['j:3']\nexpect = 4\nvoters = 3\nreplace_after = '2m'\nstate = 'st'\ndata = 'd'\nkeys = '/k'\n\
                     socket = 's'\nsocket_group = 'u'\nttl = '5s'\nlocal_streak = 2\n\
+                    api = '127.0.0.1:7500'\napi_socket = 'x'\napi_cert = 'c'\napi_key = '/k'\napi_tokens = 't'\n\
                     [[class]]\nprefix = 'x/'\nprotocol = 'raymond'\noptions = ['tree=line']\n\
                     [[class]]\nprefix = ''\nprotocol = 'token'\n";
         let class = |prefix: &str, protocol: &str, options: &[&str]| LockClass {
@@ -304,12 +332,25 @@ mod tests {
             keys: Some("/k".into()),
             socket: Some("dir/s".into()),
             socket_group: some("u"),
+            api: some("127.0.0.1:7500"),
+            api_socket: Some("dir/x".into()),
+            api_cert: Some("dir/c".into()),
+            api_key: Some("/k".into()),
+            api_tokens: Some("dir/t".into()),
             ttl: Some(Duration::from_secs(5)),
             local_streak: NonZeroU32::new(2),
             classes: vec![class("x/", "raymond", &["tree=line"]), class("", "token", &[])],
         };
         assert_eq!(Config::parse(text).unwrap().relative_to(Path::new("dir")), expected);
         assert_eq!(Config::parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_socket_of_the_api_is_beside_the_other() {
+        assert_eq!(default_api_socket(Path::new("/run/hallpass/agent.sock")), Path::new("/run/hallpass/agent-api.sock"));
+        assert_eq!(default_api_socket(Path::new("s")), Path::new("s-api.sock"));
+        let off = Config::parse("api_socket = 'off'").unwrap().relative_to(Path::new("dir"));
+        assert_eq!(off.api_socket.as_deref(), Some(Path::new(NO_SOCKET)));
     }
 
     #[test]

@@ -248,12 +248,12 @@ impl TokenFile {
             match read(&self.path) {
                 Ok(tokens) => {
                     seen.tokens = Arc::new(tokens);
-                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "the file of tokens was read again");
+                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: the file of tokens was read again");
                 }
                 Err(error) => {
                     seen.tokens = Arc::default();
                     if was_there || now.is_some() {
-                        tracing::error!(target: "audit", %error, "no token is accepted until the file is correct");
+                        tracing::error!(target: "audit", %error, "audit: no token is accepted until the file is correct");
                     }
                 }
             }

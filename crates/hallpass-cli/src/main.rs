@@ -32,6 +32,7 @@ fn main() -> ExitCode {
             Command::Evict(args) => group::evict(&args),
             Command::Break(args) => group::break_lock(&args),
             Command::Class { command } => group::class(&command),
+            Command::Token { command } => group::token(&command),
             Command::Recover(args) => group::recover(&args),
             Command::Keeper(args) => group::keep(&args),
             Command::Child(args) => group::child(&args),

@@ -114,13 +114,13 @@ impl Access {
         if refusals.since.elapsed() >= Duration::from_secs(60) {
             let left_out = refusals.lines.saturating_sub(REFUSAL_LINES);
             if left_out > 0 {
-                tracing::warn!(target: "audit", left_out, "more tokens were refused");
+                tracing::warn!(target: "audit", left_out, "audit: more tokens were refused");
             }
             (refusals.since, refusals.lines) = (Instant::now(), 0);
         }
         refusals.lines += 1;
         if refusals.lines <= REFUSAL_LINES {
-            tracing::warn!(target: "audit", from = describe(&peer.origin), "refused a token");
+            tracing::warn!(target: "audit", from = describe(&peer.origin), "audit: refused a token");
         }
     }
 }

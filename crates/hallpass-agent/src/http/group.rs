@@ -51,7 +51,7 @@ pub(super) async fn evict(
     let done = node.evict(member, request.ban, limit(request.timeout_ms)).await;
     let result = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
     let (member, by) = (name.escape_debug().to_string(), caller.describe());
-    tracing::warn!(target: "audit", member, ban = request.ban, by, result, "evict");
+    tracing::warn!(target: "audit", member, ban = request.ban, by, result, "audit: evict");
     done?;
     state.events.send(Kind::Evicted, || Event { member: Some(name.clone()), ..Event::default() });
     Ok(answer(&json!({"member": name, "evicted": true})))

@@ -150,7 +150,7 @@ pub(super) async fn break_lock(
     caller.needs(Right::Break, &name)?;
     let done = api.service.state().node().break_lock(name.as_str(), limit.get()).await;
     let result = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
-    tracing::warn!(target: "audit", lock = name.escape_debug().to_string(), by = caller.describe(), result, "break");
+    tracing::warn!(target: "audit", lock = name.escape_debug().to_string(), by = caller.describe(), result, "audit: break");
     done?;
     Ok(answer(&json!({"lock": name, "broken": true})))
 }

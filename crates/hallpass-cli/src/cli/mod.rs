@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::group::{
     AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
-    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs,
+    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs, TokenCommand,
 };
 use crate::install::{CompletionsArgs, ManArgs};
 
@@ -74,6 +74,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ClassCommand,
     },
+    /// Make tokens for the agent's API
+    #[command(arg_required_else_help = false, after_help = "Example: hallpass token new --name ci --rights acquire,inspect --prefix ci/")]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// Found a group again that has lost its majority for good
     #[command(after_help = RECOVER_HELP)]
     Recover(RecoverArgs),
@@ -128,8 +134,13 @@ other; later on the list only helps to find it. An agent that is stopped, or fai
 itself when it is started again: what it must not forget is kept in --data, by default in a place \
 that follows from the user.
 
+Other programs use the API: HTTP with JSON at --api and at a Unix socket, with events, metrics and \
+a dashboard. On loopback every user of the machine may use --api, unless there are --api-tokens; \
+anywhere else it needs those, and TLS.
+
 Examples:
   hallpass agent --config group/a/hallpass.toml
+  hallpass agent --api 127.0.0.1:7500
   hallpass agent --name d --listen 127.0.0.1:7403 --join 127.0.0.1:7400
   hallpass agent --name a --listen 127.0.0.1:7400 \\
       --peers 127.0.0.1:7400,127.0.0.1:7401";

@@ -2,10 +2,11 @@
 
 use std::io::IsTerminal;
 use std::num::NonZeroU32;
+use std::path::Path;
 
 use hallpass::{Builder, Keys, Node, StartError};
-use hallpass_agent::config::{Config, check_socket};
-use hallpass_agent::{Agent, AgentOptions, ServeError};
+use hallpass_agent::config::{Config, NO_SOCKET, check_socket, default_api_socket};
+use hallpass_agent::{Agent, AgentOptions, ApiOptions, ServeError};
 
 use super::args::AgentArgs;
 use super::{certificates, config, paths, private_agent, runtime};
@@ -58,6 +59,7 @@ async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault
         members = status.members.len(),
         encrypted = status.encrypted,
         socket = %socket.display(),
+        api = agent.api_address().map(|address| address.to_string()),
         "the agent is ready"
     );
     if !status.encrypted && status.members.len() > 1 {
@@ -83,7 +85,7 @@ fn fault(error: ServeError) -> Fault {
         ServeError::Start(StartError::InUse(_)) | ServeError::Taken(_) | ServeError::Claimed(_) => {
             Fault::Code(TEMPORARY, why)
         }
-        ServeError::Group(_) => Fault::Usage(why),
+        ServeError::Group(_) | ServeError::Api(_) => Fault::Usage(why),
         _ => Fault::Failed(why),
     }
 }
@@ -92,6 +94,7 @@ fn fault(error: ServeError) -> Fault {
 fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let file = args.config.clone().or_else(paths::system_config);
     let config = file.as_deref().map(config::read).transpose()?.unwrap_or_default();
+    let config_api = config.clone();
     let (peers, join) = members(args, &config);
     let is_member = !peers.is_empty() || !join.is_empty();
     let mut builder =
@@ -135,12 +138,40 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
     check_socket(&place.socket).map_err(Fault::Usage)?;
     paths::create_parents(&place)?;
+    let api = api(args, &config_api, &place.socket)?;
     let mut options = AgentOptions::new(place.socket, place.data);
+    options.api = api;
     options.member_file = place.member_file;
     options.is_member = is_irreplaceable;
     options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
     options.socket_group = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
+}
+
+/// How the API is reached.
+fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, Fault> {
+    let named = args.api_socket.clone().or_else(|| config.api_socket.clone());
+    let mut api = ApiOptions::default();
+    api.socket = match named {
+        Some(path) if path.as_os_str() == NO_SOCKET => None,
+        Some(path) => {
+            check_socket(&path).map_err(Fault::Usage)?;
+            Some(path)
+        }
+        // A long path for the other socket does not keep an agent from starting.
+        None => Some(default_api_socket(socket)).filter(|path| check_socket(path).is_ok()),
+    };
+    api.listen = args.api.clone().or_else(|| config.api.clone()).map(|listen| existing_addresses(listen, has_ipv6));
+    api.tokens = args.api_tokens.clone().or_else(|| config.api_tokens.clone());
+    let named = (args.api_cert.clone().or_else(|| config.api_cert.clone()), args.api_key.clone().or_else(|| config.api_key.clone()));
+    let keys = args.keys.clone().or_else(|| config.keys.clone()).map(Keys::in_directory);
+    api.tls_on_loopback = named.0.is_some();
+    api.tls = match named {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => keys.map(|keys| (keys.certificate, keys.key)).filter(|_| api.listen.is_some()),
+        _ => return Err(Fault::Usage("api_cert and api_key belong together: give both, or none".to_owned())),
+    };
+    Ok(api)
 }
 
 /// Those with whom the node founds a group, or through whom it joins one: what is said later replaces both.

@@ -8,6 +8,8 @@ use hallpass_agent::config::{
     advertised_address, listen_address, member_address, session_ttl, socket_group, voters_max,
 };
 
+use hallpass_agent::tokens::Right;
+
 /// Reads `250ms`, `10s`, `2m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     hallpass_core::duration::parse(text)
@@ -100,6 +102,21 @@ pub(crate) struct AgentArgs {
     /// A group of users who may use the socket too: its name or number
     #[arg(long, env = "HALLPASS_SOCKET_GROUP", value_name = "GROUP", value_parser = socket_group)]
     pub(crate) socket_group: Option<String>,
+    /// Where the API for other programs listens on TCP: host:port [default: nowhere]
+    #[arg(long, env = "HALLPASS_API", value_name = "ADDR", value_parser = listen_address)]
+    pub(crate) api: Option<String>,
+    /// The Unix socket of the API; 'off' for none [default: beside --socket]
+    #[arg(long, env = "HALLPASS_API_SOCKET", value_name = "PATH")]
+    pub(crate) api_socket: Option<PathBuf>,
+    /// The certificate of the API for TLS [default: the one of --keys, off loopback]
+    #[arg(long, env = "HALLPASS_API_CERT", value_name = "FILE", requires = "api_key")]
+    pub(crate) api_cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, env = "HALLPASS_API_KEY", value_name = "FILE", requires = "api_cert")]
+    pub(crate) api_key: Option<PathBuf>,
+    /// The tokens that clients need over TCP, as 'hallpass token new' makes them
+    #[arg(long, env = "HALLPASS_API_TOKENS", value_name = "FILE")]
+    pub(crate) api_tokens: Option<PathBuf>,
     /// How long locks are held without a word from the group, in a group that this node founds [default: 5s]
     #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = session_ttl)]
     pub(crate) ttl: Option<Duration>,
@@ -276,6 +293,40 @@ pub(crate) struct ClassArgs {
     pub(crate) options: Vec<String>,
     #[command(flatten)]
     pub(crate) group: GroupArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token, print it, and write its hash into the file of tokens
+    #[command(after_help = TOKEN_HELP)]
+    New(TokenArgs),
+}
+
+const TOKEN_HELP: &str = "\
+The secret is printed once and stored nowhere: the file has its SHA-256. A running agent reads the \
+file again by itself. To take a token back, remove its lines.
+
+Examples:
+  hallpass token new --name ci --rights acquire,inspect --prefix ci/ --file tokens.toml
+  hallpass token new --name ops --rights acquire,inspect,break,administer";
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// What the token is called in the log
+    #[arg(long, value_name = "N")]
+    pub(crate) name: String,
+    /// What it allows: acquire, inspect, break, administer
+    #[arg(long, value_delimiter = ',', required = true, value_name = "R,..", value_parser = Right::parse)]
+    pub(crate) rights: Vec<Right>,
+    /// Only for locks whose names begin so; may be given several times [default: all locks]
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    pub(crate) prefix: Vec<String>,
+    /// The file of tokens [default: api_tokens of the configuration]
+    #[arg(long, env = "HALLPASS_API_TOKENS", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print one JSON document and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -13,11 +13,12 @@ mod keeper;
 mod paths;
 mod private_agent;
 mod run;
+mod token;
 
 pub(crate) use agent::agent;
 pub(crate) use args::{
     AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
-    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs,
+    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs, TokenCommand,
 };
 pub(crate) use change::{break_lock, class, evict, join, leave, recover};
 pub(crate) use client::{locks, members, status};
@@ -25,6 +26,7 @@ pub(crate) use demo::demo;
 pub(crate) use init::init;
 pub(crate) use keeper::{child, keep};
 pub(crate) use run::run;
+pub(crate) use token::token;
 
 use crate::exit::Fault;
 
