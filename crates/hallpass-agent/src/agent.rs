@@ -290,7 +290,8 @@ impl Agent {
     /// node, takes part in anything before a whole session is over. It holds the data directory meanwhile, so that no other agent
     /// is started beside it.
     pub async fn start(builder: Builder, options: AgentOptions) -> Result<Self, ServeError> {
-        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit, api } = options;
+        let AgentOptions { socket, data, socket_group, member_file, is_member, private, ttl, idle_limit, api } =
+            options;
         let fail = |source| ServeError::Socket { path: socket.clone(), source };
         let number = |group: String| os::group_number(&group).ok_or(ServeError::Group(group));
         let socket_group = socket_group.map(number).transpose()?;

@@ -347,7 +347,10 @@ mod tests {
 
     #[test]
     fn the_socket_of_the_api_is_beside_the_other() {
-        assert_eq!(default_api_socket(Path::new("/run/hallpass/agent.sock")), Path::new("/run/hallpass/agent-api.sock"));
+        assert_eq!(
+            default_api_socket(Path::new("/run/hallpass/agent.sock")),
+            Path::new("/run/hallpass/agent-api.sock")
+        );
         assert_eq!(default_api_socket(Path::new("s")), Path::new("s-api.sock"));
         let off = Config::parse("api_socket = 'off'").unwrap().relative_to(Path::new("dir"));
         assert_eq!(off.api_socket.as_deref(), Some(Path::new(NO_SOCKET)));

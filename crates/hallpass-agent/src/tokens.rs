@@ -105,9 +105,7 @@ impl Token {
         prefixes: impl IntoIterator<Item = &'a str>,
     ) -> Result<(String, Self), TokenError> {
         let mut bytes = [0; 32];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| TokenError::new("the system gives no random numbers"))?;
+        SystemRandom::new().fill(&mut bytes).map_err(|_| TokenError::new("the system gives no random numbers"))?;
         let secret = format!("{PREFIX}{}", hex(&bytes));
         let mut prefixes: Vec<String> = prefixes.into_iter().map(str::to_owned).collect();
         if prefixes.is_empty() {
@@ -147,10 +145,15 @@ impl Token {
 
     fn check(&self) -> Result<(), String> {
         let name = self.name.escape_debug();
-        if self.name.is_empty() || self.name.len() > 64 || self.name.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        if self.name.is_empty()
+            || self.name.len() > 64
+            || self.name.contains(|c: char| c.is_control() || c.is_whitespace())
+        {
             return Err(format!("a token's name has 1 to 64 bytes and no spaces, not '{name}'"));
         }
-        if self.sha256.len() != 64 || !self.sha256.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)) {
+        if self.sha256.len() != 64
+            || !self.sha256.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        {
             return Err(format!("the sha256 of token '{name}' is not 64 digits of lower-case hexadecimal"));
         }
         if self.rights.is_empty() {

@@ -11,8 +11,12 @@ use crate::links::{Arrived, LinkError, Links};
 use crate::locks::{Classes, HeldLock, Locks, Slot};
 use crate::membership::{Action, Advance, FixedList, HelloError, Membership, Views};
 use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Request, RequestError, Ticket};
+<<<<<<< HEAD
 use crate::status::{Contact, LockStatus, MemberStatus, Status, ViewState};
 use crate::tap::{TapId, TracedMessage};
+=======
+use crate::status::{Contact, Counters, LockStatus, MemberStatus, Status, ViewState};
+>>>>>>> agent
 use crate::wire::{Body, Frame, Hello, Plane};
 
 /// One member of a group. `C` is what the driver knows a waiting caller by.
@@ -48,6 +52,9 @@ pub struct Node<C> {
     /// How often everything that was granted has been lost.
     generation: u64,
     /// Until when what is held here is held for certain.
+    /// Views that were opened here, and sessions that ran out.
+    views_opened: u64,
+    lapses: u64,
     valid_until: Ticks,
 }
 
@@ -70,6 +77,8 @@ impl<C> Node<C> {
             notices: VecDeque::new(),
             controls: VecDeque::new(),
             generation: 0,
+            views_opened: 0,
+            lapses: 0,
             valid_until: Ticks::MAX,
             config,
         };
@@ -407,6 +416,16 @@ impl<C> Node<C> {
         self.links.messages()
     }
 
+    /// What has happened on this node so far, in numbers.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            messages: self.links.messages_by_kind(),
+            views: self.views_opened,
+            lapses: self.lapses,
+            elections: self.views().map_or(0, Views::elections),
+        }
+    }
+
     /// How many locks take memory here.
     pub fn len(&self) -> usize {
         self.locks.len()
@@ -562,6 +581,7 @@ impl<C> Node<C> {
                     views.on_closed(self.locks.held(), now);
                 }
                 Action::Open(opening) => {
+                    self.views_opened += 1;
                     self.links.open(opening.sender);
                     self.open(&opening.view, opening.classes, &opening.holders, now);
                     self.notices.push_back(Output::View);
@@ -570,6 +590,7 @@ impl<C> Node<C> {
                     self.locks.lapse();
                     self.links.close();
                     self.generation += 1;
+                    self.lapses += 1;
                     self.notices.push_back(Output::Lapsed);
                     self.notices.push_back(Output::View);
                     for link in (0..self.links.len()).filter(|_| comes_back) {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 use crate::Incarnation;
@@ -85,6 +87,20 @@ pub struct Status {
     pub drift_ppm: u32,
     /// What it waits for, in words for people, if it does not grant locks.
     pub waits_for: Option<String>,
+}
+
+/// What has happened on a node so far, in numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Protocol messages that it has sent, by the names of the protocol and of the message.
+    pub messages: BTreeMap<(&'static str, &'static str), u64>,
+    /// Views that it has taken part in.
+    pub views: u64,
+    /// Sessions of its own that ran out.
+    pub lapses: u64,
+    /// How often it became the steward.
+    pub elections: u64,
 }
 
 /// The state of a node's view.

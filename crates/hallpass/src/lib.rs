@@ -145,7 +145,7 @@ pub use guard::{Guard, Term};
 #[doc(inline)]
 pub use hallpass_core::Mode;
 #[doc(inline)]
-pub use hallpass_node::{Place, Refusal, RequestError, ViewState};
+pub use hallpass_node::{Counters, Place, Refusal, RequestError, ViewState};
 pub use lock::Lock;
 pub use node::Node;
 pub use options::AcquireOptions;

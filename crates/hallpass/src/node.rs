@@ -8,7 +8,7 @@ use hallpass_node::{Class, Request, RequestError};
 use crate::driver::Driver;
 use crate::members::parse;
 use crate::status::left;
-use crate::{AcquireError, Builder, GroupError, Guard, Lock, LockInfo, Member, Status, Term, Trace};
+use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, Member, Status, Term, Trace};
 
 /// A member of a group, running.
 ///
@@ -200,6 +200,11 @@ impl Node {
         // One that was forgotten and used again meanwhile may have been seen twice.
         locks.dedup_by(|a, b| a.name == b.name);
         locks
+    }
+
+    /// What has happened on this node so far, in numbers: for metrics.
+    pub fn counters(&self) -> Counters {
+        self.running.driver.state().node.counters()
     }
 
     /// How long what is held here stays held for certain without a word from the group: see [`Guard::valid_until`]. Zero while

@@ -184,7 +184,8 @@ impl Caller {
     fn refusal(&self, right: Right) -> Fault {
         match &self.rights {
             Rights::Nothing => {
-                let text = "a token is needed: send it as 'Authorization: Bearer TOKEN'; 'hallpass token new' makes one";
+                let text =
+                    "a token is needed: send it as 'Authorization: Bearer TOKEN'; 'hallpass token new' makes one";
                 Fault::new(StatusCode::UNAUTHORIZED, text)
             }
             Rights::Token(token) => {
@@ -269,7 +270,17 @@ mod tests {
         for name in ["127.0.0.1", "127.0.0.1:80", "localhost", "LOCALHOST:1", "[::1]:80", "[::1]", "127.8.8.8"] {
             assert!(is_local(name), "{name}");
         }
-        for name in ["", ":80", "evil.example", "127.0.0.1.evil.example:80", "localhost.evil.example", "10.0.0.1", "[::2]:1", "[", "::1.x"] {
+        for name in [
+            "",
+            ":80",
+            "evil.example",
+            "127.0.0.1.evil.example:80",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "[::2]:1",
+            "[",
+            "::1.x",
+        ] {
             assert!(!is_local(name), "{name}");
         }
     }

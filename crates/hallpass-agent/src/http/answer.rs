@@ -94,7 +94,8 @@ pub(super) fn typed(kind: &'static str, content: impl Into<Body>) -> Response {
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> Fault {
-    let text = format!("there is no {}; a slash in a lock's name is written %2F; GET /openapi.json lists all", uri.path());
+    let text =
+        format!("there is no {}; a slash in a lock's name is written %2F; GET /openapi.json lists all", uri.path());
     Fault::new(StatusCode::NOT_FOUND, text)
 }
 

@@ -53,8 +53,9 @@ impl FromRequestParts<Api> for Lease {
 /// Reads the id of a lease, as it was answered.
 pub(super) fn lease_id(text: &str) -> Result<LeaseId, Fault> {
     let shown: String = text.chars().take(40).collect();
-    LeaseId::parse(text)
-        .ok_or_else(|| Fault::invalid(format!("'{shown}' is no lease; give it as it was answered: lower-case hexadecimal")))
+    LeaseId::parse(text).ok_or_else(|| {
+        Fault::invalid(format!("'{shown}' is no lease; give it as it was answered: lower-case hexadecimal"))
+    })
 }
 
 /// The id or name of a member.

@@ -60,15 +60,19 @@ impl ServerOptions {
     pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
         let fail = |why: String| ServeError::Api(why);
         let access = Access::new(options.tokens.as_deref()).map_err(|error| fail(error.to_string()))?;
-        let tls = options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose().map_err(fail)?;
+        let tls =
+            options.tls.as_ref().map(|(certificate, key)| acceptor(certificate, key)).transpose().map_err(fail)?;
         let mut tcp = None;
         if let Some(address) = &options.listen {
             let listener = TcpListener::bind(address.as_str()).await;
-            let listener = listener.map_err(|error| fail(format!("cannot listen on {address}: {error}; choose another --api")))?;
+            let listener =
+                listener.map_err(|error| fail(format!("cannot listen on {address}: {error}; choose another --api")))?;
             let bound = listener.local_addr().map_err(|error| fail(error.to_string()))?;
             if !bound.ip().is_loopback() {
                 let lacks = match (&tls, &options.tokens) {
-                    (None, None) => Some("TLS (api_cert and api_key, or keys of 'hallpass init') and tokens (api_tokens)"),
+                    (None, None) => {
+                        Some("TLS (api_cert and api_key, or keys of 'hallpass init') and tokens (api_tokens)")
+                    }
                     (None, Some(_)) => Some("TLS (api_cert and api_key, or keys of 'hallpass init')"),
                     (Some(_), None) => Some("tokens (api_tokens; 'hallpass token new' makes one)"),
                     (Some(_), Some(_)) => None,
@@ -89,12 +93,12 @@ impl ServerOptions {
 
 fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     let fail = |path: &Path, why: String| format!("cannot use {} for the API: {why}", path.display());
-    let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_file_iter(certificate)
-        .map_err(|error| fail(certificate, error.to_string()))?
-        .collect();
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_file_iter(certificate).map_err(|error| fail(certificate, error.to_string()))?.collect();
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
     if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
-        let why = "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+        let why =
+            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
         return Err(fail(key, why.to_owned()));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;

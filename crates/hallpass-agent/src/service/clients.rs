@@ -133,16 +133,6 @@ impl Used {
         self.tell(Kind::Granted);
     }
 
-    /// The client comes from elsewhere from now on: a request has become a lease.
-    pub(crate) fn move_to(&mut self, entry: &Entry) {
-        let mut table = self.state.clients.lock();
-        let used = table.clients.get_mut(&self.client).and_then(|client| client.uses.remove(&self.number));
-        if let (Some(used), Some(client)) = (used, table.clients.get_mut(&entry.id)) {
-            client.uses.insert(self.number, used);
-        }
-        self.client = entry.id;
-    }
-
     /// Something has happened to it that the client did not ask for. What is lost is not released.
     pub(crate) fn tell_news(&mut self, news: Kind) {
         self.lost |= news == Kind::Lost;
@@ -200,6 +190,16 @@ impl Clients {
         let uses = || table.clients.values().flat_map(|client| client.uses.values());
         let held = uses().filter(|used| used.fence.is_some()).count();
         (held, uses().count() - held)
+    }
+
+    /// How many wait for the lock that most of them wait for.
+    pub(crate) fn longest_queue(&self) -> usize {
+        let table = self.lock();
+        let mut queues: BTreeMap<&str, usize> = BTreeMap::new();
+        let waiting =
+            table.clients.values().flat_map(|client| client.uses.values()).filter(|used| used.fence.is_none());
+        waiting.for_each(|used| *queues.entry(&used.lock).or_default() += 1);
+        queues.into_values().max().unwrap_or(0)
     }
 
     /// The clients of every lock that is wanted, by its name. `node` is where they are.

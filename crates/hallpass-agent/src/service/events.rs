@@ -146,11 +146,6 @@ impl Events {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         (recent.rare.iter().map(Arc::clone).collect(), self.sender.subscribe())
     }
-
-    /// How many listen.
-    pub(crate) fn subscribers(&self) -> usize {
-        self.sender.receiver_count()
-    }
 }
 
 #[cfg(test)]

@@ -75,7 +75,10 @@ pub(crate) enum Command {
         command: ClassCommand,
     },
     /// Make tokens for the agent's API
-    #[command(arg_required_else_help = false, after_help = "Example: hallpass token new --name ci --rights acquire,inspect --prefix ci/")]
+    #[command(
+        arg_required_else_help = false,
+        after_help = "Example: hallpass token new --name ci --rights acquire,inspect --prefix ci/"
+    )]
     Token {
         #[command(subcommand)]
         command: TokenCommand,

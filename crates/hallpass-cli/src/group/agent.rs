@@ -163,7 +163,10 @@ fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, F
     };
     api.listen = args.api.clone().or_else(|| config.api.clone()).map(|listen| existing_addresses(listen, has_ipv6));
     api.tokens = args.api_tokens.clone().or_else(|| config.api_tokens.clone());
-    let named = (args.api_cert.clone().or_else(|| config.api_cert.clone()), args.api_key.clone().or_else(|| config.api_key.clone()));
+    let named = (
+        args.api_cert.clone().or_else(|| config.api_cert.clone()),
+        args.api_key.clone().or_else(|| config.api_key.clone()),
+    );
     let keys = args.keys.clone().or_else(|| config.keys.clone()).map(Keys::in_directory);
     api.tls_on_loopback = named.0.is_some();
     api.tls = match named {

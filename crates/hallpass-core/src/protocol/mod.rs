@@ -185,7 +185,7 @@ pub enum Effect<M, T> {
 pub type Effects<M, T> = Vec<Effect<M, T>>;
 
 /// A message of a protocol, as far as a driver must know it to send, count and show it.
-pub trait Message: Clone + Eq + Ord + Hash + Debug + Display + Send {
+pub trait Message: Clone + Eq + Ord + Hash + Debug + Display + Send + 'static {
     /// The paper's name for it, such as `REQUEST`.
     fn kind(&self) -> &'static str;
     /// Appends the message as bytes.

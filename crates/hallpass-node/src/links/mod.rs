@@ -4,11 +4,13 @@ mod link;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use hallpass_core::codec::Reader;
-use hallpass_core::{Message, NodeId, Ticks};
+use hallpass_core::protocol::{Kind, Visitor};
+use hallpass_core::{Message, NodeId, Protocol, Ticks};
 
 use crate::wire::{Attempt, Outgoing};
 
@@ -27,13 +29,15 @@ pub(crate) struct Links {
     leftover: bool,
     /// Protocol messages sent so far.
     messages: u64,
+    /// The same, by the message's type and kind: a handful, since a group uses few protocols.
+    kinds: Vec<(TypeId, &'static str, u64)>,
 }
 
 impl Links {
     pub(crate) fn new(peers: impl Iterator<Item = NodeId>) -> Self {
         let links: Vec<Link> = peers.map(Link::new).collect();
         debug_assert!(links.is_sorted_by_key(|link| link.peer));
-        Self { next: links.len(), links, sender: None, leftover: false, messages: 0 }
+        Self { next: links.len(), links, sender: None, leftover: false, messages: 0, kinds: Vec::new() }
     }
 
     /// There is a view: frames can be sent and received.
@@ -99,6 +103,21 @@ impl Links {
     pub(crate) fn send<M: Message>(&mut self, index: usize, lock: &str, attempt: Option<Attempt>, message: &M) {
         self.push(index, &Outgoing::Message { lock, attempt }, |out| message.encode(out));
         self.messages += 1;
+        let (of, kind) = (TypeId::of::<M>(), message.kind());
+        match self.kinds.iter_mut().find(|known| known.0 == of && std::ptr::eq(known.1, kind)) {
+            Some(known) => known.2 += 1,
+            None => self.kinds.push((of, kind, 1)),
+        }
+    }
+
+    /// Protocol messages sent so far, by protocol and kind.
+    pub(crate) fn messages_by_kind(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        let mut all = BTreeMap::new();
+        for (of, kind, count) in &self.kinds {
+            let protocol = Kind::ALL.iter().find(|protocol| protocol.visit(MessageType) == *of);
+            *all.entry((protocol.map_or("", |protocol| protocol.name()), *kind)).or_default() += count;
+        }
+        all
     }
 
     pub(crate) fn send_busy(&mut self, index: usize, lock: &str, attempt: Attempt) {
@@ -181,4 +200,15 @@ pub(crate) struct Arrived<'a> {
     pub(crate) lock: &'a str,
     pub(crate) attempt: Option<Attempt>,
     pub(crate) bytes: Reader<'a>,
+}
+
+/// The type of a protocol's messages.
+struct MessageType;
+
+impl Visitor for MessageType {
+    type Output = TypeId;
+
+    fn visit<P: Protocol + 'static>(self) -> TypeId {
+        TypeId::of::<P::Message>()
+    }
 }

@@ -98,6 +98,8 @@ pub(crate) struct Views {
     broken: Vec<(Ticks, Ticket)>,
     /// Until when clients outside this process may believe that they hold something here: see [`Node::promise`](crate::Node::promise).
     promised_until: Ticks,
+    /// How often this node became the steward.
+    elections: u64,
     /// Orders to break a lock that were carried out here: its holders then.
     breaking: BTreeMap<u64, Vec<Ticket>>,
     wants_epoch: bool,
@@ -211,6 +213,7 @@ impl Views {
             requests: BTreeMap::new(),
             broken: Vec::new(),
             promised_until: 0,
+            elections: 0,
             breaking: BTreeMap::new(),
             wants_epoch: false,
             joins_from: 0,
@@ -577,6 +580,10 @@ impl Views {
     }
 
     /// A lock is to be broken, and these hold it. The first time they are told so: those are returned.
+    pub(crate) fn elections(&self) -> u64 {
+        self.elections
+    }
+
     pub(crate) fn promise(&mut self, until: Ticks) {
         self.promised_until = self.promised_until.max(until);
     }
@@ -637,6 +644,7 @@ impl Views {
             }
             Event::OwnTerm => {
                 if let Some(group) = &self.replica {
+                    self.elections += 1;
                     self.steward = Some(Steward::new(group, self.now));
                     (self.timers.steward, self.timers.renew) = (0, 0);
                     self.actions.push_back(Action::View);
