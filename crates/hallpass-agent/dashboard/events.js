@@ -5,6 +5,8 @@ import { $, element } from "./dom.js";
 
 // More than that nobody reads.
 const SHOWN_MAX = 200;
+// More than an agent repeats.
+const KNOWN_MAX = 1000;
 // A busy agent grants thousands of locks a second: they are shown a few times a second.
 const SHOW_MS = 250;
 
@@ -18,7 +20,8 @@ const WORDS = {
 let close = () => {};
 let waiting = [];
 let timer = null;
-let newest = 0;
+// Those that were shown: the agent repeats the latest ones when the stream is opened again.
+let known = new Set();
 
 export function setUpEvents() {
   $("all-events").addEventListener("change", open);
@@ -27,16 +30,17 @@ export function setUpEvents() {
 
 function open() {
   close();
-  newest = 0;
+  known = new Set();
   waiting = [];
   $("events").replaceChildren();
   $("events-none").hidden = false;
   const rare = !$("all-events").checked;
   close = stream(`/v1/events?recent=true&rare=${rare}`, {
     onEvent: (name, event) => {
-      // The agent repeats the latest ones when the stream is opened again; one that was started again counts from 1.
-      if (event.id !== undefined && event.id <= newest && event.id > newest - 1000) return;
-      newest = event.id ?? newest;
+      const key = `${event.id} ${event.at_ms}`;
+      if (event.id !== undefined && known.has(key)) return;
+      known.add(key);
+      if (known.size > KNOWN_MAX) known.delete(known.values().next().value);
       waiting.push([name, event]);
       waiting.splice(0, waiting.length - SHOWN_MAX);
       timer ??= setTimeout(show, SHOW_MS);

@@ -91,7 +91,8 @@ export async function refreshMembers() {
     role.classList.toggle("blank", roles.length === 0);
     setText(session, age(member.session_ms));
     session.classList.toggle("blank", member.session_ms === null);
-    actions.hidden = member.this;
+    actions.firstElementChild.hidden = member.this;
+    actions.classList.toggle("blank", member.this);
   });
 }
 

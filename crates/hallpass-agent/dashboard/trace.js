@@ -12,7 +12,6 @@ let name = null;
 let close = () => {};
 let members = [];
 let steps = [];
-let isHeld = false;
 let isPaused = false;
 let drawing = null;
 
@@ -29,7 +28,8 @@ export function setUpTrace() {
 export function openLock(lock) {
   closeLock();
   name = lock;
-  [steps, members, isHeld] = [[], [], false];
+  [steps, members] = [[], []];
+  setText($("trace-none"), "No messages yet.");
   setText($("lock-title"), lock);
   draw();
   void refreshLock();

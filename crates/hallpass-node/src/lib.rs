@@ -65,9 +65,5 @@ pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, recover};
 pub use node::Node;
 pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
-<<<<<<< HEAD
-pub use status::{Contact, LockStatus, MemberStatus, Place, Status, ViewState};
-pub use tap::{TapId, TracedMessage};
-=======
 pub use status::{Contact, Counters, LockStatus, MemberStatus, Place, Status, ViewState};
->>>>>>> agent
+pub use tap::{TapId, TracedMessage};
