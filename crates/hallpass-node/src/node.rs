@@ -11,12 +11,8 @@ use crate::links::{Arrived, LinkError, Links};
 use crate::locks::{Classes, HeldLock, Locks, Slot};
 use crate::membership::{Action, Advance, FixedList, HelloError, Membership, Views};
 use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Request, RequestError, Ticket};
-<<<<<<< HEAD
-use crate::status::{Contact, LockStatus, MemberStatus, Status, ViewState};
-use crate::tap::{TapId, TracedMessage};
-=======
 use crate::status::{Contact, Counters, LockStatus, MemberStatus, Status, ViewState};
->>>>>>> agent
+use crate::tap::{TapId, TracedMessage};
 use crate::wire::{Body, Frame, Hello, Plane};
 
 /// One member of a group. `C` is what the driver knows a waiting caller by.
