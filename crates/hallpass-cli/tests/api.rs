@@ -55,7 +55,8 @@ impl Drop for Place {
 #[test]
 fn a_token_is_printed_once_and_stored_as_a_hash() {
     let place = Place::new("token");
-    let secret = place.run("token new --name ci --rights acquire,inspect --prefix ci/ --prefix tmp/ --file tokens.toml");
+    let secret =
+        place.run("token new --name ci --rights acquire,inspect --prefix ci/ --prefix tmp/ --file tokens.toml");
     let secret = secret.trim();
     assert!(secret.starts_with("hallpass_") && secret.len() == 9 + 64, "{secret}");
     let file = place.0.join("tokens.toml");
@@ -97,15 +98,26 @@ fn the_examples_of_the_page_work() {
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 5, "{blocks:?}");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let script = format!("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}", blocks.concat().replace(":7500", &format!(":{port}")));
+    let script = format!(
+        "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
+        blocks.concat().replace(":7500", &format!(":{port}"))
+    );
     let script = script.replace("curl -s ", "curl -sS --fail-with-body --max-time 60 ");
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_hallpass"));
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let Output { status, stdout, stderr } =
-        place.prepare(Command::new("timeout").args(["120", "bash", "-c", &script]).env("PATH", path).env("HALLPASS_LOG", "warn"));
+    let Output { status, stdout, stderr } = place.prepare(
+        Command::new("timeout").args(["120", "bash", "-c", &script]).env("PATH", path).env("HALLPASS_LOG", "warn"),
+    );
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{status}\n{out}\n{err}");
-    for part in ["\"lock\":\"nightly\"", "\"mode\":\"shared\"", "\"released\":[", "\"view\":\"open\"", ": hallpass", "hallpass_grants_total 2"] {
+    for part in [
+        "\"lock\":\"nightly\"",
+        "\"mode\":\"shared\"",
+        "\"released\":[",
+        "\"view\":\"open\"",
+        ": hallpass",
+        "hallpass_grants_total 2",
+    ] {
         assert!(out.contains(part), "no {part}:\n{out}\n{err}");
     }
 }

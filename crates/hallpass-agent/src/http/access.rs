@@ -23,6 +23,8 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use tracing::Instrument;
+
 use super::{Api, Fault};
 use crate::service::{LeaseId, Origin, Service};
 use crate::tokens::{Right, Token, TokenError, TokenFile};
@@ -224,7 +226,8 @@ pub(super) async fn check(
         return fault.into_response();
     }
     request.extensions_mut().insert(caller);
-    next.run(request).await
+    let span = tracing::debug_span!("request", method = %request.method(), path = request.uri().path());
+    next.run(request).instrument(span).await
 }
 
 fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {

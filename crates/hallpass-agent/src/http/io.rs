@@ -11,25 +11,33 @@ use tokio::time::{Instant, Sleep, sleep};
 pub(super) struct Impatient<S> {
     stream: S,
     patience: Duration,
-    /// While something waits to be written.
+    /// Ends when the other end has taken nothing for too long, while something is pending.
     stalled: Pin<Box<Sleep>>,
-    is_stalled: bool,
+    /// What waits to be written, and to be flushed. Without encryption there is nothing to flush, ever: that tells nothing about the rest.
+    pending: [bool; 2],
+    /// Something was taken since it last came to a stand.
+    has_taken: bool,
 }
+
+const WRITE: usize = 0;
+const FLUSH: usize = 1;
 
 impl<S> Impatient<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, stalled: Box::pin(sleep(patience)), is_stalled: false }
+        Self { stream, patience, stalled: Box::pin(sleep(patience)), pending: [false; 2], has_taken: false }
     }
 
-    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
-        if written.is_ready() {
-            self.is_stalled = false;
-            return written;
+    fn watch<T>(&mut self, what: usize, cx: &mut Context<'_>, done: Poll<Result<T>>) -> Poll<Result<T>> {
+        if done.is_ready() {
+            self.pending[what] = false;
+            self.has_taken |= what == WRITE;
+            return done;
         }
-        if !self.is_stalled {
-            self.is_stalled = true;
+        // Time counts from when it came to a stand, and anew when something was taken.
+        if std::mem::take(&mut self.has_taken) || self.pending == [false; 2] {
             self.stalled.as_mut().reset(Instant::now() + self.patience);
         }
+        self.pending[what] = true;
         ready!(self.stalled.as_mut().poll(cx));
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read")))
     }
@@ -44,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch(cx, written)
+        self.watch(WRITE, cx, written)
     }
 
     fn poll_write_vectored(
@@ -53,7 +61,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
         slices: &[std::io::IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.watch(cx, written)
+        self.watch(WRITE, cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -62,12 +70,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.watch(cx, flushed)
+        self.watch(FLUSH, cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.watch(cx, shut)
+        self.watch(FLUSH, cx, shut)
     }
 }
 
@@ -75,6 +83,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    #[tokio::test(start_paused = true)]
+    async fn flushing_what_needs_none_gives_nobody_more_time() {
+        let (near, _far) = duplex(16);
+        let mut near = Impatient::new(near, Duration::from_secs(10));
+        near.write_all(&[1; 16]).await.unwrap();
+        let error = loop {
+            // Whoever drives the connection looks now and then, and flushes each time.
+            match tokio::time::timeout(Duration::from_secs(1), near.write_all(&[2])).await {
+                Ok(written) => break written.unwrap_err(),
+                Err(_) => near.flush().await.unwrap(),
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_does_not_read_is_cut_off_and_whoever_reads_slowly_is_not() {

@@ -497,8 +497,9 @@ impl Service {
         let state = &self.state;
         let (node, session) = (state.node(), state.ttl());
         // Before the guards are looked at: one that is broken after this look waits for what is told.
-        node.promise(session);
-        let mut left = session.min(state.ending_left());
+        let longest = session.min(lease.granted);
+        node.promise(longest);
+        let mut left = longest.min(state.ending_left());
         let guards = lease.held.values().map(|held| &held.guard);
         let now = Instant::now();
         let until = guards.filter_map(Guard::valid_until).min();

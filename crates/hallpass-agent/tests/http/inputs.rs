@@ -1,6 +1,7 @@
 //! Whatever is sent is answered with a status below 500, or one that says that the agent cannot now; and in JSON.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,7 +57,7 @@ fn body() -> impl Strategy<Value = Option<Vec<u8>>> {
         6 => object,
         1 => prop::collection::vec(any::<u8>(), 0..64).prop_map(Some),
         1 => Just(Some(b"[".repeat(9000))),
-        1 => Just(Some(b" ".repeat(20_000))),
+        1 => Just(Some(b" ".repeat(17_000))),
     ]
 }
 
