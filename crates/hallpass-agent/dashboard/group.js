@@ -3,8 +3,8 @@
 import { get, post } from "./api.js";
 import { $, age, confirm, count, element, facts, rate, reconcile, setBadges, setText, svg, toast } from "./dom.js";
 
-// Three minutes, looked at every two seconds.
-const POINTS = 90;
+// Three minutes, looked at every two seconds. A new page is not empty: what it has is drawn wider.
+const POINTS = 90, POINTS_MIN = 15;
 
 const SERIES = [
   { name: "Grants a second", of: (now, before, seconds) => (now.grants - before.grants) / seconds, show: rate },
@@ -26,7 +26,7 @@ export function showStatus(status, at) {
     ["Epoch", count(status.epoch)],
     ["Steward", status.steward ?? "none known"],
     ["Voters", status.voters.join(", ") || "none"],
-    ["Members", `${status.members}, ${status.connected} connected`],
+    ["Members", `${status.connected + 1} of ${status.members} connected`],
     ["Session", status.session_ms === null ? "without end" : `${age(status.session_ms)} of ${age(status.ttl_ms)} left`],
     ["Locks known here", count(status.locks)],
     ["Clients", count(status.clients)],
@@ -48,7 +48,7 @@ export function showStatus(status, at) {
 }
 
 function createRate(series) {
-  const picture = svg("svg", { viewBox: `0 0 ${POINTS - 1} 30`, preserveAspectRatio: "none", "aria-hidden": "true" },
+  const picture = svg("svg", { viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" },
     svg("path", { class: "spark-area" }), svg("path", { class: "spark-line" }));
   return element("div", { class: "rate" }, element("p", {}, element("span", { class: "quiet" }, series.name), element("b")), picture);
 }
@@ -58,10 +58,11 @@ function updateRate(made, series) {
   setText(made.querySelector("b"), points.length ? series.show(points.at(-1)) : "–");
   if (points.length < 2) return;
   const top = Math.max(...points, 1);
-  const left = POINTS - points.length;
-  const path = points.map((value, index) => `${index ? "L" : "M"}${left + index} ${(28.5 - (value / top) * 27).toFixed(2)}`).join("");
+  const step = 100 / (Math.max(points.length, POINTS_MIN) - 1);
+  const x = (index) => (100 - (points.length - 1 - index) * step).toFixed(2);
+  const path = points.map((value, index) => `${index ? "L" : "M"}${x(index)} ${(28.5 - (value / top) * 27).toFixed(2)}`).join("");
   made.querySelector(".spark-line").setAttribute("d", path);
-  made.querySelector(".spark-area").setAttribute("d", `${path}L${POINTS - 1} 30L${left} 30Z`);
+  made.querySelector(".spark-area").setAttribute("d", `${path}L100 30L${x(0)} 30Z`);
 }
 
 export async function refreshMembers() {

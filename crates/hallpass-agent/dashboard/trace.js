@@ -6,7 +6,11 @@ import { askToBreak, stateOf } from "./locks.js";
 
 // Older steps leave the picture.
 const STEPS_MAX = 120;
-const STEP = 26, TOP = 34, LEFT = 92, GAP = 190, RIGHT = 120;
+const STEP = 26, HEAD = 30;
+// Times stand left of this node's line; the last line has room for half a name.
+const LEFT = 92, MARGIN = 50, RIGHT = 50;
+// How far the lines of two members are apart: enough for a label at least.
+const GAP_MIN = 110, GAP_MAX = 320;
 
 let name = null;
 let close = () => {};
@@ -58,7 +62,7 @@ export async function refreshLock() {
   facts($("lock-facts"), [
     ["State", stateOf(lock)[0]],
     ["Protocol", lock.protocol || "not known yet"],
-    ["Fence of the last grant here", lock.fence === "0" ? "none" : lock.fence],
+    ["Last fence here", lock.fence === "0" ? "none" : lock.fence],
     ["Holders here", count(lock.holders)],
     ["Waiting here", count(lock.waiters)],
   ]);
@@ -100,31 +104,30 @@ function draw() {
     return;
   }
   const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 2 * STEP;
-  box.replaceChildren(picture());
+  box.replaceChildren(...picture(box.clientWidth));
   if (atEnd) box.scrollTop = box.scrollHeight;
   $("trace-text").replaceChildren(...steps.slice().reverse().map(textOf));
 }
 
-function picture() {
-  const x = (member) => LEFT + 60 + Math.max(0, members.indexOf(member)) * GAP;
-  const width = x(members.at(-1)) + RIGHT, height = TOP + (steps.length + 1) * STEP;
+function picture(room) {
+  const gap = Math.min(GAP_MAX, Math.max(GAP_MIN, (room - LEFT - MARGIN - RIGHT) / Math.max(1, members.length - 1)));
+  const x = (member) => LEFT + MARGIN + Math.max(0, members.indexOf(member)) * gap;
+  const width = x(members.at(-1)) + RIGHT, height = (steps.length + 1) * STEP;
+  const heads = svg("svg", { class: "heads", width, height: HEAD, "aria-hidden": "true" });
+  members.forEach((member, index) => heads.append(label("node", x(member), 20, index ? member : `${member} (here)`)));
   const all = svg("svg", { width, height, role: "img", "aria-label": `The last ${steps.length} steps of ${name}; the text below says the same` });
   members.forEach((member, index) => {
-    all.append(svg("line", { class: index ? "life" : "life this", x1: x(member), x2: x(member), y1: TOP, y2: height }));
+    all.append(svg("line", { class: index ? "life" : "life this", x1: x(member), x2: x(member), y1: 0, y2: height }));
   });
   all.append(...held(x(members[0])));
   steps.forEach((step, index) => {
-    const y = TOP + (index + 0.7) * STEP;
+    const y = (index + 0.8) * STEP;
     const since = index ? step.at_ms - steps[index - 1].at_ms : 0;
     all.append(label("time", LEFT, y + 4, index ? since_text(since) : clock(step.at_ms)));
     if (step.step === "message") all.append(message(step, x(members[0]), x(step.peer), y));
     else all.append(svg("g", { class: "grant" }, label("", x(members[0]) + 10, y + 4, words(step))));
   });
-  members.forEach((member, index) => {
-    all.append(svg("rect", { class: "back-plate", x: x(member) - 60, y: 0, width: 120, height: TOP - 8 }),
-      label("node", x(member), 18, index ? member : `${member} (here)`));
-  });
-  return all;
+  return [heads, all];
 }
 
 /** While the lock is held here, as far as the steps tell. */
@@ -141,7 +144,7 @@ function held(x) {
     }
   });
   if (since !== null) bars.push([since, steps.length]);
-  return bars.map(([from, to]) => svg("line", { class: "held", x1: x, x2: x, y1: TOP + (from + 0.7) * STEP, y2: TOP + (to + 0.7) * STEP }));
+  return bars.map(([from, to]) => svg("line", { class: "held", x1: x, x2: x, y1: (from + 0.8) * STEP, y2: (to + 0.8) * STEP }));
 }
 
 /** The end at this node is where it belongs; the other one is not known here. */
@@ -149,15 +152,13 @@ function message(step, here, there, y) {
   const [from, to] = step.sent ? [here, there] : [there, here];
   const [start, end] = step.sent ? [y, y + STEP * 0.8] : [y - STEP * 0.8, y];
   const angle = (Math.atan2(end - start, to - from) * 180) / Math.PI;
-  const middle = step.sent ? 0.5 : 0.42;
   const group = svg("g", {},
     svg("line", { class: "message", x1: from, y1: start, x2: to, y2: end }),
     svg("path", { class: "tip", d: "M0 0L-8 -3.6L-8 3.6Z", transform: `translate(${to} ${end}) rotate(${angle})` }),
     svg("circle", { class: "point", cx: here, cy: y, r: 3 }),
     svg("title", {}, `${step.sent ? "to" : "from"} ${step.peer}: ${step.text}`));
-  const text = label("", from + (to - from) * middle, start + (end - start) * middle - 4, step.kind);
-  text.setAttribute("text-anchor", "middle");
-  group.append(text);
+  // Beside this node's own line every step has a place of its own.
+  group.append(label("", here + 14, step.sent ? y - 3 : y + 12, step.kind));
   return group;
 }
 
