@@ -251,6 +251,6 @@ fn trouble_of(member: &Member) -> String {
     }
 }
 
-fn name_of(member: &Member) -> String {
+pub(crate) fn name_of(member: &Member) -> String {
     member.name.as_ref().unwrap_or(&member.address).escape_debug().to_string()
 }

@@ -48,6 +48,7 @@ mod membership;
 mod node;
 mod output;
 mod status;
+mod tap;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -65,3 +66,4 @@ pub use membership::{HelloError, RecoverError, keys, recover};
 pub use node::Node;
 pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
 pub use status::{Contact, Counters, LockStatus, MemberStatus, Place, Status, ViewState};
+pub use tap::{TapId, TracedMessage};

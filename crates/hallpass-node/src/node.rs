@@ -12,6 +12,7 @@ use crate::locks::{Classes, HeldLock, Locks, Slot};
 use crate::membership::{Action, Advance, FixedList, HelloError, Membership, Views};
 use crate::output::{Answer, Grant, Output, Patience, Record, Refusal, Request, RequestError, Ticket};
 use crate::status::{Contact, Counters, LockStatus, MemberStatus, Status, ViewState};
+use crate::tap::{TapId, TracedMessage};
 use crate::wire::{Body, Frame, Hello, Plane};
 
 /// One member of a group. `C` is what the driver knows a waiting caller by.
@@ -29,6 +30,8 @@ use crate::wire::{Body, Frame, Hello, Plane};
 ///   [`needs_seeds`](Self::needs_seeds), [`is_complete`](Self::is_complete), [`valid_until`](Self::valid_until),
 ///   [`generation`](Self::generation), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
 ///   [`lock_status`](Self::lock_status), [`messages`](Self::messages).
+/// - **Watching** a lock's messages: [`open_tap`](Self::open_tap), [`take_traced`](Self::take_traced),
+///   [`close_tap`](Self::close_tap).
 ///
 /// The [crate's front page](crate) gives the order in which they are called.
 pub struct Node<C> {
@@ -478,6 +481,23 @@ impl<C> Node<C> {
         all
     }
 
+    // ---- watching ----
+
+    /// Notes the messages of this lock from now on, for [`take_traced`](Self::take_traced); none if too many watch already.
+    pub fn open_tap(&mut self, lock: &str) -> Option<TapId> {
+        self.locks.taps.open(lock)
+    }
+
+    /// The messages that were noted since the last call, and how many older ones were not kept.
+    pub fn take_traced(&mut self, tap: TapId) -> (Vec<TracedMessage>, u64) {
+        self.locks.taps.take(tap)
+    }
+
+    /// Ends what [`open_tap`](Self::open_tap) has begun.
+    pub fn close_tap(&mut self, tap: TapId) {
+        self.locks.taps.close(tap);
+    }
+
     // ---- inside ----
 
     /// A bug is planted: for tests of what finds bugs.
@@ -666,7 +686,10 @@ impl<C> Node<C> {
                 let arrived = Arrived { from: self.links[link].peer, lock, attempt, bytes };
                 self.locks.on_message(link, arrived, now, &mut self.links)?;
             }
-            Body::Busy { lock, attempt } => self.locks.on_busy(lock, attempt, now, &mut self.links),
+            Body::Busy { lock, attempt } => {
+                let from = self.links[link].peer;
+                self.locks.on_busy(from, lock, attempt, now, &mut self.links);
+            }
         }
         Ok(())
     }

@@ -134,6 +134,7 @@ mod status;
 mod strangers;
 mod tasks;
 mod tls;
+mod trace;
 mod turn;
 mod waiter;
 
@@ -150,3 +151,4 @@ pub use node::Node;
 pub use options::AcquireOptions;
 pub use status::{LockInfo, Member, Status};
 pub use tls::Keys;
+pub use trace::{Trace, TracedMessage};

@@ -8,7 +8,7 @@ use hallpass_node::{Class, Request, RequestError};
 use crate::driver::Driver;
 use crate::members::parse;
 use crate::status::left;
-use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, Member, Status, Term};
+use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, Member, Status, Term, Trace};
 
 /// A member of a group, running.
 ///
@@ -223,6 +223,11 @@ impl Node {
     /// One lock, if it is held, waited for or cached on this node.
     pub fn lock_info(&self, name: &str) -> Option<LockInfo> {
         self.running.driver.state().node.lock_status(name).map(|lock| LockInfo::of(&lock))
+    }
+
+    /// Watches the messages of one lock; none if sixteen are watched already.
+    pub fn trace(&self, lock: &str) -> Option<Trace> {
+        Trace::new(&self.running.driver, lock)
     }
 
     /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, and the others go on without it at once.

@@ -37,3 +37,28 @@ async fn all_locks_are_listed_by_name() {
     drop(guards);
     assert!(node.status().fences_left > 0);
 }
+
+#[tokio::test]
+async fn the_messages_of_a_lock_can_be_watched() {
+    let nodes = group(3, |_, builder| builder).await;
+    let trace = nodes[0].trace("x").unwrap();
+    drop(nodes[1].lock("other").acquire().await.unwrap());
+    // The first asks everybody; the second asks those who have the permission now, and so on.
+    for index in [0, 1, 0] {
+        nodes[index].lock("x").acquire().await.unwrap().release().await.unwrap();
+    }
+    let (messages, missed) = trace.take();
+    assert_eq!(missed, 0);
+    let seen: Vec<_> = messages.iter().map(|message| (message.kind, message.is_sent, message.peer)).collect();
+    let peer = nodes[1].status().id;
+    for (kind, is_sent) in [("REQUEST", true), ("REPLY", false), ("REQUEST", false), ("REPLY", true)] {
+        assert!(seen.contains(&(kind, is_sent, peer)), "{kind} {is_sent} in {seen:?}");
+    }
+    assert!(messages.iter().all(|message| message.text.starts_with(message.kind)), "{messages:?}");
+    assert!(messages.is_sorted_by(|before, after| before.ago >= after.ago), "in order: {messages:?}");
+    assert_eq!(trace.take(), (Vec::new(), 0));
+    let more: Vec<_> = (0..15).map(|_| nodes[0].trace("y").unwrap()).collect();
+    assert!(nodes[0].trace("z").is_none(), "too many watch");
+    drop(more);
+    assert!(nodes[0].trace("z").is_some());
+}

@@ -20,9 +20,9 @@ use crate::service::{Event, Kind};
 use crate::tokens::Right;
 
 /// How many may listen at a time: each takes a task.
-const STREAMS_MAX: usize = 5_000;
+pub(super) const STREAMS_MAX: usize = 5_000;
 /// How much of a stream may be ready and not yet taken. Whoever is slower misses events, and is told so.
-const READY_MAX: usize = 64;
+pub(super) const READY_MAX: usize = 64;
 /// So often something is sent, so that both sides notice when the other is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
@@ -88,15 +88,15 @@ async fn feed(api: Api, caller: Caller, query: Query, sender: mpsc::Sender<Bytes
     }
 }
 
-fn text_of(event: &Event) -> Vec<u8> {
+pub(super) fn text_of(event: &Event) -> Vec<u8> {
     let data = serde_json::to_string(event).unwrap_or_default();
     format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, event.event.name()).into_bytes()
 }
 
 /// A body that is never complete.
-struct Stream {
-    ready: mpsc::Receiver<Bytes>,
-    traffic: Arc<Traffic>,
+pub(super) struct Stream {
+    pub(super) ready: mpsc::Receiver<Bytes>,
+    pub(super) traffic: Arc<Traffic>,
 }
 
 impl HttpBody for Stream {

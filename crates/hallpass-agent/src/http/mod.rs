@@ -9,6 +9,7 @@
 
 mod access;
 mod answer;
+mod dashboard;
 mod events;
 mod group;
 mod input;
@@ -17,6 +18,7 @@ mod leases;
 mod locks;
 mod pages;
 mod server;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +84,7 @@ const fn route(method: &'static str, path: &'static str, statuses: &'static [u16
 /// All routes.
 pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/", &[200]),
+    route("GET", "/dashboard/{file}", &[200, 404]),
     route("GET", "/openapi.json", &[200]),
     route("GET", "/healthz", &[200]),
     route("GET", "/readyz", &[200]),
@@ -92,6 +95,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/v1/events", &[200]),
     route("GET", "/v1/locks", &[200]),
     route("GET", "/v1/locks/{name}", &[200]),
+    route("GET", "/v1/locks/{name}/trace", &[200]),
     route("POST", "/v1/locks/{name}/acquire", &[200, 404, 409]),
     route("POST", "/v1/locks/{name}/break", &[200, 409, 504]),
     route("GET", "/v1/leases", &[200]),
@@ -105,7 +109,8 @@ pub(crate) const ROUTES: &[Route] = &[
 /// The routes, behind the check of who asks.
 pub(crate) fn router(api: Api) -> Router {
     Router::new()
-        .route("/", get(pages::dashboard))
+        .route("/", get(dashboard::page))
+        .route("/dashboard/{file}", get(dashboard::file))
         .route("/openapi.json", get(pages::openapi))
         .route("/healthz", get(pages::health))
         .route("/readyz", get(pages::readiness))
@@ -116,6 +121,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/v1/events", get(events::events))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{name}", get(locks::show))
+        .route("/v1/locks/{name}/trace", get(trace::trace))
         .route("/v1/locks/{name}/acquire", post(locks::acquire))
         .route("/v1/locks/{name}/break", post(locks::break_lock))
         .route("/v1/leases", get(leases::list).post(leases::grant))

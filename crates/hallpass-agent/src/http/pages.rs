@@ -1,6 +1,6 @@
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json;
 
@@ -8,19 +8,6 @@ use super::answer::{answer, typed};
 use super::{Api, Caller, Fault};
 use crate::metrics;
 use crate::tokens::Right;
-
-/// The page that shows the group. It needs no right: what it shows, it asks for with the token that its user has given it.
-pub(super) async fn dashboard() -> Response {
-    const PAGE: &str = include_str!("../../dashboard/index.html");
-    let mut page = typed("text/html; charset=utf-8", PAGE);
-    // Nothing from elsewhere is loaded, and no other page may show it in a frame.
-    const POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                          connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
-    let headers = page.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    page
-}
 
 /// What the API is, for programs.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");

@@ -2,6 +2,7 @@
 
 mod agent;
 mod client;
+mod dashboard;
 mod inputs;
 mod load;
 mod metrics;

@@ -8,6 +8,7 @@ use hallpass_core::{
 };
 
 use crate::links::Links;
+use crate::tap::{Taps, TracedMessage};
 use crate::wire::Attempt;
 
 /// A protocol's input before its message has been decoded and its timer chosen.
@@ -20,11 +21,26 @@ pub(crate) struct Outbox<'a> {
     /// The attempt that the messages belong to, if they do.
     pub(crate) attempt: Option<Attempt>,
     pub(crate) now: Ticks,
+    pub(crate) taps: &'a mut Taps,
 }
 
 impl Outbox<'_> {
     fn send<M: Message>(&mut self, index: usize, message: &M) {
         self.links.send(index, self.lock, self.attempt, message);
+        let peer = self.links[index].peer;
+        self.note(peer, true, message);
+    }
+
+    #[inline]
+    fn note<M: Message>(&mut self, peer: NodeId, is_sent: bool, message: &M) {
+        let at = self.now;
+        self.taps.note(self.lock, || TracedMessage {
+            at,
+            peer,
+            is_sent,
+            kind: message.kind(),
+            text: message.to_string(),
+        });
     }
 }
 
@@ -197,6 +213,7 @@ fn handle<P: Protocol>(
         Input::Deliver { from, message: mut bytes } => {
             let message = P::Message::decode(&mut bytes)?;
             bytes.finish()?;
+            outbox.note(from, false, &message);
             Input::Deliver { from, message }
         }
         Input::Timeout(()) => match take_due(timers, outbox.now) {

@@ -16,12 +16,13 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use hallpass_core::codec::DecodeError;
-use hallpass_core::{Fence, Input, Ticks};
+use hallpass_core::{Fence, Input, NodeId, Ticks};
 
 use crate::config::NodeConfig;
 use crate::links::{Arrived, Links};
 use crate::output::{CallerId, Outcome, Refusal};
 use crate::status::LockStatus;
+use crate::tap::{Taps, TracedMessage};
 use crate::wire::Attempt;
 
 pub(crate) use classes::Classes;
@@ -54,6 +55,8 @@ pub(crate) struct Locks<C> {
     /// Locks whose protocol has set a timer.
     timers: BTreeSet<(Ticks, Slot)>,
     effects: SharedEffects,
+    /// Those who watch the messages of a lock.
+    pub(crate) taps: Taps,
     pub(crate) floors: Box<Floors>,
     /// The largest count of a fence that was given here or comes from a lock that was forgotten.
     fences_used: u64,
@@ -95,6 +98,7 @@ impl<C> Locks<C> {
             attempts: BTreeSet::new(),
             timers: BTreeSet::new(),
             effects: SharedEffects::new(),
+            taps: Taps::default(),
             floors: Floors::new(),
             fences_used: 0,
             next_caller: CallerId(NonZeroU64::MIN),
@@ -130,17 +134,24 @@ impl<C> Locks<C> {
             && self.table[slot].forget_deferred(from)
         {
             links.send_busy(link, lock, attempt);
+            self.note_busy(lock, from, true, now);
         }
         self.evict_idle(slot, now);
         handled
     }
 
     /// Another node would have deferred the request of a caller who only tries.
-    pub(crate) fn on_busy(&mut self, lock: &str, attempt: Attempt, now: Ticks, links: &mut Links) {
+    pub(crate) fn on_busy(&mut self, from: NodeId, lock: &str, attempt: Attempt, now: Ticks, links: &mut Links) {
+        self.note_busy(lock, from, false, now);
         if let Some(slot) = self.table.find(lock).filter(|_| self.is_open) {
             self.answer_busy(slot, attempt, now, links);
             self.evict_idle(slot, now);
         }
+    }
+
+    /// The answer to a request that cannot wait is no message of the protocol, but of the lock.
+    fn note_busy(&mut self, lock: &str, peer: NodeId, is_sent: bool, at: Ticks) {
+        self.taps.note(lock, || TracedMessage { at, peer, is_sent, kind: "BUSY", text: "BUSY".to_owned() });
     }
 
     /// A member cannot be reached: callers who only try do not wait for it.
@@ -295,9 +306,9 @@ impl<C> Locks<C> {
         now: Ticks,
         links: &mut Links,
     ) -> Result<Option<Fence>, DecodeError> {
-        let Self { table, effects, timers, .. } = self;
+        let Self { table, effects, timers, taps, .. } = self;
         let Entry { machine, name, touched, .. } = &mut table[slot];
-        let mut outbox = Outbox { links, lock: name, attempt, now };
+        let mut outbox = Outbox { links, lock: name, attempt, now, taps };
         let before = machine.timeout();
         let entered = machine.handle(input, effects, &mut outbox)?;
         *touched = true;

@@ -1,0 +1,115 @@
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use hallpass::{Node, Trace, TracedMessage};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use super::answer::typed;
+use super::events::{READY_MAX, STREAMS_MAX, Stream, text_of};
+use super::input::LockName;
+use super::{Api, Caller, Fault};
+use crate::status::name_of;
+use crate::tokens::Right;
+
+/// So often messages are fetched from the node, as long as somebody watches. People see no difference to sooner.
+const FETCH: Duration = Duration::from_millis(100);
+/// So often something is sent, so that both sides notice when the other is gone.
+const SIGN_OF_LIFE: u32 = 150;
+
+/// The messages of one lock, as this agent's node sends and receives them, and what becomes of the lock here.
+pub(super) async fn trace(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    LockName(name): LockName,
+) -> Result<Response, Fault> {
+    caller.needs(Right::Inspect, &name)?;
+    let too_many = |text: &str| Fault::new(StatusCode::TOO_MANY_REQUESTS, text);
+    let node = api.service.state().node();
+    let trace = node.trace(&name).ok_or_else(|| too_many("too many watch locks already; close one of those pages"))?;
+    if !api.traffic.streams.enter(STREAMS_MAX) {
+        return Err(too_many("too many clients listen already"));
+    }
+    let (sender, ready) = mpsc::channel(READY_MAX);
+    let stream = Stream { ready, traffic: Arc::clone(&api.traffic) };
+    tokio::spawn(feed(api, node, trace, name, sender));
+    Ok(typed("text/event-stream", Body::new(stream)))
+}
+
+/// Writes messages and events into a stream until nobody reads it any more, or the agent ends.
+async fn feed(api: Api, node: Node, trace: Trace, lock: String, sender: mpsc::Sender<Bytes>) {
+    let (_, mut events) = api.service.subscribe();
+    drop(api);
+    if sender.send(Bytes::from(line("begin", &begin(&node, &lock)))).await.is_err() {
+        return;
+    }
+    let mut ticks = tokio::time::interval(FETCH);
+    let mut silent = 0;
+    loop {
+        let text = tokio::select! {
+            event = events.recv() => match event {
+                Ok(event) if event.lock.as_deref() == Some(lock.as_str()) => text_of(&event),
+                Ok(_) => continue,
+                Err(RecvError::Lagged(missed)) => line("missed", &json!({"missed": missed})),
+                Err(RecvError::Closed) => return,
+            },
+            _ = ticks.tick() => messages(&node, &trace),
+            () = sender.closed() => return,
+        };
+        silent = if text.is_empty() { silent + 1 } else { 0 };
+        let text = if silent == SIGN_OF_LIFE { b": \n\n".to_vec() } else { text };
+        silent %= SIGN_OF_LIFE;
+        // Waits for a slow reader. The node keeps some messages meanwhile, and counts those that are too many.
+        if !text.is_empty() && sender.send(Bytes::from(text)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Who is in the picture.
+fn begin(node: &Node, lock: &str) -> serde_json::Value {
+    let status = node.status();
+    let members = status.members.iter().filter(|member| member.in_view || member.is_this);
+    let members: Vec<_> = members.map(|member| json!({"name": name_of(member), "this": member.is_this})).collect();
+    json!({"lock": lock, "node": status.name, "members": members, "at_ms": ms_ago(Duration::ZERO)})
+}
+
+/// What was sent and received since the last time.
+fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
+    let (messages, missed) = trace.take();
+    if messages.is_empty() {
+        return Vec::new();
+    }
+    let status = node.status();
+    let name = |id: u32| {
+        let member = status.members.iter().find(|member| member.id == id);
+        member.map_or_else(|| id.to_string(), name_of)
+    };
+    let document = |message: TracedMessage| {
+        json!({
+            "at_ms": ms_ago(message.ago),
+            "peer": name(message.peer),
+            "sent": message.is_sent,
+            "kind": message.kind,
+            "text": message.text,
+        })
+    };
+    let messages: Vec<_> = messages.into_iter().map(document).collect();
+    line("messages", &json!({"missed": missed, "messages": messages}))
+}
+
+/// In milliseconds since 1970, with a fraction: messages follow each other in microseconds.
+fn ms_ago(ago: Duration) -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now.saturating_sub(ago).as_nanos() / 1_000) as f64 / 1e3
+}
+
+fn line(event: &str, data: &serde_json::Value) -> Vec<u8> {
+    format!("event: {event}\ndata: {data}\n\n").into_bytes()
+}
