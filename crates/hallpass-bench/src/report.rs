@@ -339,9 +339,8 @@ fn against_peers(cells: &[Cell]) -> Vec<Goal> {
     };
     add("a free lock: times as fast as etcd", etcd(OURS, "uncontended"), 10.0);
     add("a free lock through the agent: times as fast as etcd", etcd("hallpass, agent", "uncontended"), 5.0);
-    let same_program = |workload: &str| {
-        Some(ratio(find(cells, ETCD_API, workload)?, &rate, find(cells, "etcd", workload)?, &rate))
-    };
+    let same_program =
+        |workload: &str| Some(ratio(find(cells, ETCD_API, workload)?, &rate, find(cells, "etcd", workload)?, &rate));
     add("a client of etcd, a free lock: grants of etcd", same_program("uncontended"), 5.0);
     add("8 clients of etcd on one lock: grants of etcd", same_program("contended-8"), 10.0);
     add("a lock that is here: times as fast as etcd", etcd(OURS, "hot"), 1000.0);
