@@ -151,6 +151,9 @@ mod tests {
             command: "ask 1".to_owned(),
             expected: vec!["1 asks".to_owned(), "1 enters, fence 1".to_owned()],
             actual: vec!["1 asks".to_owned()],
+            comment: String::new(),
+            events: (0, 0),
+            is_skipped: false,
         };
         let text = difference(&outcome);
         assert_eq!(text, "scenario line 7: 'ask 1' gave nothing more where the scenario says '1 enters, fence 1'");
