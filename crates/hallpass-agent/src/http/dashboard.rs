@@ -1,4 +1,5 @@
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 
@@ -34,8 +35,9 @@ pub(super) async fn page() -> Response {
 }
 
 /// What the page loads.
-pub(super) async fn file(Path(name): Path<String>) -> Result<Response, Fault> {
-    let found = FILES.iter().find(|(file, ..)| *file == name);
+pub(super) async fn file(name: Result<Path<String>, PathRejection>) -> Result<Response, Fault> {
+    // What is no text is no file of ours either.
+    let found = name.ok().and_then(|Path(name)| FILES.iter().find(|(file, ..)| *file == name));
     let (_, kind, content) =
         found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "the dashboard has no such file"))?;
     Ok(protected(kind, content))
