@@ -162,7 +162,7 @@ async fn serve_unix(door: Arc<Door>, router: Router, traffic: Arc<Traffic>) {
                 let who = os::credentials(&stream);
                 let from = From::Unix { trusted: os::is_trusted(who.uid) };
                 let peer = Peer { origin: Arc::new(Origin::of_process(who)), from };
-                let _ = begin(&mut connections, &traffic, |place| serve(stream, peer, router.clone(), place));
+                begin(&mut connections, &traffic, |place| serve(stream, peer, router.clone(), place));
             }
             Err(error) => retry(&error).await,
         }

@@ -115,6 +115,6 @@ mod tests {
         }
         let (counts, sum) = histogram.cumulative();
         assert_eq!((counts[0], counts[1], counts[13], counts[14]), (2, 3, 3, 4));
-        assert!((sum - 1000.000_201).abs() < 1e-9, "{sum}");
+        assert!((sum - 1_000.000_201).abs() < 1e-9, "{sum}");
     }
 }

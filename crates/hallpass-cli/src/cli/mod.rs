@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Run(HoldArgs),
     /// Run a node for the processes of this machine
     #[command(after_help = AGENT_HELP)]
-    Agent(AgentArgs),
+    Agent(Box<AgentArgs>),
     /// Create keys and configurations for a group, or renew its certificates
     #[command(
         after_help = "Examples:\n  hallpass init --names a,b,c --out group\n  hallpass init --names a,b,c --out group --loopback    # to try it here\n  hallpass init --renew group --names a"

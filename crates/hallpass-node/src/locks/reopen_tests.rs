@@ -127,7 +127,7 @@ impl Group {
                     let arrived = Arrived { from: NodeId(from), lock, attempt, bytes };
                     locks.on_message(link, arrived, 0, links).unwrap();
                 }
-                Body::Busy { lock, attempt } => locks.on_busy(lock, attempt, 0, links),
+                Body::Busy { lock, attempt } => locks.on_busy(NodeId(from), lock, attempt, 0, links),
                 Body::Acknowledgement => {}
             }
         }
