@@ -13,17 +13,17 @@ use tokio::task::JoinHandle;
 use crate::client::{a_moment, get};
 
 /// Much longer than anything takes that must happen.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it takes no longer")
 }
 
 /// A directory of a test's own, which is removed.
-pub struct Directory(pub PathBuf);
+pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("hallpass-http-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -32,7 +32,7 @@ impl Directory {
         Self(path)
     }
 
-    pub fn options(&self) -> AgentOptions {
+    pub(crate) fn options(&self) -> AgentOptions {
         let mut options = AgentOptions::new(self.0.join("agent.sock"), self.0.join("data"));
         options.api.listen = Some("127.0.0.1:0".to_owned());
         options.api.socket = Some(self.0.join("agent-api.sock"));
@@ -47,27 +47,27 @@ impl Drop for Directory {
 }
 
 /// An agent of a group of one.
-pub struct Running {
-    pub directory: Directory,
-    pub node: Node,
+pub(crate) struct Running {
+    pub(crate) directory: Directory,
+    pub(crate) node: Node,
     address: SocketAddr,
     stop: Box<dyn Fn() + Send + Sync>,
     serving: JoinHandle<()>,
 }
 
 impl Running {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(|_, _| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&Directory, &mut AgentOptions)) -> Self {
+    pub(crate) async fn start_with(change: impl FnOnce(&Directory, &mut AgentOptions)) -> Self {
         let directory = Directory::new();
         let mut options = directory.options();
         change(&directory, &mut options);
         Self::start_in(directory, options).await.expect("the agent starts")
     }
 
-    pub async fn start_in(directory: Directory, options: AgentOptions) -> Result<Self, ServeError> {
+    pub(crate) async fn start_in(directory: Directory, options: AgentOptions) -> Result<Self, ServeError> {
         let agent = within(Agent::start(Node::builder().group("g").name("n"), options)).await?;
         let (node, address) = (agent.node(), agent.api_address().expect("it listens"));
         let stop = Box::new(agent.stopper());
@@ -75,20 +75,20 @@ impl Running {
         Ok(Self { directory, node, address, stop, serving })
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub fn api_socket(&self) -> PathBuf {
+    pub(crate) fn api_socket(&self) -> PathBuf {
         self.directory.0.join("agent-api.sock")
     }
 
     /// How many hold a lock here, and how many wait for it.
-    pub fn uses(&self, lock: &str) -> (usize, usize) {
+    pub(crate) fn uses(&self, lock: &str) -> (usize, usize) {
         self.node.lock_info(lock).map_or((0, 0), |lock| (lock.holders, lock.waiters))
     }
 
-    pub async fn until_uses(&self, lock: &str, expected: (usize, usize)) {
+    pub(crate) async fn until_uses(&self, lock: &str, expected: (usize, usize)) {
         let end = Instant::now() + LIMIT;
         while self.uses(lock) != expected {
             assert!(Instant::now() < end, "never {expected:?}: {:?}", self.uses(lock));
@@ -97,13 +97,13 @@ impl Running {
     }
 
     /// The value of a metric.
-    pub async fn metric(&self, name: &str) -> f64 {
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
         let text = get("/metrics").to_socket(self).await.text();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name}: {text}")).parse().expect("a number")
     }
 
-    pub async fn until_metric(&self, name: &str, expected: f64) {
+    pub(crate) async fn until_metric(&self, name: &str, expected: f64) {
         let end = Instant::now() + LIMIT;
         loop {
             let value = self.metric(name).await;
@@ -116,19 +116,19 @@ impl Running {
     }
 
     /// Asks it to end.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         (self.stop)();
     }
 
     /// Ends it in order. It must not have panicked.
-    pub async fn end(self) -> Directory {
+    pub(crate) async fn end(self) -> Directory {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
         self.directory
     }
 
     /// As if it had been killed: nobody is told anything.
-    pub async fn kill(self) -> Directory {
+    pub(crate) async fn kill(self) -> Directory {
         self.serving.abort();
         let _ = self.serving.await;
         self.node.crash().await;

@@ -10,42 +10,42 @@ use crate::agent::{LIMIT, Running, within};
 
 /// What was answered.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
     /// The document, which must be one of JSON.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     #[track_caller]
-    pub fn ok(self) -> Value {
+    pub(crate) fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 
     /// The one line of an error with this status.
     #[track_caller]
-    pub fn error(self, status: u16) -> String {
+    pub(crate) fn error(self, status: u16) -> String {
         assert_eq!(self.status, status, "{self:?}");
         let text = self.json()["error"].as_str().unwrap_or_else(|| panic!("no error: {self:?}")).to_owned();
         assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
         text
     }
 
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         String::from_utf8(self.body).expect("text")
     }
 }
 
 /// A request, made up step by step.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub(crate) struct Ask {
     method: String,
     target: String,
     host: Option<String>,
@@ -53,47 +53,47 @@ pub struct Ask {
     body: Option<Vec<u8>>,
 }
 
-pub fn get(target: &str) -> Ask {
+pub(crate) fn get(target: &str) -> Ask {
     Ask::new("GET", target)
 }
 
-pub fn post(target: &str) -> Ask {
+pub(crate) fn post(target: &str) -> Ask {
     Ask::new("POST", target)
 }
 
-pub fn delete(target: &str) -> Ask {
+pub(crate) fn delete(target: &str) -> Ask {
     Ask::new("DELETE", target)
 }
 
 impl Ask {
-    pub fn new(method: &str, target: &str) -> Self {
+    pub(crate) fn new(method: &str, target: &str) -> Self {
         Self { method: method.to_owned(), target: target.to_owned(), host: None, headers: Vec::new(), body: None }
     }
 
-    pub fn host(mut self, host: &str) -> Self {
+    pub(crate) fn host(mut self, host: &str) -> Self {
         self.host = Some(host.to_owned());
         self
     }
 
-    pub fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn token(self, token: &str) -> Self {
+    pub(crate) fn token(self, token: &str) -> Self {
         self.header("authorization", &format!("Bearer {token}"))
     }
 
-    pub fn json(self, body: &Value) -> Self {
+    pub(crate) fn json(self, body: &Value) -> Self {
         self.body(body.to_string().as_bytes())
     }
 
-    pub fn body(mut self, body: &[u8]) -> Self {
+    pub(crate) fn body(mut self, body: &[u8]) -> Self {
         self.body = Some(body.to_vec());
         self
     }
 
-    pub fn bytes(&self, host: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, host: &str) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or(host);
         let mut head = format!("{} {} HTTP/1.1\r\nhost: {host}\r\n", self.method, self.target);
         for (name, value) in &self.headers {
@@ -107,18 +107,18 @@ impl Ask {
     }
 
     /// Sends it over TCP, and reads the whole answer.
-    pub async fn to(&self, agent: &Running) -> Answer {
+    pub(crate) async fn to(&self, agent: &Running) -> Answer {
         let stream = within(TcpStream::connect(agent.address())).await.expect("it connects");
         self.over(stream, &agent.address().to_string()).await
     }
 
     /// Sends it over the Unix socket.
-    pub async fn to_socket(&self, agent: &Running) -> Answer {
+    pub(crate) async fn to_socket(&self, agent: &Running) -> Answer {
         let stream = within(UnixStream::connect(agent.api_socket())).await.expect("it connects");
         self.over(stream, "localhost").await
     }
 
-    pub async fn over(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str) -> Answer {
+    pub(crate) async fn over(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str) -> Answer {
         let request = self.clone().header("connection", "close").bytes(host);
         // Who is refused may be so before all is written.
         let _ = stream.write_all(&request).await;
@@ -131,7 +131,7 @@ impl Ask {
     }
 
     /// Sends it, and leaves the connection open.
-    pub async fn begin(&self, agent: &Running) -> TcpStream {
+    pub(crate) async fn begin(&self, agent: &Running) -> TcpStream {
         let mut stream = within(TcpStream::connect(agent.address())).await.expect("it connects");
         within(stream.write_all(&self.bytes(&agent.address().to_string()))).await.expect("it is sent");
         stream
@@ -159,7 +159,7 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 /// Reads what has arrived until it contains this text.
-pub async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
+pub(crate) async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
     let mut all = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -175,6 +175,6 @@ pub async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
 }
 
 /// A short time, to look again.
-pub async fn a_moment() {
+pub(crate) async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
