@@ -60,7 +60,7 @@ export class Group {
   spawn(name, args, api = "127.0.0.1:0") {
     const log = join(this.directory, `${name}.log`);
     const file = openSync(log, "a");
-    const process = spawn(findBinary(), ["agent", ...args, "--api", api, "--ttl", "3s"], { stdio: ["ignore", "ignore", file], env: ENVIRONMENT });
+    const process = spawn(findBinary(), ["agent", ...args, "--api", api, "--ttl", "10s"], { stdio: ["ignore", "ignore", file], env: ENVIRONMENT });
     closeSync(file);
     this.agents.set(name, { name, process, log, args, url: null });
   }

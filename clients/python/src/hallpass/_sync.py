@@ -147,8 +147,12 @@ class Client:
         try:
             if address.path is not None:
                 connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection.settimeout(left)
-                connection.connect(address.path)
+                try:
+                    connection.settimeout(left)
+                    connection.connect(address.path)
+                except BaseException:
+                    connection.close()
+                    raise
                 return connection
             connection = socket.create_connection((address.host, address.port), timeout=left)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
