@@ -98,7 +98,7 @@ fn a_parse_error_is_one_line() {
     refused("bogus", "hallpass");
     refused("lab", "hallpass lab");
     refused("lab bogus", "hallpass lab");
-    refused("lab serve", "hallpass lab");
+    refused("lab serve --listen", "hallpass lab serve");
     let missing = refused("lab run", "hallpass lab run");
     assert!(missing.contains("--protocol"), "{missing}");
     let unknown = refused(&format!("{RUN} --ordr fifo"), "hallpass lab run");
@@ -239,7 +239,9 @@ fn an_exploration_finds_the_shortest_trace_to_a_violation() {
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.out.contains("violation of exclusion"), "{}", ran.out);
     assert!(ran.out.contains("the shortest way there, 6 steps:\n   1  1  asks\n"), "{}", ran.out);
-    assert!(ran.out.ends_with("VIOLATION: exclusion: node 2 entered while node 1 was inside\n"), "{}", ran.out);
+    let (_, after) =
+        ran.out.split_once("VIOLATION: exclusion: node 2 entered while node 1 was inside\n").expect("it is named");
+    assert!(after.contains("hallpass lab serve") && after.contains("http://127.0.0.1:"), "a link opens it: {after}");
 }
 
 #[test]
