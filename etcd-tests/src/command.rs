@@ -77,7 +77,7 @@ async fn commands_wait_for_other_clients(group: Arc<Group>) {
 /// Starts `etcdctl lock` without a command, which prints its key once it has the lock, and reads that.
 async fn holding(group: &Group, node: usize, name: &str) -> (tokio::process::Child, String) {
     let mut command = group.etcdctl(node);
-    let mut child = command.args(["lock", "--ttl=2", name]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.args(["lock", "--ttl=5", name]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let key = within(lines.next_line()).await.unwrap().expect("a key");
     (child, key)
@@ -104,7 +104,7 @@ fn interrupt(child: &tokio::process::Child) {
 async fn killed_commands_let_the_next_in(group: Arc<Group>) {
     let (mut holder, _key) = holding(&group, 0, "killed").await;
     // It lives on its keepalives for longer than its lease would last.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     let mut next = group.etcdctl(1).args(["lock", "killed", "true"]).spawn().unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(next.try_wait().unwrap().is_none(), "the lock is held");

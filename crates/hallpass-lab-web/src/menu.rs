@@ -40,7 +40,7 @@ const PROTOCOLS: &[Entry] = &[
         name: "ricart-agrawala-ring",
         title: "Ricart-Agrawala on a ring",
         about: "The REQUEST travels once around; whoever comes first holds it back, or adds its name to it.",
-        options: &[("ring", &["echo", "annotate"]), ("as-printed", &["T1", "T11"])],
+        options: &[("ring", &["echo", "annotate"]), ("as-printed", &["T11"])],
     },
     Entry {
         name: "carvalho-roucairol",
