@@ -50,6 +50,8 @@ pub fn drain(node: &mut Node<()>) -> Vec<u8> {
                 let length = node.poll_transmit(peer).len();
                 node.handle_transmitted(peer, length);
             }
+            // What else there is concerns views, or tells the driver something that it may ignore here.
+            _ => {}
         }
     }
     bytes
