@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
         let result = node.handle_bytes(NodeId(2), portion, 0);
         drain(&mut node);
         if result.is_err() {
-            node.handle_disconnect(NodeId(2));
+            node.handle_disconnect(NodeId(2), 0);
             drain(&mut node);
             break;
         }
