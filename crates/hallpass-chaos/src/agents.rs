@@ -118,7 +118,11 @@ impl Agents {
     /// Removes the data of an agent that does not run: it comes back as a new one.
     pub(crate) fn wipe(&self, agent: usize) -> Result<(), ChaosError> {
         let data = self.directory.join(&self.names[agent]).join("data");
-        fs::remove_dir_all(&data).map_err(|error| ChaosError::file(&data, &error))
+        match fs::remove_dir_all(&data) {
+            // It was wiped before, in the same round.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            result => result.map_err(|error| ChaosError::file(&data, &error)),
+        }
     }
 
     /// Those that have ended by themselves, each with how.

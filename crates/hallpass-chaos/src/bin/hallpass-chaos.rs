@@ -52,6 +52,9 @@ struct Args {
     /// How many agents there are
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..=20))]
     agents: u8,
+    /// How many of them vote, at most; only those that do not are wiped
+    #[arg(long, value_name = "1, 3 or 5", default_value_t = 3, value_parser = voters)]
+    voters: u8,
     /// How many clients of each of two kinds every agent has
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=20))]
     clients: u8,
@@ -76,6 +79,13 @@ struct Args {
     /// Check the records that an earlier run has kept, and do nothing else
     #[arg(long, value_name = "DIR")]
     check: Option<PathBuf>,
+}
+
+fn voters(text: &str) -> Result<u8, String> {
+    match text.parse() {
+        Ok(count @ (1 | 3 | 5)) => Ok(count),
+        _ => Err("1, 3 or 5".to_owned()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -153,7 +163,7 @@ fn harness(args: &Args, directory: PathBuf, hallpass: PathBuf) -> Result<ExitCod
         agents: args.agents.into(),
         clients: args.clients.into(),
         ttl: Duration::from_millis(args.ttl_ms),
-        config: args.config.join("\n"),
+        config: format!("voters = {}\n{}", args.voters, args.config.join("\n")),
         kinds: args.kinds.clone(),
     };
     let bar = ProgressBar::new(options.faults as u64);

@@ -56,7 +56,7 @@ pub(super) fn hold(args: &HoldArgs, client: Client, holding: &Holding) -> Result
         thread::spawn(os::reap_all_children);
         os::kill_descendants_except(&private_agent::ARGS, &children_before, Some(KILL_TIMEOUT))
     };
-    match wait_for_end(&events, &keeper, holding.valid_until_ns()) {
+    match wait_for_end(&events, &keeper, holding) {
         End::Stopped(why) if why == LOST_BEFORE => {
             Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost before the command ended")))
         }
@@ -119,27 +119,30 @@ fn watch(signals: ForwardedSignals, keeper: &Keeper) -> std::io::Result<Receiver
     Ok(events)
 }
 
-/// Waits for the command to end. The keeper ends it in time if the lock is lost; should it be stopped, this process does, when the last
-/// deadline that it knows is over.
-fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, mut valid_until: Option<u64>) -> End {
+/// Waits for the command to end. The keeper ends it in time if the lock is lost; should it be stopped, this process does, a twentieth of a
+/// session before the last deadline that it knows: later than the keeper would have.
+fn wait_for_end(events: &Receiver<Event>, keeper: &Keeper, holding: &Holding) -> End {
+    let margin_ns = Duration::from_millis(holding.ttl_ms).as_nanos() as u64 / 20;
+    let kill_at = |valid_until: Option<u64>| valid_until.map(|until| until.saturating_sub(margin_ns));
+    let mut deadline = kill_at(holding.valid_until_ns());
     let mut patience: Option<Instant> = None;
     loop {
         let before = now();
-        let left = valid_until.map_or(LOOK_INTERVAL, |until| Duration::from_nanos(until.saturating_sub(before)));
+        let left = deadline.map_or(LOOK_INTERVAL, |at| Duration::from_nanos(at.saturating_sub(before)));
         let wait = if patience.is_some() { CATCH_UP_TIME / 10 } else { left.min(LOOK_INTERVAL) };
         let event = events.recv_timeout(wait);
         if Duration::from_nanos(now() - before) > wait + CATCH_UP_TIME {
             patience = Some(Instant::now() + CATCH_UP_TIME);
         }
         match event {
-            Ok(Event::Report(Report::Until(until))) => valid_until = until,
+            Ok(Event::Report(Report::Until(until))) => deadline = kill_at(until),
             Ok(Event::Report(Report::Ended(Ended { lost: Some(why), .. }))) => return End::Stopped(why),
             Ok(Event::Report(Report::Ended(ended))) => return End::Exited(ended),
             Ok(Event::Signal(signal)) => keeper.forward(signal),
             Ok(Event::KeeperGone) | Err(RecvTimeoutError::Disconnected) => return End::KeeperGone,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let is_over = valid_until.is_some_and(|until| now() >= until);
+        let is_over = deadline.is_some_and(|at| now() >= at);
         if is_over && patience.is_none_or(|end| Instant::now() >= end) {
             // What is left is killed by the caller, the keeper with it: it is stopped.
             keeper.kill();
