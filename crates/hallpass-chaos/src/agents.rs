@@ -1,6 +1,7 @@
 //! The agents under test: one on each host, started, stopped, killed and started again.
 
 use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
