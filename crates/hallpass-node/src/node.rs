@@ -160,7 +160,10 @@ impl<C> Node<C> {
                 views.check(hello, &self.links)?;
                 match hello.plane {
                     Plane::Locks => views.accept(hello, &mut self.links)?,
-                    Plane::Control => views.on_control_connected(hello, now),
+                    Plane::Control => {
+                        views.on_control_connected(hello, now);
+                        self.disconnect_earlier(hello, now);
+                    }
                 }
             }
         }
@@ -168,6 +171,18 @@ impl<C> Node<C> {
         self.progress(now);
         self.serve_held_up(now);
         Ok(())
+    }
+
+    /// The end of a connection with an earlier process of a peer may be lost with the network. Whoever is to make the next one learns of it
+    /// by the greeting of the later process.
+    fn disconnect_earlier(&mut self, hello: &Hello, now: Ticks) {
+        let Some(index) = self.links.position(hello.from) else { return };
+        let link = &mut self.links[index];
+        if link.connected && link.process.is_some_and(|process| process.incarnation < hello.incarnation) {
+            link.disconnect(now);
+            self.locks.on_disconnect(&mut self.links);
+            self.controls.push_back(Output::Disconnect(hello.from));
+        }
     }
 
     /// The connection with this peer that carries locks is gone. What it may have lost is sent again over the next one.

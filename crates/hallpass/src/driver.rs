@@ -15,7 +15,7 @@ use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{
     Answer, Contact, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
-    Slot, Ticket, Write,
+    Slot, Ticket, ViewState, Write,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
@@ -64,6 +64,15 @@ pub(crate) struct Driver {
     pub(crate) wake: Notify,
     /// Where callers run, and lock sockets are read.
     pub(crate) callers: Handle,
+}
+
+/// What the log says of a view.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ViewSummary {
+    pub(crate) state: ViewState,
+    pub(crate) epoch: Option<u64>,
+    pub(crate) members: usize,
+    pub(crate) steward: Option<NodeId>,
 }
 
 pub(crate) struct State {
@@ -403,6 +412,23 @@ impl Driver {
         }
         let is_revoked = state.revoked.contains_key(&granted.grant.ticket);
         Validity::Held { until, at_risk_from: if is_revoked { 0 } else { state.node.at_risk_from() } }
+    }
+
+    /// How long sessions last in this node's group.
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.state().node.status().ttl)
+    }
+
+    /// The node's view: its state and number, how many are in it, and the steward.
+    pub(crate) fn view(&self) -> ViewSummary {
+        let state = self.state();
+        let status = state.node.status();
+        ViewSummary {
+            state: status.view,
+            epoch: status.epoch,
+            members: state.node.view().len(),
+            steward: status.steward,
+        }
     }
 
     /// How long what is held here stays held without a word from the group: zero while nothing can be, `None` for ever.

@@ -130,10 +130,17 @@ pub(crate) fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
             sockopt::set_tcp_keepintvl(stream, INTERVAL)?;
             sockopt::set_tcp_keepcnt(stream, PROBES)?;
         }
-        // Unacknowledged data gives up after as long as the probes take.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        sockopt::set_tcp_user_timeout(stream, (IDLE + INTERVAL * PROBES).as_millis() as u32)?;
     }
     let _ = (stream, IDLE, INTERVAL, PROBES);
+    // Unacknowledged data gives up after as long as the probes take.
+    give_up_after(stream, IDLE + INTERVAL * PROBES)
+}
+
+/// A connection whose data is not acknowledged for so long is broken. Otherwise the system sends it again after pauses that double, so that
+/// a connection is dead for as long again as its network was.
+pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    rustix::net::sockopt::set_tcp_user_timeout(stream, limit.as_millis() as u32)?;
+    let _ = (stream, limit);
     Ok(())
 }

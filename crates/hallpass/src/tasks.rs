@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hallpass_core::NodeId;
-use hallpass_node::Contact;
 use hallpass_node::wire::Plane;
+use hallpass_node::{Contact, ViewState};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use crate::connect::resolve;
-use crate::driver::Driver;
+use crate::driver::{Driver, ViewSummary, printable};
 use crate::greeting::{GreetError, Target, answer, dial};
 use crate::os::explain;
 use crate::peer::Peer;
@@ -72,9 +72,11 @@ async fn run(driver: &Arc<Driver>, listener: TcpListener, seeds: Seeds) {
     if driver.is_fixed {
         driver.peers().into_iter().for_each(|(id, peer)| dialed.dial(driver, id, peer));
     }
+    let mut logged = None;
     while !driver.is_closed() {
         if let Some(contacts) = driver.take_contacts() {
             dialed.update(driver, &contacts);
+            log_view(driver, &mut logged);
         }
         dialed.update_seeds(driver);
         tokio::select! {
@@ -84,6 +86,37 @@ async fn run(driver: &Arc<Driver>, listener: TcpListener, seeds: Seeds) {
         }
         let peers = driver.peers();
         driver.limits.log_left_out(peers.values().map(|peer| &peer.limit));
+    }
+}
+
+/// Says in the log what has become of the view and of the steward, if that is new.
+fn log_view(driver: &Driver, logged: &mut Option<ViewSummary>) {
+    let view = driver.view();
+    let before = logged.replace(view);
+    if before == Some(view) {
+        return;
+    }
+    let name = |id: NodeId| match driver.peers().get(&id).and_then(|peer| peer.name.clone()) {
+        Some(name) => printable(&name),
+        None if id == driver.id => "this node".to_owned(),
+        None => id.to_string(),
+    };
+    let was = |state: ViewState| before.is_some_and(|before| before.state == state);
+    let ViewSummary { state, epoch, members, steward } = view;
+    let epoch = epoch.unwrap_or(0);
+    match state {
+        ViewState::Open if !was(ViewState::Open) || before.is_some_and(|before| before.epoch != view.epoch) => {
+            let steward = steward.map(name);
+            tracing::info!(epoch, members, steward, "the view is open: locks are granted");
+        }
+        ViewState::Lapsed if was(ViewState::Open) || was(ViewState::Changing) => {
+            tracing::warn!(epoch, "the session could not be renewed: locks that were held are lost; joining again");
+        }
+        _ if before.is_some_and(|before| before.steward != steward) => match steward {
+            Some(steward) => tracing::info!(steward = name(steward), "there is a steward"),
+            None => tracing::info!("no steward is known"),
+        },
+        _ => tracing::debug!(?state, epoch, "the view changes"),
     }
 }
 
@@ -160,7 +193,7 @@ impl Dialed {
 }
 
 /// The pause before a peer is dialed again grows from one to the other.
-const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
+const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(400)];
 /// How often the names of seeds are looked up, and whether a group is still looked for.
 const SEEDS_EVERY: Duration = Duration::from_millis(250);
 
@@ -205,7 +238,7 @@ async fn keep_seed(driver: Arc<Driver>, seed: Arc<Peer>, address: Option<SocketA
             }
             Err(error) => {
                 seed.report_trouble(error.to_string());
-                pause = (pause * 2).min(RETRY[1] / 4);
+                pause = (pause * 2).min(RETRY[1]);
             }
         }
         tokio::time::sleep(pause).await;

@@ -1,6 +1,6 @@
 //! What a node knows of its group and shows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hallpass_core::{NodeId, Ticks};
 
@@ -83,10 +83,10 @@ impl Views {
                 *known = member;
             }
         }
-        let taken: BTreeSet<&str> = peers.values().map(|member| member.address.as_str()).collect();
         let absent = self.known.absent.iter().chain(self.replica.iter().flat_map(|group| group.absent.values()));
         // Where a voter that is away was reached, its successor may be by now.
-        let away: Vec<&Member> = absent.filter(|member| !taken.contains(member.address.as_str())).collect();
+        let is_taken = |address: &str| peers.values().any(|member| member.address == address);
+        let away: Vec<&Member> = absent.filter(|member| !is_taken(&member.address)).collect();
         for member in away {
             peers.entry(member.id).or_insert(member);
         }
