@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use hallpass_core::NodeId;
 use hallpass_core::codec::DecodeError;
@@ -15,13 +14,10 @@ use tokio::sync::Notify;
 use crate::connection::decrypt;
 use crate::driver::{Driver, ReceiveError, printable};
 use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
-use crate::os;
 use crate::peer::Peer;
 
 /// So many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: whoever sends them says it again.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;
-/// A peer's acknowledgement of data may take so long, however short sessions are.
-const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// How much is given to the socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
 
@@ -87,8 +83,6 @@ pub(crate) async fn run(
     hello: &Hello,
     is_dialed: bool,
 ) -> Result<bool, GreetError> {
-    // A session that is to be kept needs a connection that works.
-    os::give_up_after(&fresh.stream, (driver.ttl() / 2).max(SILENCE_MIN))?;
     let outbox = Arc::new(Outbox::new(is_dialed));
     let is_needed = driver.connect_control(hello, &outbox).map_err(GreetError::Reject)?;
     peer.into_iter().for_each(|peer| peer.set_trouble(None));

@@ -17,6 +17,7 @@ use hallpass_node::{
     Answer, Contact, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
     Slot, Ticket, ViewState, Write,
 };
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
@@ -24,7 +25,7 @@ use crate::AcquireError;
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::disk::Job;
-use crate::os::now;
+use crate::os::{self, now};
 use crate::peer::Peer;
 use crate::rate_limit::RateLimits;
 use crate::tls::Tls;
@@ -109,6 +110,8 @@ pub(crate) struct State {
     now: Ticks,
 }
 
+/// A peer's acknowledgement of data may take so long, however short sessions are.
+const SILENCE_MIN: Duration = Duration::from_millis(500);
 /// How often the time is looked at if nothing happens: the system's timers stand still while a machine is suspended.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// So many control connections with one peer are kept. More than two are left-overs of broken ones.
@@ -414,9 +417,11 @@ impl Driver {
         Validity::Held { until, at_risk_from: if is_revoked { 0 } else { state.node.at_risk_from() } }
     }
 
-    /// How long sessions last in this node's group.
-    pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.state().node.status().ttl)
+    /// Has a connection given up when half a session has brought no acknowledgement of its data: a session is kept, and a lock handed over,
+    /// only by one that works. With a fixed list of members there are no sessions, and the system's own patience counts.
+    pub(crate) fn limit_silence(&self, stream: &TcpStream) -> std::io::Result<()> {
+        let ttl = Duration::from_nanos(self.state().node.status().ttl);
+        if self.is_fixed { Ok(()) } else { os::give_up_after(stream, (ttl / 2).max(SILENCE_MIN)) }
     }
 
     /// The node's view: its state and number, how many are in it, and the steward.

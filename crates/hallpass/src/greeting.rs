@@ -122,6 +122,7 @@ pub(crate) async fn dial(
         checked.map(|()| (fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
+    driver.limit_silence(&fresh.stream)?;
     match plane {
         Plane::Locks => connection::run(fresh, driver, peer, &hello).await?,
         Plane::Control => drop(control::run(fresh, driver, Some(peer), &hello, true).await?),
@@ -166,13 +167,12 @@ pub(crate) async fn answer(driver: &Arc<Driver>, stream: TcpStream, place: Place
         }
     };
     let greeted = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
-    match greeted {
-        Some((fresh, hello, peer)) if place.leave() => match (hello.plane, peer) {
-            (Plane::Locks, Some(peer)) => connection::run(fresh, driver, &peer, &hello).await,
-            (Plane::Locks, None) => Err(GreetError::Stranger),
-            (Plane::Control, peer) => control::run(fresh, driver, peer.as_deref(), &hello, false).await.map(drop),
-        },
-        _ => Ok(()),
+    let Some((fresh, hello, peer)) = greeted.filter(|_| place.leave()) else { return Ok(()) };
+    driver.limit_silence(&fresh.stream)?;
+    match (hello.plane, peer) {
+        (Plane::Locks, Some(peer)) => connection::run(fresh, driver, &peer, &hello).await,
+        (Plane::Locks, None) => Err(GreetError::Stranger),
+        (Plane::Control, peer) => control::run(fresh, driver, peer.as_deref(), &hello, false).await.map(drop),
     }
 }
 
