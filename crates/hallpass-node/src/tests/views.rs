@@ -7,7 +7,7 @@ use hallpass_core::{Mode, NodeId, Ticks};
 use crate::wire::Plane;
 use crate::{
     Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Record, Request, RequestError,
-    Ticket, ViewState, ViewsConfig, keys,
+    Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
 const MS: Ticks = 1_000_000;
@@ -16,6 +16,7 @@ const TTL: Ticks = 1000 * MS;
 struct One {
     node: Node<u32>,
     disk: BTreeMap<u64, Vec<u8>>,
+    writes: Vec<Write>,
     answers: Vec<(u32, Outcome)>,
     lost: Vec<Ticket>,
     lapses: usize,
@@ -52,6 +53,7 @@ impl Net {
         let one = One {
             node,
             disk,
+            writes: Vec::new(),
             answers: Vec::new(),
             lost: Vec::new(),
             lapses: 0,
@@ -142,6 +144,7 @@ impl Net {
                 Output::Persist(Record::Write(write)) => {
                     one.disk.retain(|key, _| !write.remove.contains(key));
                     one.disk.extend(write.put.clone());
+                    one.writes.push(write.clone());
                     one.node.handle_persisted(Record::Write(write), now);
                 }
                 Output::Persist(other) => panic!("{other:?}"),
@@ -312,6 +315,30 @@ fn one_node_founds_a_group_and_grants_locks_without_a_message() {
     assert!(net.control.is_empty());
     net.run(3 * TTL / MS);
     assert_eq!(net.nodes[&NodeId(7)].lapses, 0);
+}
+
+/// Whatever a founder had written when it crashed is enough to go on from.
+#[test]
+fn a_node_that_crashes_while_it_founds_a_group_of_one_founds_it_later() {
+    let mut net = Net::default();
+    let config = net.config(7, Founding::Together(1), 1);
+    net.start(config);
+    net.run(20);
+    let writes = std::mem::take(&mut net.nodes.get_mut(&NodeId(7)).unwrap().writes);
+    assert!(writes.len() > 1, "{writes:?}");
+    for written in 0..=writes.len() {
+        let mut disk = BTreeMap::new();
+        for write in &writes[..written] {
+            disk.retain(|key, _| !write.remove.contains(key));
+            disk.extend(write.put.clone());
+        }
+        let mut net = Net::default();
+        disk.insert(keys::INCARNATION, 2_u32.to_be_bytes().to_vec());
+        let mut config = net.config(7, Founding::Together(1), 2);
+        config.views.as_mut().unwrap().stored = disk;
+        net.start(config);
+        net.run_until_open(3000);
+    }
 }
 
 #[test]

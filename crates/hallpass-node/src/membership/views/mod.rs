@@ -93,6 +93,9 @@ pub(crate) struct Views {
     /// Writes that are under way: what they were for.
     writes: BTreeMap<u64, Purpose>,
     last_write: u64,
+    /// The group that this node has founded as a voter. It is written together with the first state of the log: with one of them alone a node
+    /// that crashed in between would be in a group that it never votes in.
+    founded: Option<Vec<u8>>,
     requests: BTreeMap<u64, Request>,
     /// Locks that were taken from their holders, and when those lose them.
     broken: Vec<(Ticks, Ticket)>,
@@ -212,6 +215,7 @@ impl Views {
             connected: BTreeSet::new(),
             writes: BTreeMap::new(),
             last_write: 0,
+            founded: None,
             requests: BTreeMap::new(),
             broken: Vec::new(),
             promised_until: 0,
@@ -641,7 +645,10 @@ impl Views {
         let Some(event) = self.engine.as_mut().and_then(Engine::poll) else { return false };
         match event {
             Event::Send { to, bytes } => self.send(to, Control::Engine(bytes)),
-            Event::Persist(Write { number, remove, put }) => self.persist(Purpose::Engine(number), remove, put),
+            Event::Persist(Write { number, remove, mut put }) => {
+                put.extend(self.founded.take().map(|group| (keys::GROUP, group)));
+                self.persist(Purpose::Engine(number), remove, put);
+            }
             Event::Apply { term, data, .. } => {
                 // What was committed was proposed by a steward: it can be read.
                 let Ok(command) = Command::decode(&data) else { return true };
@@ -738,19 +745,21 @@ impl Views {
             ..Contacts::default()
         };
         self.session = Session::new(self.me.incarnation, group.ttl);
-        self.remember(&group);
-        self.begin_to_vote(&group);
+        if !self.begin_to_vote(&group) {
+            self.remember(&group);
+        }
         self.actions.push_back(Action::Peers);
     }
 
-    /// A founder that votes begins with the founded group, whatever has become of that since: others tell.
-    pub(super) fn begin_to_vote(&mut self, group: &Group) {
+    /// A founder that votes begins with the founded group, whatever has become of that since: others tell. False if it does not vote.
+    pub(super) fn begin_to_vote(&mut self, group: &Group) -> bool {
         let voters = self.founding_voters(group);
         if !voters.contains(&self.me.id) {
-            return;
+            return false;
         }
         let mut state = Vec::new();
         group.encode(&mut state);
+        self.founded = Some(state.clone());
         let mut engine = Engine::found(self.me.id, &voters, state, self.settings.seed);
         if voters.first() == Some(&self.me.id) {
             engine.campaign();
@@ -759,6 +768,7 @@ impl Views {
         self.replica = Some(group.clone());
         self.timers.campaign_until = self.now + 40 * self.tick();
         self.timers.tick = 0;
+        true
     }
 
     /// Stores the group, so that the node finds it again.
