@@ -22,6 +22,8 @@ use crate::{connection, control, os};
 
 /// No greeting may take longer than this.
 const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How long a peer may acknowledge nothing, where no session says how long that may be.
+const SILENCE: Duration = Duration::from_secs(10);
 /// No greeting, and no rejection of one, is longer.
 pub(crate) const GREETING_BYTES: usize = 1024;
 /// Begins a rejection, which takes the place of a greeting.
@@ -179,7 +181,7 @@ pub(crate) async fn answer(driver: &Arc<Driver>, stream: TcpStream, place: Place
 impl Fresh {
     async fn begin(stream: TcpStream, tls: Option<Box<rustls::Connection>>) -> Result<Self, GreetError> {
         stream.set_nodelay(true)?;
-        os::notice_silence(&stream)?;
+        os::give_up_after(&stream, SILENCE)?;
         let mut fresh = Self { stream, tls, received: Vec::new() };
         while fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             fresh.send_encrypted().await?;

@@ -114,33 +114,26 @@ pub(crate) fn explain(error: &std::io::Error) -> String {
     error.to_string()
 }
 
-/// A peer whose machine is gone sends nothing, not even the end of the connection: the system probes it now and then.
-pub(crate) fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
-    const IDLE: Duration = Duration::from_secs(5);
-    const INTERVAL: Duration = Duration::from_secs(2);
-    const PROBES: u32 = 3;
+/// A peer whose machine is gone sends nothing, not even the end of the connection: the system probes one that is idle, and gives up a connection
+/// whose data, or probes, are not acknowledged for so long. Otherwise it sends data again after pauses that double, so that a connection is
+/// dead for as long again as its network was; and one end may have given up while the other one, idle, takes it for a standing one.
+pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use rustix::net::sockopt;
+        const PROBES: u32 = 3;
+        let interval = Duration::from_secs((limit / 2).as_secs().max(1));
         sockopt::set_socket_keepalive(stream, true)?;
         #[cfg(not(any(target_os = "macos", target_os = "ios", target_os = "openbsd")))]
-        sockopt::set_tcp_keepidle(stream, IDLE)?;
+        sockopt::set_tcp_keepidle(stream, interval)?;
         #[cfg(not(target_os = "openbsd"))]
         {
-            sockopt::set_tcp_keepintvl(stream, INTERVAL)?;
+            sockopt::set_tcp_keepintvl(stream, interval)?;
             sockopt::set_tcp_keepcnt(stream, PROBES)?;
         }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        sockopt::set_tcp_user_timeout(stream, limit.as_millis() as u32)?;
     }
-    let _ = (stream, IDLE, INTERVAL, PROBES);
-    // Unacknowledged data gives up after as long as the probes take.
-    give_up_after(stream, IDLE + INTERVAL * PROBES)
-}
-
-/// A connection whose data is not acknowledged for so long is broken. Otherwise the system sends it again after pauses that double, so that
-/// a connection is dead for as long again as its network was.
-pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Result<()> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    rustix::net::sockopt::set_tcp_user_timeout(stream, limit.as_millis() as u32)?;
     let _ = (stream, limit);
     Ok(())
 }
