@@ -198,6 +198,10 @@ pub enum HelloError {
     OtherGroup,
     /// A later start of it is known.
     Outdated,
+    /// It is no member of a group whose members come and go: not yet, or not any more.
+    Unknown,
+    /// It looks for this node where another one was before.
+    Elsewhere(NodeId),
 }
 
 impl HelloError {
@@ -234,6 +238,12 @@ impl HelloError {
             ),
             Self::Outdated => {
                 format!("a later start of {peer} is known to {here}: an old process of it is still there")
+            }
+            Self::Unknown => {
+                format!("{here} does not know {peer} as a member, not yet or not any more: it joins by itself")
+            }
+            Self::Elsewhere(node) => {
+                format!("{peer} looks for node {node} at the address of {here}: it hears of the change from the group")
             }
             Self::Link(error) => {
                 format!("{peer} does not keep to the protocol: {error}; restart all members of the group")

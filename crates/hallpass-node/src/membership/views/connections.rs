@@ -48,7 +48,7 @@ impl Views {
             return Err(HelloError::Itself);
         }
         if hello.from == NodeId::SERVER || (hello.to != self.me.id && hello.to != NodeId::SERVER) {
-            return Err(HelloError::Member(hello.to));
+            return Err(HelloError::Elsewhere(hello.to));
         }
         if hello.group_id != 0 && self.group_id != 0 && hello.group_id != self.group_id {
             return Err(HelloError::OtherGroup);
@@ -56,7 +56,7 @@ impl Views {
         if hello.plane == Plane::Control {
             return Ok(());
         }
-        let link = links.position(hello.from).ok_or(HelloError::Member(hello.from))?;
+        let link = links.position(hello.from).ok_or(HelloError::Unknown)?;
         match links[link].process {
             Some(known) if known.incarnation > hello.incarnation => Err(HelloError::Outdated),
             _ => Ok(()),
@@ -65,7 +65,7 @@ impl Views {
 
     /// A connection that carries locks. Links are between two incarnations: with another one they begin again.
     pub(crate) fn accept(&mut self, hello: &Hello, links: &mut Links) -> Result<(), HelloError> {
-        let Some(index) = links.position(hello.from) else { return Err(HelloError::Member(hello.from)) };
+        let Some(index) = links.position(hello.from) else { return Err(HelloError::Unknown) };
         let link = &mut links[index];
         link.meet(Process { incarnation: hello.incarnation, boot_id: 0 });
         let knows_me = hello.to_incarnation == Some(self.me.incarnation);
