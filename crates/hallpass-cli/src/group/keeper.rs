@@ -8,7 +8,7 @@
 //!
 //! - `run` is killed: the keeper notices, kills the command and all it started, then lets the lock go. `run` is stopped: it is not needed.
 //! - the keeper is killed: the command dies with it, and `run`, to which the rest falls then, kills that. The keeper is stopped: `run`
-//!   knows the last deadline that it was told, and kills all when that is over.
+//!   knows the last deadline that it was told, and kills all a little before it.
 //! - the agent is stopped or killed: no deadline comes any more, and the last one counts.
 //!
 //! If the command ends by itself and leaves processes running, the keeper stays with them, and the lock is theirs until they end.
@@ -331,8 +331,8 @@ fn due(holding: &Holding, kill_at: Option<u64>, grace_ns: u64, now: u64) -> Due 
     }
 }
 
-/// When the command is killed: a tenth of the session before its end. The keeper has to be given a processor to notice that the time has
-/// come, and the command another one to die on; a fiftieth was too little for that on a machine with nine times as much to do as it could.
+/// When the command is killed: a tenth of the session before its end. On a busy machine it takes time until the keeper gets a processor to
+/// notice that the time has come.
 fn dead_by(holding: &Holding) -> Option<u64> {
     let margin_ns = Duration::from_millis(holding.ttl_ms).as_nanos() as u64 / 10;
     holding.valid_until_ns().map(|until| until.saturating_sub(margin_ns))

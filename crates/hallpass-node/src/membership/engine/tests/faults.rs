@@ -90,7 +90,7 @@ fn nothing_goes_wrong_in_more_worlds_of_faults() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes long: cargo test --release --package hallpass-node --lib -- --ignored great_many_worlds"]
 fn nothing_goes_wrong_in_a_great_many_worlds_of_faults() {
     run_all(3000..100_000);
 }
