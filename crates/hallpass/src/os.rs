@@ -137,3 +137,22 @@ pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Res
     let _ = (stream, limit);
     Ok(())
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::net::sockopt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_silent_connection_is_probed_and_given_up_at_its_limit() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        for (limit_ms, interval) in [(500, 1), (1000, 1), (4000, 2)] {
+            give_up_after(&stream, Duration::from_millis(limit_ms)).unwrap();
+            assert_eq!(sockopt::tcp_user_timeout(&stream), Ok(limit_ms as u32));
+            assert_eq!(sockopt::tcp_keepidle(&stream), Ok(Duration::from_secs(interval)));
+            assert_eq!(sockopt::socket_keepalive(&stream), Ok(true));
+        }
+    }
+}
