@@ -113,6 +113,11 @@ impl<C> Node<C> {
         Some(grant)
     }
 
+    /// True if a caller of this lock certainly has to wait, for another caller or for messages. False is always right.
+    pub fn must_wait(&self, slot: Slot, lock: &str, mode: Mode) -> bool {
+        self.locks.must_wait(slot, lock, mode)
+    }
+
     /// A caller releases its lock; false if it does not hold it.
     #[inline]
     pub fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GreetError, rejection};
+use crate::os;
 use crate::peer::Peer;
 
 /// How much is read at once.
@@ -162,6 +163,7 @@ struct Reading {
 pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: &Hello) -> Result<(), GreetError> {
     let Fresh { stream, tls, received } = fresh;
     let socket = Arc::new(stream.into_std()?);
+    os::send_without_pacing(&*socket);
     // Where callers run it is registered on its own. Without descriptors there is no connection, rather than half of one.
     let for_callers = socket.try_clone()?;
     let signals = Arc::new(Signals::default());
@@ -191,17 +193,16 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
     let ended = match first {
         Err(error) => Err(error),
         Ok(()) => {
-            let callers = read_where_callers_run(Arc::clone(&reading), for_callers, Arc::clone(&signals));
-            let callers = driver.callers.spawn(callers);
+            driver.readers.add(read_where_callers_run(Arc::clone(&reading), for_callers, Arc::clone(&signals)));
             let ended = tokio::select! {
                 ended = read_what_is_left(&reading, &socket) => ended,
                 () = write_when_blocked(&reading, &socket, &signals) => Ok(()),
                 () = signals.closed.notified() => Ok(()),
             };
-            callers.abort();
             ended
         }
     };
+    // Whoever reads it where callers run finds its end.
     drop(standing);
     let noted = signals.error.lock().unwrap_or_else(PoisonError::into_inner).take();
     match noted.map_or(ended, Err) {

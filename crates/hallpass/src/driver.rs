@@ -28,6 +28,7 @@ use crate::disk::Job;
 use crate::os::{self, now};
 use crate::peer::Peer;
 use crate::rate_limit::RateLimits;
+use crate::readers::Readers;
 use crate::tls::Tls;
 use crate::turn::Turn;
 use crate::waiter::{Verdict, Waiter, Wakers};
@@ -63,8 +64,8 @@ pub(crate) struct Driver {
     completed: Notify,
     /// Wakes the node's own thread: there is something to dial, or an earlier deadline.
     pub(crate) wake: Notify,
-    /// Where callers run, and lock sockets are read.
-    pub(crate) callers: Handle,
+    /// Lock sockets are read by them, where callers run.
+    pub(crate) readers: Readers,
 }
 
 /// What the log says of a view.
@@ -190,7 +191,7 @@ impl Driver {
             session: Notify::new(),
             completed: Notify::new(),
             wake: Notify::new(),
-            callers: Handle::current(),
+            readers: Readers::start(&Handle::current()),
         })
     }
 
@@ -322,7 +323,8 @@ impl Driver {
     ///
     /// A caller who always finds the lock here never waits. Now and then it must yield, or the tasks that read the sockets
     /// do not run and the other members' requests stay unread. And where the lock has just come from another member, the
-    /// next request for it is on its way or lies unread: it is read before the lock is taken again.
+    /// next request for it is on its way or lies unread: it is read before the lock is taken again. Unless it has been given
+    /// away already: then the sooner the caller asks, the better.
     #[inline]
     pub(crate) fn acquire_fast(
         &self,
@@ -334,8 +336,12 @@ impl Driver {
         let mut state = self.state();
         // Read under the lock: the session must not end between the look at the clock and the grant.
         let now = now();
-        if self.turn.is_over(now) || now.saturating_sub(waited) < CONTENDED {
+        if self.turn.is_over(now) {
             return Err(true);
+        }
+        if now.saturating_sub(waited) < CONTENDED {
+            let must_wait = slot.is_some_and(|slot| state.node.must_wait(slot, lock, mode));
+            return Err(!must_wait);
         }
         if self.is_stopped() {
             return Err(false);

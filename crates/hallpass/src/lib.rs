@@ -130,6 +130,7 @@ mod options;
 mod os;
 mod peer;
 mod rate_limit;
+mod readers;
 mod status;
 mod strangers;
 mod tasks;

@@ -57,6 +57,11 @@ pub trait Capabilities {
         None
     }
 
+    /// True if the next entry in this mode certainly needs messages. False is always right.
+    fn must_ask(&self, _mode: Mode) -> bool {
+        false
+    }
+
     /// The fast path out: does what [`Input::Release`](super::Input::Release) would do if that has no effect, and returns
     /// true. Otherwise nothing changes.
     fn leave_fast(&mut self) -> bool {

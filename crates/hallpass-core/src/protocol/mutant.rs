@@ -184,6 +184,10 @@ impl<P: Protocol> Capabilities for Mutant<P> {
         self.inner.enter_fast(mode)
     }
 
+    fn must_ask(&self, mode: Mode) -> bool {
+        self.inner.must_ask(mode)
+    }
+
     fn leave_fast(&mut self) -> bool {
         self.inner.leave_fast()
     }

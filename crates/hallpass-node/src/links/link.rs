@@ -38,6 +38,8 @@ pub(crate) struct Link {
     /// The last frame that was received, and the last that was acknowledged.
     received: u64,
     acknowledged: u64,
+    /// It is among those that may have something to transmit.
+    pub(crate) is_offered: bool,
     /// What has arrived before it can be handled: a part of a frame, or everything until the group is complete.
     pub(crate) inbound: Vec<u8>,
 }
@@ -125,6 +127,7 @@ impl Link {
             next: 1,
             received: 0,
             acknowledged: 0,
+            is_offered: false,
             inbound: Vec::new(),
         }
     }

@@ -5,7 +5,7 @@ mod link;
 mod tests;
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
 
 use hallpass_core::codec::Reader;
@@ -23,8 +23,9 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// What every frame says of its sender: known once there is a view, and nothing is sent before.
     sender: Option<Sender>,
-    /// The next link to look at for something to transmit. At the end there is none.
-    next: usize,
+    /// The links that may have something to transmit, each once, in the order in which they got it: what a node sends
+    /// first leaves first.
+    offers: VecDeque<usize>,
     /// A connection took only a part of what it was offered: it is offered again after the next input.
     leftover: bool,
     /// Protocol messages sent so far.
@@ -37,7 +38,7 @@ impl Links {
     pub(crate) fn new(peers: impl Iterator<Item = NodeId>) -> Self {
         let links: Vec<Link> = peers.map(Link::new).collect();
         debug_assert!(links.is_sorted_by_key(|link| link.peer));
-        Self { next: links.len(), links, sender: None, leftover: false, messages: 0, kinds: Vec::new() }
+        Self { offers: VecDeque::new(), links, sender: None, leftover: false, messages: 0, kinds: Vec::new() }
     }
 
     /// There is a view: frames can be sent and received.
@@ -61,7 +62,9 @@ impl Links {
                 self.links.insert(position, link);
             }
         }
-        self.next = 0;
+        self.offers.clear();
+        self.links.iter_mut().for_each(|link| link.is_offered = false);
+        self.offer_all();
         gone
     }
 
@@ -133,7 +136,7 @@ impl Links {
     fn push(&mut self, index: usize, body: &Outgoing<'_>, message: impl FnOnce(&mut Vec<u8>)) {
         let Some(sender) = self.sender else { return debug_assert!(false, "a frame before there is a view") };
         self.links[index].push(sender, body, message);
-        self.next = 0;
+        self.offer(index);
     }
 
     /// Gives back memory of links that have fallen silent.
@@ -148,25 +151,32 @@ impl Links {
     pub(crate) fn offer_leftovers(&mut self) {
         if self.leftover {
             self.leftover = false;
-            self.next = 0;
+            self.offer_all();
         }
     }
 
     /// Everything is to be offered again: a connection is new, or takes bytes again.
     pub(crate) fn offer_all(&mut self) {
-        self.next = 0;
+        (0..self.links.len()).for_each(|index| self.offer(index));
+    }
+
+    fn offer(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.links[index].is_offered, true) {
+            self.offers.push_back(index);
+        }
     }
 
     /// Links may be left that have something to transmit.
     #[inline]
     pub(crate) fn has_offers(&self) -> bool {
-        self.next < self.links.len()
+        !self.offers.is_empty()
     }
 
     /// The next peer for whose connection there is something.
     pub(crate) fn poll_offer(&mut self) -> Option<NodeId> {
-        while let Some(link) = self.links.get(self.next) {
-            self.next += 1;
+        while let Some(index) = self.offers.pop_front() {
+            let link = &mut self.links[index];
+            link.is_offered = false;
             if !link.transmit().is_empty() {
                 return Some(link.peer);
             }

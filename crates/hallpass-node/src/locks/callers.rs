@@ -57,6 +57,12 @@ impl<C> Locks<C> {
         Some(Grant { ticket: Ticket { slot: Some(slot), id }, fence })
     }
 
+    /// True if a caller of this lock certainly has to wait, for another caller or for messages. False is always right.
+    pub(crate) fn must_wait(&self, slot: Slot, lock: &str, mode: Mode) -> bool {
+        let entry = self.table.get(slot).filter(|entry| *entry.name == *lock);
+        entry.is_some_and(|entry| !entry.is_free() || entry.machine.capabilities().must_ask(mode))
+    }
+
     /// A caller releases its lock; false if it does not hold it.
     #[inline]
     pub(crate) fn release(&mut self, ticket: Ticket, now: Ticks, links: &mut Links) -> bool {

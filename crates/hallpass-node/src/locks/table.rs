@@ -178,6 +178,10 @@ impl<C> Table<C> {
     }
 
     #[inline]
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Entry<C>> {
+        self.entries.get(slot.get())
+    }
+
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry<C>> {
         self.entries.get_mut(slot.get())
     }

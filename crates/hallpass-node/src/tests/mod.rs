@@ -332,10 +332,12 @@ fn the_fast_path_is_open_only_where_the_permissions_are_here_and_the_lock_is_fre
     let (_, ticket, _) = granted(&mut nodes[0]);
     let slot = ticket.slot().unwrap();
     assert_eq!(nodes[0].handle_fast_acquire(slot, "x", WRITE, 0), None, "somebody is inside");
+    assert!(nodes[0].must_wait(slot, "x", WRITE) && !nodes[0].must_wait(slot, "y", WRITE));
     assert!(nodes[0].handle_release(ticket, 0));
     for (slot, name) in [(slot, "y"), (slot, ""), (Slot::new(slot.get() + 1), "x"), (Slot::new(u32::MAX), "x")] {
         assert_eq!(nodes[0].handle_fast_acquire(slot, name, WRITE, 0), None, "{slot:?} '{name}'");
     }
+    assert!(!nodes[0].must_wait(slot, "x", WRITE));
     let again = nodes[0].handle_fast_acquire(slot, "x", WRITE, 0).expect("the permission is here");
     assert_eq!(again.fence.count(), 2);
     assert!(!nodes[0].handle_release(ticket, 0) && nodes[0].handle_release(again.ticket, 0));
@@ -351,6 +353,7 @@ fn the_fast_path_is_open_only_where_the_permissions_are_here_and_the_lock_is_fre
     let _ = granted(&mut nodes[1]);
     let messages = nodes[0].messages();
     assert_eq!(nodes[0].handle_fast_acquire(slot, "x", WRITE, 0), None);
+    assert!(nodes[0].must_wait(slot, "x", WRITE));
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
 }
 

@@ -18,6 +18,23 @@ fn local_callers_follow_each_other_as_often_as_the_streak_allows() {
     }
 }
 
+/// Whoever is answered last waits for the messages before, and for the hosts that those wake.
+#[test]
+fn the_next_in_line_is_answered_first() {
+    for next in [1, 2] {
+        let mut nodes: [_; 3] = connected(|_| {});
+        let first = inside(&mut nodes, WRITE);
+        for index in [next, 3 - next] {
+            waits(&mut nodes[index], WRITE, index as u32);
+            exchange(&mut nodes);
+        }
+        let node = nodes[0].node_mut();
+        assert!(node.handle_release(first, 0));
+        let receivers: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
+        assert_eq!(receivers, [next, 3 - next].map(|index| Output::Transmit(NodeId(index as u32 + 1))));
+    }
+}
+
 #[test]
 fn local_callers_need_no_messages_while_nobody_else_waits() {
     let mut nodes: [_; 3] = connected(|_| {});

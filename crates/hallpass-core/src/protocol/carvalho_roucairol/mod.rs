@@ -237,6 +237,11 @@ impl Capabilities for CarvalhoRoucairol {
     }
 
     #[inline]
+    fn must_ask(&self, mode: Mode) -> bool {
+        !self.is_granted(mode)
+    }
+
+    #[inline]
     fn leave_fast(&mut self) -> bool {
         let plain = self.rules.cache_idle.is_none() && self.deferred.is_empty();
         let leaves = plain && self.request.as_ref().is_some_and(|request| request.inside);
@@ -327,6 +332,8 @@ impl CarvalhoRoucairol {
             return;
         }
         self.awaiting = NodeSet::new();
+        // The next in line is answered first, and can enter while the others are.
+        self.deferred.sort_unstable_by_key(|(node, asked)| (asked.number, *node));
         // By index, so that the list keeps its memory.
         for index in 0..self.deferred.len() {
             let (to, asked) = self.deferred[index];
