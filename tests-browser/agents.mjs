@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
-export const PATIENCE_MS = 60_000;
+export const PATIENCE_MS = 120_000;
 
 /** The program under test; null where it was not built. */
 export function findBinary() {
@@ -73,7 +73,8 @@ export class Group {
       const found = [...text.matchAll(/\bapi="?(127\.0\.0\.1:\d+)/g)].at(-1);
       return found && `http://${found[1]}`;
     }, `${name} starts`);
-    await until(async () => (await fetch(`${agent.url}/readyz`)).ok, `${name} grants locks`);
+    // One that is started again may not listen yet.
+    await until(() => fetch(`${agent.url}/readyz`).then((answer) => answer.ok, () => false), `${name} grants locks`);
   }
 
   url(name) {

@@ -175,6 +175,9 @@ describe("the dashboard", { skip }, () => {
       assert.ok((await page.locator("#trace .held").count()) >= 1);
       await page.getByText("The messages as text").click();
       assert.match(await page.locator("#trace-text").innerText(), /to b/);
+      const lines = (await page.locator("#trace-text").locator("> *").allTextContents()).reverse();
+      const before = lines.filter((_, index) => index + 1 < lines.length && lines[index + 1].includes("granted"));
+      assert.ok(before.length > 0 && before.every((line) => line.includes("REPLY")), `a REPLY before each grant: ${lines.join("; ")}`);
       await page.getByRole("button", { name: "Pause" }).click();
       await page.getByRole("button", { name: "Go on" }).waitFor();
       await accessible("one lock");

@@ -71,7 +71,16 @@ async fn run(kind: Kind, part: &str) -> usize {
     failed
 }
 
+/// A case that fails with etcd is tried once more, with servers of its own: on a busy machine etcd loses a lease now and then. Agents get
+/// no second try.
 async fn passes(kind: Kind, case: &Case, group: Arc<Group>) -> bool {
+    if passes_once(kind, case, group).await {
+        return true;
+    }
+    kind == Kind::Etcd && passes_once(kind, case, Arc::new(Group::start(kind).await)).await
+}
+
+async fn passes_once(kind: Kind, case: &Case, group: Arc<Group>) -> bool {
     let begin = Instant::now();
     let ended = tokio::time::timeout(3 * LIMIT, tokio::spawn((case.1)(group))).await;
     let passed = matches!(ended, Ok(Ok(())));

@@ -6,7 +6,7 @@ import { askToBreak, stateOf } from "./locks.js";
 
 // Older steps leave the picture.
 const STEPS_MAX = 120;
-const STEP = 26, HEAD = 30;
+const STEP = 30, HEAD = 30;
 // Times stand left of this node's line; the last line has room for half a name.
 const LEFT = 92, MARGIN = 50, RIGHT = 50;
 // How far the lines of two members are apart: enough for a label at least.

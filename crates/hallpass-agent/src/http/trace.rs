@@ -12,9 +12,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use super::answer::typed;
-use super::events::{READY_MAX, STREAMS_MAX, Stream, text_of};
+use super::events::{READY_MAX, STREAMS_MAX, Stream};
 use super::input::LockName;
 use super::{Api, Caller, Fault};
+use crate::service::Event;
 use crate::status::name_of;
 use crate::tokens::Right;
 
@@ -54,7 +55,7 @@ async fn feed(api: Api, node: Node, trace: Trace, lock: String, sender: mpsc::Se
     loop {
         let text = tokio::select! {
             event = events.recv() => match event {
-                Ok(event) if event.lock.as_deref() == Some(lock.as_str()) => text_of(&event),
+                Ok(event) if event.lock.as_deref() == Some(lock.as_str()) => between_messages(&event),
                 Ok(_) => continue,
                 Err(RecvError::Lagged(missed)) => line("missed", &json!({"missed": missed})),
                 Err(RecvError::Closed) => return,
@@ -77,12 +78,20 @@ fn begin(node: &Node, lock: &str) -> serde_json::Value {
     let status = node.status();
     let members = status.members.iter().filter(|member| member.in_view || member.is_this);
     let members: Vec<_> = members.map(|member| json!({"name": name_of(member), "this": member.is_this})).collect();
-    json!({"lock": lock, "node": status.name, "members": members, "at_ms": ms_ago(Duration::ZERO)})
+    json!({"lock": lock, "node": status.name, "members": members, "at_ms": in_ms(now())})
+}
+
+/// An event with the time as messages have it: whole milliseconds would put a grant before the message that brought it.
+fn between_messages(event: &Event) -> Vec<u8> {
+    let mut data = serde_json::to_value(event).unwrap_or_default();
+    data["at_ms"] = json!(in_ms(Duration::from_micros(event.at_us)));
+    line(event.event.name(), &data)
 }
 
 /// What was sent and received since the last time.
 fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
     let (messages, missed) = trace.take();
+    let now = now();
     if messages.is_empty() {
         return Vec::new();
     }
@@ -93,7 +102,7 @@ fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
     };
     let document = |message: TracedMessage| {
         json!({
-            "at_ms": ms_ago(message.ago),
+            "at_ms": in_ms(now.saturating_sub(message.ago)),
             "peer": name(message.peer),
             "sent": message.is_sent,
             "kind": message.kind,
@@ -104,10 +113,14 @@ fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
     line("messages", &json!({"missed": missed, "messages": messages}))
 }
 
-/// In milliseconds since 1970, with a fraction: messages follow each other in microseconds.
-fn ms_ago(ago: Duration) -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now.saturating_sub(ago).as_nanos() / 1_000) as f64 / 1e3
+/// Since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// In milliseconds with a fraction: messages follow each other in microseconds.
+fn in_ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
 }
 
 fn line(event: &str, data: &serde_json::Value) -> Vec<u8> {

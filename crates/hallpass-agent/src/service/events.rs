@@ -95,6 +95,9 @@ pub(crate) struct Event {
     pub(crate) event: Kind,
     /// In milliseconds since 1970, by the agent's clock: for people only.
     pub(crate) at_ms: u64,
+    /// The same in microseconds, to be put between messages.
+    #[serde(skip)]
+    pub(crate) at_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lock: Option<String>,
     /// In decimal.
@@ -126,8 +129,8 @@ impl Events {
         if !kind.is_rare() && self.sender.receiver_count() == 0 {
             return;
         }
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let event = Event { event: kind, at_ms, ..make() };
+        let at_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let event = Event { event: kind, at_ms: at_us / 1_000, at_us, ..make() };
         // Sent under the lock, so that numbers arrive in order.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.next += 1;
