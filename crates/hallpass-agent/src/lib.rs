@@ -12,6 +12,7 @@
 
 mod agent;
 pub mod api;
+mod audit;
 mod client;
 pub mod config;
 mod grpc;

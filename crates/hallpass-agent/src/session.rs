@@ -6,6 +6,7 @@ use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Node};
 
 use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
+use crate::audit;
 use crate::lines::Lines;
 use crate::os::{self, Connection};
 use crate::service::{Entry, Kind, Origin, Used};
@@ -223,12 +224,18 @@ impl Session {
             }
             Request::Join { address, timeout_ms } => self.state.join(address, limit(timeout_ms)).await,
             Request::Evict { node: member, ban, timeout_ms } => match find_member(&node, &member) {
-                Ok(member) => node.evict(member, ban, limit(timeout_ms)).await.map_err(GroupFault::Group),
+                Ok(id) => {
+                    let done = node.evict(id, ban, limit(timeout_ms)).await;
+                    audit::evicts(&member, ban, self.entry.origin(), &done);
+                    done.map_err(GroupFault::Group)
+                }
                 Err(text) => return Ok(Next::Answer(Response::Error { text })),
             },
             Request::Admit { name, timeout_ms } => node.admit(name, limit(timeout_ms)).await.map_err(GroupFault::Group),
             Request::Break { lock, timeout_ms } => {
-                node.break_lock(lock, limit(timeout_ms)).await.map_err(GroupFault::Group)
+                let done = node.break_lock(lock.as_str(), limit(timeout_ms)).await;
+                audit::breaks(&lock, self.entry.origin(), &done);
+                done.map_err(GroupFault::Group)
             }
             Request::SetClass { prefix, protocol, options, timeout_ms } => {
                 let options: Vec<&str> = options.iter().map(String::as_str).collect();

@@ -122,7 +122,7 @@ impl Access {
         }
         refusals.lines += 1;
         if refusals.lines <= REFUSAL_LINES {
-            tracing::warn!(target: "audit", from = describe(&peer.origin), "audit: refused a token");
+            tracing::warn!(target: "audit", from = %peer.origin, "audit: refused a token");
         }
     }
 }
@@ -184,11 +184,6 @@ impl Caller {
         if let Rights::Token(token) = &self.rights { Some(token.name.as_str().into()) } else { None }
     }
 
-    /// For the audit log.
-    pub(crate) fn describe(&self) -> String {
-        describe(&self.origin)
-    }
-
     fn refusal(&self, right: Right) -> Fault {
         match &self.rights {
             Rights::Nothing => {
@@ -203,13 +198,6 @@ impl Caller {
             _ => Fault::new(StatusCode::FORBIDDEN, "only the agent's own user and root may ask for this"),
         }
     }
-}
-
-fn describe(origin: &Origin) -> String {
-    let pid = origin.pid.map(|pid| format!("pid {pid} of {}", origin.user.as_deref().unwrap_or("?")));
-    let parts = [pid, origin.client.clone()];
-    let shown = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    if shown.is_empty() { "unknown".to_owned() } else { shown }
 }
 
 /// Stands before all routes: finds out who asks, and keeps pages of other sites out.

@@ -11,7 +11,7 @@ use super::{Api, Caller, Fault};
 use crate::api::MemberLine;
 use crate::service::{Event, Kind};
 use crate::tokens::Right;
-use crate::{session, status};
+use crate::{audit, session, status};
 
 pub(super) async fn status(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
@@ -49,9 +49,7 @@ pub(super) async fn evict(
     let node = state.node();
     let member = session::find_member(&node, &name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     let done = node.evict(member, request.ban, limit(request.timeout_ms)).await;
-    let result = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
-    let (member, by) = (name.escape_debug().to_string(), caller.describe());
-    tracing::warn!(target: "audit", member, ban = request.ban, by, result, "audit: evict");
+    audit::evicts(&name, request.ban, &caller.origin, &done);
     done?;
     state.events.send(Kind::Evicted, || Event { member: Some(name.clone()), ..Event::default() });
     Ok(answer(&json!({"member": name, "evicted": true})))

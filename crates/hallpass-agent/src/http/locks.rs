@@ -12,6 +12,7 @@ use tracing::Instrument;
 use super::answer::answer;
 use super::input::{Json, Limit, LockName, Params, lease_id};
 use super::{Api, Caller, Fault};
+use crate::audit;
 use crate::service::{Acquired, Wanted};
 use crate::status::{self, Filter};
 use crate::tokens::Right;
@@ -149,8 +150,7 @@ pub(super) async fn break_lock(
 ) -> Result<Response, Fault> {
     caller.needs(Right::Break, &name)?;
     let done = api.service.state().node().break_lock(name.as_str(), limit.get()).await;
-    let result = done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned());
-    tracing::warn!(target: "audit", lock = name.escape_debug().to_string(), by = caller.describe(), result, "audit: break");
+    audit::breaks(&name, &caller.origin, &done);
     done?;
     Ok(answer(&json!({"lock": name, "broken": true})))
 }

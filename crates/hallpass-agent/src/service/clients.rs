@@ -1,6 +1,7 @@
 //! Who the clients of an agent are, what they hold and what they wait for: for people who ask why a lock is not free.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -37,6 +38,14 @@ impl Origin {
     pub(crate) fn of_process(who: Credentials) -> Self {
         let (user, command) = (who.uid.map(os::user_name), who.pid.and_then(os::command_of));
         Self { pid: who.pid, user, command, client: None }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pid = self.pid.map(|pid| format!("pid {pid} of {}", self.user.as_deref().unwrap_or("?")));
+        let shown = pid.into_iter().chain(self.client.clone()).collect::<Vec<_>>().join(", ");
+        f.write_str(if shown.is_empty() { "unknown" } else { &shown })
     }
 }
 

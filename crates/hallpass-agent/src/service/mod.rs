@@ -439,11 +439,13 @@ impl Service {
             return Err(AcquireFault::LeaseEnded(id));
         };
         used.granted(fence);
-        lease.held.insert(name, Held::new(mode, guard, used));
-        let told = self.told(id, lease)?;
+        lease.held.insert(Arc::clone(&name), Held::new(mode, guard, used));
+        let told = self.told(id, lease);
+        // Whoever is told that it has not got the lock must not have it.
+        let refused = if told.is_err() { lease.held.remove(&name) } else { None };
         drop(table);
-        drop(pending);
-        Ok(Acquired { fence, already: false, lease: told })
+        drop((refused, pending));
+        Ok(Acquired { fence, already: false, lease: told? })
     }
 
     /// Waits for a lock at the node.

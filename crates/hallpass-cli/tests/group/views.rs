@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -60,9 +61,19 @@ impl Group {
 
     fn start_with(&mut self, name: &str, options: &str) {
         let line = self.agent_line(name, options);
-        let log = File::options().create(true).append(true).open(self.user.home.join(format!("{name}.log"))).unwrap();
+        let log = File::options().create(true).append(true).open(self.log_of(name)).unwrap();
         let agent = self.user.command(&words(&line)).stderr(log).spawn().unwrap();
         self.running.insert(name.to_owned(), agent);
+    }
+
+    fn log_of(&self, name: &str) -> PathBuf {
+        self.user.home.join(format!("{name}.log"))
+    }
+
+    /// A line of this agent's log has all of these parts.
+    fn assert_logged(&self, name: &str, parts: &[&str]) {
+        let log = std::fs::read_to_string(self.log_of(name)).unwrap();
+        assert!(log.lines().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?} in {log}");
     }
 
     fn signal(&self, name: &str, signal: &str) {
@@ -370,6 +381,8 @@ fn a_broken_lock_is_taken_from_its_command_on_another_member() {
     Ran::of(holder.wait_with_output().unwrap()).failed(76, "an operator has broken it; the command was stopped");
     assert!(group.user.home.join("terminated").exists(), "SIGTERM comes before SIGKILL");
     group.run("b", "break x {}").failed(1, "nobody holds this lock");
+    group.assert_logged("b", &["audit: break", "lock=\"x\"", "pid", "result=\"done\""]);
+    group.assert_logged("b", &["audit: break", "nobody holds this lock"]);
     assert_eq!(group.run("c", "run x {} --try -- true").code, 0);
 }
 
@@ -406,6 +419,7 @@ fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
         "{}",
         evicted.err
     );
+    group.assert_logged("a", &["audit: evict", "member=\"d\"", "ban=true", "pid", "result=\"done\""]);
     assert_eq!(group.members("a"), NAMES);
     wait_until("it is told why", || group.run("d", "status {}").out.contains("evicted"));
     assert_eq!(group.run("b", "evict d --admit {}").code, 0);

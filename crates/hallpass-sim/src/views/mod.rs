@@ -704,8 +704,9 @@ impl World {
 
     fn on_timeout(&mut self, machine: usize) {
         let process = self.machines[machine].process.as_mut().expect("it runs");
-        if process.timeout.is_some_and(|timeout| timeout <= self.now) {
-            process.timeout = None;
+        // One that was scheduled before an earlier one was needed comes a second time.
+        if process.timeout.take_if(|timeout| *timeout <= self.now).is_none() {
+            return;
         }
         let (last, count) = process.timeouts;
         process.timeouts = (self.now, if last == self.now { count + 1 } else { 0 });

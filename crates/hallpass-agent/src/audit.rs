@@ -1,0 +1,23 @@
+//! Lines of the log about who has taken something away from others, whichever door they came through.
+
+use std::fmt::Display;
+
+use crate::service::Origin;
+
+/// A lock was to be broken.
+pub(crate) fn breaks<E: Display>(lock: &str, by: &Origin, done: &Result<(), E>) {
+    tracing::warn!(target: "audit", lock = printable(lock), by = %by, result = result(done), "audit: break");
+}
+
+/// A member was to be evicted.
+pub(crate) fn evicts<E: Display>(member: &str, ban: bool, by: &Origin, done: &Result<(), E>) {
+    tracing::warn!(target: "audit", member = printable(member), ban, by = %by, result = result(done), "audit: evict");
+}
+
+fn printable(name: &str) -> String {
+    name.escape_debug().to_string()
+}
+
+fn result<E: Display>(done: &Result<(), E>) -> String {
+    done.as_ref().map_or_else(ToString::to_string, |()| "done".to_owned())
+}
