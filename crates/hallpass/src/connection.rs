@@ -163,7 +163,7 @@ struct Reading {
 pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: &Hello) -> Result<(), GreetError> {
     let Fresh { stream, tls, received } = fresh;
     let socket = Arc::new(stream.into_std()?);
-    os::send_without_pacing(&*socket);
+    os::send_without_pacing(&socket);
     // Where callers run it is registered on its own. Without descriptors there is no connection, rather than half of one.
     let for_callers = socket.try_clone()?;
     let signals = Arc::new(Signals::default());

@@ -141,9 +141,9 @@ pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Res
 /// Has small messages leave at once. Where the system's congestion control is BBR, it spaces out what is sent by its estimate of the
 /// bandwidth, which is low where little is sent: a request that follows a reply would wait. Reno does not, and every Linux has it;
 /// locks never fill its window.
-pub(crate) fn send_without_pacing(stream: impl std::os::fd::AsFd) {
+pub(crate) fn send_without_pacing(stream: &std::net::TcpStream) {
     #[cfg(target_os = "linux")]
-    let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
+    let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
     let _ = stream;
 }
 
@@ -168,7 +168,7 @@ mod tests {
     #[tokio::test]
     async fn no_connection_is_paced() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         send_without_pacing(&stream);
         assert_eq!(sockopt::tcp_congestion(&stream).as_deref(), Ok("reno"));
     }
