@@ -96,6 +96,7 @@ class Locks(WithAgent):
     def test_a_client_that_gives_up_leaves_no_waiter(self) -> None:
         with self.client.lock("x"):
             other = hallpass.Client(self.agent.unix_url)
+            self.addCleanup(other.close)
             thread = threading.Thread(target=lambda: self.assertRaises(hallpass.LockTimeout, other.lock("x", timeout=1).acquire))
             thread.start()
             self.waits("x")
@@ -154,7 +155,9 @@ class Losses(WithAgent):
 
     def test_a_broken_lock_is_announced_and_lost(self) -> None:
         held = self.client.lock("x").acquire()
-        breaking = threading.Thread(target=lambda: hallpass.Client(self.agent.unix_url).break_lock("x"))
+        breaker = hallpass.Client(self.agent.unix_url)
+        self.addCleanup(breaker.close)
+        breaking = threading.Thread(target=lambda: breaker.break_lock("x"))
         breaking.start()
         until(lambda: held.broken or held.lost, "the holder is told")
         held.release()
@@ -162,6 +165,18 @@ class Losses(WithAgent):
         self.assertFalse(breaking.is_alive())
         with self.client.lock("x", timeout=DEADLINE_SECONDS):
             pass
+
+    def test_a_closed_client_keeps_no_connection(self) -> None:
+        client = hallpass.Client(self.agent.unix_url)
+        client.status()
+        self.assertEqual(len(client._idle), 1)
+        with self.client.lock("x"):
+            waiting = threading.Thread(target=lambda: self.assertRaises(hallpass.LockTimeout, client.lock("x", timeout=1).acquire))
+            waiting.start()
+            until(lambda: self.client.lock_info("x")["waiters"] == 1, "it waits")
+            client.close()
+            waiting.join(DEADLINE_SECONDS)
+        self.assertEqual(client._idle, [])
 
     def test_an_agent_that_is_not_there(self) -> None:
         for url in ("unix:/nonexistent/api.sock", "http://127.0.0.1:1"):
@@ -186,6 +201,7 @@ class Tokens(unittest.TestCase):
         self.addCleanup(secured.close)
         url = secured.url.replace("http://127.0.0.1", "https://localhost")
         client = hallpass.Client(url, token=token, cafile=str(keys / "authority.pem"))
+        self.addCleanup(client.close)
         with client.lock("ci/x") as held:
             self.assertGreater(held.fence, 0)
         self.assertStatus(403, client, "other")
@@ -200,6 +216,7 @@ class Tokens(unittest.TestCase):
     def assertStatus(self, status: int, client: hallpass.Client, lock: str) -> None:
         with self.assertRaises(hallpass.ApiError) as refused:
             client.lock(lock).acquire()
+        client.close()
         self.assertEqual(refused.exception.status, status)
 
 

@@ -32,6 +32,7 @@ class AsyncClient:
         self._address = _address.parse(url, tls, cafile)
         self._token = token or os.environ.get("HALLPASS_TOKEN") or None
         self._idle: List[Tuple[_Streams, float]] = []
+        self._is_closed = False
         self._held: Set[AsyncHeld] = set()
 
     def lock(
@@ -85,6 +86,8 @@ class AsyncClient:
         for held in list(self._held):
             with suppress(Unreachable):
                 await held.release()
+        # What other tasks have under way is not kept either.
+        self._is_closed = True
         idle, self._idle = self._idle, []
         for (_, writer), _ in idle:
             writer.close()
@@ -126,7 +129,7 @@ class AsyncClient:
         except BaseException:
             writer.close()
             raise
-        if answer.can_be_reused and len(self._idle) < IDLE_CONNECTIONS_MAX:
+        if answer.can_be_reused and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
             self._idle.append((streams, _clock.now()))
         else:
             writer.close()

@@ -44,6 +44,7 @@ class Client:
         self._token = token or os.environ.get("HALLPASS_TOKEN") or None
         self._lock = threading.Lock()
         self._idle: List[Tuple[socket.socket, float]] = []
+        self._is_closed = False
         self._keeper = _Keeper(self)
 
     def lock(self, name: str, *, shared: bool = False, timeout: Optional[float] = None, ttl: Optional[float] = None) -> Lock:
@@ -93,6 +94,8 @@ class Client:
                 held.release()
         self._keeper.stop()
         with self._lock:
+            # What other threads have under way is not kept either.
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for connection, _ in idle:
             connection.close()
@@ -123,7 +126,7 @@ class Client:
                 raise Unreachable(f"no answer from the agent at {self._address}: {error}") from error
             raise
         with self._lock:
-            if answer.can_be_reused and len(self._idle) < IDLE_CONNECTIONS_MAX:
+            if answer.can_be_reused and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
                 self._idle.append((connection, _clock.now()))
                 return answer
         connection.close()
