@@ -177,11 +177,11 @@ impl<C> Table<C> {
         self.by_class.get(class.get()).copied().unwrap_or(0)
     }
 
-    #[inline]
     pub(crate) fn get(&self, slot: Slot) -> Option<&Entry<C>> {
         self.entries.get(slot.get())
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry<C>> {
         self.entries.get_mut(slot.get())
     }
