@@ -196,7 +196,7 @@ impl Control {
             Self::Founding { expect, known } => {
                 out.push(FOUNDING);
                 put_number(out, (*expect).into());
-                put_list(out, known, |founder, out| founder.encode(out));
+                Founder::encode_all(known, out);
             }
             Self::Engine(bytes) => {
                 out.push(ENGINE);
@@ -301,7 +301,7 @@ impl Control {
 
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Ok(match bytes.byte()? {
-            FOUNDING => Self::Founding { expect: bytes.short()?, known: list(bytes, Founder::decode)? },
+            FOUNDING => Self::Founding { expect: bytes.short()?, known: Founder::decode_all(bytes)? },
             ENGINE => Self::Engine(bytes.rest().to_vec()),
             RENEW => Self::Renew {
                 incarnation: read_incarnation(bytes)?,
@@ -381,6 +381,14 @@ impl Founder {
             return Err(DecodeError::Number);
         }
         Ok(Self { address, id, incarnation, name, durable, floor, settings })
+    }
+
+    pub(crate) fn encode_all(founders: &[Self], out: &mut Vec<u8>) {
+        put_list(out, founders, Self::encode);
+    }
+
+    pub(crate) fn decode_all(bytes: &mut Reader<'_>) -> Result<Vec<Self>, DecodeError> {
+        list(bytes, Self::decode)
     }
 
     pub(crate) fn member(&self) -> Member {

@@ -42,6 +42,15 @@ impl Founders {
         }
     }
 
+    /// With these it has founded a group that it was never in. As long as one of the voters may have stored that, it founds no other group
+    /// with different nodes.
+    pub fn that_has_founded_with(mut self, before: Vec<Founder>) -> Self {
+        for founder in before.into_iter().filter(|founder| founder.id != self.me) {
+            self.known.entry(founder.address.clone()).or_insert(founder);
+        }
+        self
+    }
+
     pub fn expect(&self) -> usize {
         self.expect
     }

@@ -6,3 +6,5 @@ pub const IDENTITY: u64 = 0;
 pub const INCARNATION: u64 = 1;
 /// The group as it was last seen, for those who do not vote.
 pub const GROUP: u64 = 2;
+/// With whom this node has founded a group that it does not vote in, until it is in a view of it.
+pub const FOUNDERS: u64 = 3;

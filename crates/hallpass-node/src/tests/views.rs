@@ -32,6 +32,8 @@ struct Net {
     seeds: BTreeSet<NodeId>,
     /// Directed pairs that do not reach each other.
     cut: BTreeSet<(NodeId, NodeId)>,
+    /// Nodes whose writes never end.
+    full_disks: BTreeSet<NodeId>,
     control: VecDeque<(NodeId, NodeId, Vec<u8>)>,
 }
 
@@ -98,11 +100,15 @@ impl Net {
         disk
     }
 
-    fn restart(&mut self, id: u32, mut disk: BTreeMap<u64, Vec<u8>>) {
+    fn restart(&mut self, id: u32, disk: BTreeMap<u64, Vec<u8>>) {
+        self.restart_as(id, disk, Founding::Together(3));
+    }
+
+    fn restart_as(&mut self, id: u32, mut disk: BTreeMap<u64, Vec<u8>>, founding: Founding) {
         let stored = disk.get(&keys::INCARNATION).map_or(1, |bytes| u32::from_be_bytes(bytes[..].try_into().unwrap()));
         let incarnation = stored + 1;
         disk.insert(keys::INCARNATION, incarnation.to_be_bytes().to_vec());
-        let mut config = self.config(id, Founding::Together(3), incarnation);
+        let mut config = self.config(id, founding, incarnation);
         config.views.as_mut().unwrap().stored = disk;
         self.start(config);
     }
@@ -138,9 +144,11 @@ impl Net {
     fn drain(&mut self, id: NodeId) {
         let now = self.now;
         let mut closed = Vec::new();
+        let is_full = self.full_disks.contains(&id);
         let one = self.nodes.get_mut(&id).unwrap();
         while let Some(output) = one.node.poll_output() {
             match output {
+                Output::Persist(_) if is_full => {}
                 Output::Persist(Record::Write(write)) => {
                     one.disk.retain(|key, _| !write.remove.contains(key));
                     one.disk.extend(write.put.clone());
@@ -339,6 +347,68 @@ fn a_node_that_crashes_while_it_founds_a_group_of_one_founds_it_later() {
         net.start(config);
         net.run_until_open(3000);
     }
+}
+
+/// The group that a founder had not stored is not known by anybody else, who would wait for it for ever.
+#[test]
+fn nobody_hears_of_a_group_before_its_founder_has_stored_it() {
+    let mut net = Net::default();
+    net.full_disks.insert(NodeId(7));
+    for (id, founding) in [(7, Founding::Together(1)), (8, Founding::Never)] {
+        let config = net.config(id, founding, 1);
+        net.start(config);
+    }
+    net.run(500);
+    assert_eq!(net.nodes[&NodeId(8)].node.status().group_id, None);
+    let disk = net.crash(7);
+    net.full_disks.clear();
+    net.restart_as(7, disk, Founding::Together(1));
+    net.run_until_open(3000);
+}
+
+/// A founder without a vote has not stored a group that none of the voters has, nor told others of it.
+#[test]
+fn founders_whose_voters_have_stored_nothing_found_another_group() {
+    let mut net = Net::default();
+    net.full_disks.extend([1, 2, 3].map(NodeId));
+    for id in 1..=4 {
+        let config = net.config(id, Founding::Together(4), 1);
+        net.start(config);
+    }
+    let config = net.config(5, Founding::Never, 1);
+    net.start(config);
+    net.run(500);
+    assert!(net.nodes[&NodeId(4)].node.status().group_id.is_some(), "they agree, but nobody can vote");
+    let disks: Vec<_> = (1..=4).map(|id| net.crash(id)).collect();
+    net.full_disks.clear();
+    for (id, disk) in (1..).zip(disks) {
+        net.restart_as(id, disk, Founding::Together(4));
+    }
+    net.run_until_open(5000);
+}
+
+/// Whoever has founded a group founds no other one with different nodes, even if it was not in it yet when it crashed.
+#[test]
+fn a_founder_that_crashes_before_its_first_view_founds_nothing_with_others() {
+    let mut net = Net::default();
+    net.full_disks.extend([1, 2, 3].map(NodeId));
+    for id in 1..=4 {
+        let config = net.config(id, Founding::Together(4), 1);
+        net.start(config);
+    }
+    net.run(200);
+    let disk = net.crash(4);
+    for id in 1..=3 {
+        net.cut(4, id);
+    }
+    net.restart_as(4, disk, Founding::Together(4));
+    for id in 5..=7 {
+        (1..=3).for_each(|founder| net.cut(id, founder));
+        let config = net.config(id, Founding::Together(4), 1);
+        net.start(config);
+    }
+    net.run(2000);
+    assert!((4..=7).all(|id| net.nodes[&NodeId(id)].node.status().group_id.is_none()));
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl Views {
     }
 
     pub(super) fn send_contacts(&mut self, to: NodeId) {
-        if self.group_id != 0 {
+        if self.group_id != 0 && self.is_stored {
             let contacts = self.my_contacts();
             self.send(to, Control::Contacts(contacts));
         }
@@ -382,6 +382,7 @@ impl Views {
             contacts.candidates.clone_from(&self.known.candidates);
         }
         self.why = None;
+        self.is_stored = true;
         // Whoever is known under a higher incarnation, or was removed under this one, takes the next.
         let mine = contacts.members.iter().chain(&contacts.absent).find(|member| member.id == self.me.id);
         let in_view =
@@ -445,6 +446,7 @@ impl Views {
             return;
         }
         self.known.steward = Some(from);
+        self.is_stored = true;
         match self.install.on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),

@@ -96,6 +96,9 @@ pub(crate) struct Views {
     /// The group that this node has founded as a voter. It is written together with the first state of the log: with one of them alone a node
     /// that crashed in between would be in a group that it never votes in.
     founded: Option<Vec<u8>>,
+    /// The group that this node has founded is stored by a voter: it comes back, whoever crashes. Before that others are not told of it: they
+    /// would wait for it for ever, and the founders with them when they hear of it again.
+    is_stored: bool,
     requests: BTreeMap<u64, Request>,
     /// Locks that were taken from their holders, and when those lose them.
     broken: Vec<(Ticks, Ticket)>,
@@ -216,6 +219,7 @@ impl Views {
             writes: BTreeMap::new(),
             last_write: 0,
             founded: None,
+            is_stored: true,
             requests: BTreeMap::new(),
             broken: Vec::new(),
             promised_until: 0,
@@ -246,7 +250,12 @@ impl Views {
         if let Founding::Together(expect) = views.founding
             && !node.is_in_group()
         {
-            node.founders = Some(Founders::new(node.founder(), expect.max(1)));
+            let before = match views.stored.get(&keys::FOUNDERS) {
+                None => Vec::new(),
+                Some(bytes) => Founder::decode_all(&mut hallpass_core::codec::Reader::new(bytes))
+                    .map_err(|error| stored(error.to_string()))?,
+            };
+            node.founders = Some(Founders::new(node.founder(), expect.max(1)).that_has_founded_with(before));
         }
         Ok(node)
     }
@@ -298,6 +307,8 @@ impl Views {
                 if let Some(engine) = &mut self.engine {
                     engine.persisted(number);
                 }
+                // The founded group was in the first of these.
+                self.is_stored = true;
             }
             Some(Purpose::Incarnation) => {
                 self.phase = Phase::Running;
@@ -745,8 +756,12 @@ impl Views {
             ..Contacts::default()
         };
         self.session = Session::new(self.me.incarnation, group.ttl);
+        self.is_stored = false;
         if !self.begin_to_vote(&group) {
-            self.remember(&group);
+            // The group itself is stored with the first view. Before that the voters may lose it, and it is founded again.
+            let mut bytes = Vec::new();
+            Founder::encode_all(founders, &mut bytes);
+            self.persist(Purpose::Nothing, 0..0, vec![(keys::FOUNDERS, bytes)]);
         }
         self.actions.push_back(Action::Peers);
     }
