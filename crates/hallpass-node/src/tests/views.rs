@@ -681,6 +681,31 @@ fn more_founders_than_are_expected_are_told_what_to_do() {
     assert!(why.contains("stop those that are too many"), "{why}");
 }
 
+/// A node loses the steward at any moment of its joining, and that one leaves for good: the next steward lets it in.
+#[test]
+fn a_node_that_loses_the_steward_while_it_joins_finds_the_next_one() {
+    for moment in 0..60 {
+        let mut net = Net::founded(2);
+        assert_eq!(net.nodes[&NodeId(2)].node.status().steward, Some(NodeId(1)));
+        let config = net.config(3, Founding::Never, 1);
+        net.start(config);
+        net.run(moment);
+        net.cut(1, 3);
+        net.run(2 * TTL / MS);
+        net.input(1, |node, now| node.handle_request(Request::Leave, 1, now));
+        for _ in 0..2 * TTL / MS {
+            net.step();
+            if !net.nodes[&NodeId(1)].done.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(net.nodes[&NodeId(1)].done, [(1, Ok(()))], "after {moment} ms");
+        net.crash(1);
+        net.run(3 * TTL / MS);
+        assert!(net.all_open(), "after {moment} ms: {:?}", net.nodes[&NodeId(3)].node.status());
+    }
+}
+
 #[test]
 fn all_members_can_leave_at_once() {
     let mut net = Net::founded(3);

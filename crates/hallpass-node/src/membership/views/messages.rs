@@ -42,13 +42,13 @@ impl Views {
         let answered = self.timers.renewed != 0 && self.now.saturating_sub(self.timers.renewed) < ttl / 2;
         match self.steward_id() {
             Some(steward) if answered => self.send(steward, message),
-            // Nobody answers: whoever votes may be the steward by now.
+            // Nobody answers: whoever votes may be the steward by now. If all of those are gone, others know who is.
             steward => {
                 self.timers.renew = self.now + ttl / 16;
-                let mut all: BTreeSet<NodeId> = self.voters().into_iter().collect();
-                all.extend(steward);
-                for voter in all {
-                    self.send(voter, message.clone());
+                let is_reached = |id: &NodeId| *id == self.me.id || self.connected.contains(id);
+                let voters: BTreeSet<NodeId> = self.voters().into_iter().chain(steward).filter(is_reached).collect();
+                for peer in if voters.is_empty() { self.connected.clone() } else { voters } {
+                    self.send(peer, message.clone());
                 }
             }
         }
@@ -402,7 +402,7 @@ impl Views {
         if self.phase == Phase::Running && is_out {
             let known = self.known.members.iter().chain(&self.known.absent).find(|member| member.id == self.me.id);
             let next = known.map_or(0, |member| member.incarnation.get()).max(self.me.incarnation.get()) + 1;
-            if self.view.is_some() {
+            if self.view.is_some() || self.pending.is_some() {
                 self.end_view(true);
             }
             self.phase = Phase::Persisting;
