@@ -24,6 +24,7 @@ mod os;
 mod service;
 mod session;
 mod status;
+mod telemetry;
 pub mod tokens;
 
 pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError};

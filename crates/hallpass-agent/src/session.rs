@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Node};
+use tracing::{Instrument, Span};
 
 use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
@@ -10,7 +11,7 @@ use crate::audit;
 use crate::lines::Lines;
 use crate::os::{self, Connection};
 use crate::service::{Entry, Kind, Origin, Used};
-use crate::status;
+use crate::{status, telemetry};
 
 /// A client that waits is told for what after so long, and looked after again as often.
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -204,7 +205,8 @@ impl Session {
                     options = options.timeout(Duration::from_millis(limit));
                 }
                 let used = self.entry.waits(&lock, mode);
-                return self.acquire(lock, options, explain, used).await;
+                let span = telemetry::acquire(&lock, mode);
+                return self.acquire(lock, options, explain, used, span).await;
             }
             Request::Cancel => return Ok(Next::Answer(Response::Cancelled)),
             Request::Release { lock, fence } => return Ok(Next::Answer(self.release(lock, fence).await)),
@@ -256,12 +258,13 @@ impl Session {
         options: AcquireOptions,
         explain: bool,
         used: Used,
+        span: Span,
     ) -> std::io::Result<Next> {
         // While the agent joins a group, callers wait.
         self.state.is_settled().await;
         let node = self.state.node();
         let lock = node.lock(name.as_str());
-        let acquired = lock.acquire_with(options);
+        let acquired = lock.acquire_with(options).instrument(span.clone());
         tokio::pin!(acquired);
         let mut told = WaitingLine::default();
         let acquired = loop {
@@ -287,6 +290,7 @@ impl Session {
                 }
             }
         };
+        telemetry::acquired(&span, acquired.as_ref().map(Guard::fence));
         let counts = &self.state.counts;
         match &acquired {
             Ok(_) => {}

@@ -27,6 +27,7 @@ use tracing::Instrument;
 
 use super::{Api, Fault};
 use crate::service::{LeaseId, Origin, Service};
+use crate::telemetry;
 use crate::tokens::{Right, Token, TokenError, TokenFile};
 
 /// So many refusals a minute have a line of their own in the log. Anybody can cause them.
@@ -220,8 +221,10 @@ pub(super) async fn check(
         return fault.into_response();
     }
     request.extensions_mut().insert(caller);
-    let span = tracing::debug_span!("request", method = %request.method(), path = request.uri().path());
-    next.run(request).instrument(span).await
+    let span = telemetry::request(&request);
+    let response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    response
 }
 
 fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {

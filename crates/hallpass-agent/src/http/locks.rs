@@ -7,7 +7,6 @@ use axum::response::Response;
 use hallpass::Mode;
 use serde::Deserialize;
 use serde_json::json;
-use tracing::Instrument;
 
 use super::answer::answer;
 use super::input::{Json, Limit, LockName, Params, lease_id};
@@ -104,7 +103,6 @@ pub(super) async fn acquire(
     let tries = request.tries || request.timeout_ms == Some(0);
     let timeout = request.timeout_ms.filter(|limit| *limit > 0).map(Duration::from_millis);
     let wanted = Wanted { mode, tries, timeout };
-    let span = tracing::debug_span!("acquire", lock = name, %mode);
     let acquired = match request.lease {
         Some(_) if request.ttl_ms.is_some() => {
             return Err(Fault::invalid("ttl_ms is that of a new lease; give lease or ttl_ms, not both"));
@@ -112,12 +110,12 @@ pub(super) async fn acquire(
         Some(id) => {
             let id = lease_id(&id)?;
             caller.needs_lease(&api.service, id)?;
-            api.service.acquire(id, &name, wanted).instrument(span).await?
+            api.service.acquire(id, &name, wanted).await?
         }
         None => {
             let ttl = ttl(request.ttl_ms, &api)?;
             let (owner, origin) = (caller.owner(), Arc::clone(&caller.origin));
-            api.service.acquire_new(ttl, owner, origin, &name, wanted).instrument(span).await?
+            api.service.acquire_new(ttl, owner, origin, &name, wanted).await?
         }
     };
     let Acquired { fence, lease, .. } = acquired;

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use hallpass::{AcquireError, AcquireOptions, Guard, Mode, Refusal};
 use tokio::sync::{broadcast, watch};
+use tracing::{Instrument, Span};
 
 pub(crate) use self::clients::{Clients, Entry, Origin, Used};
 pub(crate) use self::events::{Event, Events, Kind};
@@ -37,7 +38,7 @@ use self::lease::{Held, Lease};
 pub(crate) use self::lease::{LeaseId, Leases};
 pub(crate) use self::watcher::Watcher;
 use crate::agent::State;
-use crate::{os, status};
+use crate::{os, status, telemetry};
 
 /// Bounds the memory that leases take: some hundred bytes each, and their locks.
 const LEASES_MAX: usize = 100_000;
@@ -303,9 +304,10 @@ impl Service {
     /// waits keeps it alive.
     pub(crate) async fn acquire(&self, id: LeaseId, lock: &str, wanted: Wanted) -> Result<Acquired, AcquireFault> {
         let wait = Wait::begin(&self.state)?;
-        let result = self.acquire_under(id, lock, wanted).await;
+        let span = telemetry::acquire(lock, wanted.mode);
+        let result = self.acquire_under(id, lock, wanted).instrument(span.clone()).await;
         wait.end();
-        self.count(&result);
+        self.count(&span, &result);
         result
     }
 
@@ -319,6 +321,7 @@ impl Service {
         wanted: Wanted,
     ) -> Result<Acquired, AcquireFault> {
         let wait = Wait::begin(&self.state)?;
+        let span = telemetry::acquire(lock, wanted.mode);
         let result = async {
             let entry = Entry::new(Arc::clone(&self.state), origin);
             let mut used = entry.waits(lock, wanted.mode);
@@ -329,9 +332,10 @@ impl Service {
             lease.held.insert(lock.into(), Held::new(wanted.mode, guard, used));
             Ok(Acquired { fence, already: false, lease: self.insert(None, lease)? })
         }
+        .instrument(span.clone())
         .await;
         wait.end();
-        self.count(&result);
+        self.count(&span, &result);
         result
     }
 
@@ -367,7 +371,8 @@ impl Service {
 
     // ---- inside ----
 
-    fn count(&self, result: &Result<Acquired, AcquireFault>) {
+    fn count(&self, span: &Span, result: &Result<Acquired, AcquireFault>) {
+        telemetry::acquired(span, result.as_ref().map(|acquired| acquired.fence));
         let counts = &self.state.counts;
         match result {
             Ok(_) => {}

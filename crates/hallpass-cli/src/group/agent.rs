@@ -1,6 +1,5 @@
 //! `hallpass agent`: serves the processes of this machine until it is asked to end.
 
-use std::io::IsTerminal;
 use std::num::NonZeroU32;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use hallpass_agent::config::{Config, NO_SOCKET, check_socket, default_api_socket
 use hallpass_agent::{Agent, AgentOptions, ApiOptions, ServeError};
 
 use super::args::AgentArgs;
+use super::log::Log;
 use super::{certificates, config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
@@ -17,28 +17,16 @@ pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
     if let Some(directory) = args.private.as_deref().filter(|_| !args.detached) {
         return private_agent::detach(directory);
     }
-    start_log()?;
+    let log = Log::start()?;
     let (builder, options) = match &args.private {
         Some(directory) => private_agent::settings(directory)?,
         None => settings(args)?,
     };
     // Every client takes a descriptor.
     os::raise_descriptor_limit();
-    runtime()?.block_on(serve(builder, options))
-}
-
-fn start_log() -> Result<(), Fault> {
-    let filter = std::env::var("HALLPASS_LOG").unwrap_or_else(|_| "info".to_owned());
-    let level: tracing::Level = filter
-        .parse()
-        .map_err(|_| Fault::Usage(format!("HALLPASS_LOG '{filter}' is none of error, warn, info, debug, trace")))?;
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
-    Ok(())
+    let ended = runtime()?.block_on(serve(builder, options));
+    log.end();
+    ended
 }
 
 async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault> {

@@ -10,6 +10,7 @@ mod demo;
 mod hold;
 mod init;
 mod keeper;
+mod log;
 mod paths;
 mod private_agent;
 mod run;
