@@ -14,6 +14,11 @@ pub(crate) fn evicts<E: Display>(member: &str, ban: bool, by: &Origin, done: &Re
     tracing::warn!(target: "audit", member = printable(member), ban, by = %by, result = result(done), "audit: evict");
 }
 
+/// Somebody was not allowed to do this.
+pub(crate) fn refuses(what: &'static str, whom: &str, by: &Origin, why: &str) {
+    tracing::warn!(target: "audit", what, whom = printable(whom), by = %by, why, "audit: refused");
+}
+
 fn printable(name: &str) -> String {
     name.escape_debug().to_string()
 }

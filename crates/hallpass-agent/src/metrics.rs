@@ -69,6 +69,10 @@ fn group(text: &mut Text, status: &Status, counters: &Counters) {
         status.members.iter().filter(|member| member.in_view && member.connected && !member.is_this).count();
     text.one("hallpass_members_connected", "gauge", help, connected as u64);
     text.one("hallpass_voters", "gauge", "Members that vote.", status.voters.len() as u64);
+    let is_here = |id: u32| id == status.id || status.members.iter().any(|member| member.id == id && member.connected);
+    let here = status.voters.iter().filter(|id| is_here(**id)).count();
+    let help = "Members that vote and are connected with this one, and this one if it votes.";
+    text.one("hallpass_voters_connected", "gauge", help, here as u64);
     let help = "Fences left in this view, for the lock that has used most of its own.";
     text.one("hallpass_fences_left", "gauge", help, status.fences_left);
 }

@@ -104,9 +104,11 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// Tells a file from one that has replaced it.
-pub(crate) fn file_number(found: &std::fs::Metadata) -> u64 {
-    found.ino()
+/// Tells a version of a file from another, also if only its rights have changed.
+pub(crate) type FileStamp = (u64, u64, i64, i64);
+
+pub(crate) fn file_stamp(found: &std::fs::Metadata) -> FileStamp {
+    (found.ino(), found.len(), found.ctime(), found.ctime_nsec())
 }
 
 /// True if users other than its owner may write to a file.

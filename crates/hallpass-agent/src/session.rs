@@ -7,10 +7,9 @@ use tracing::{Instrument, Span};
 
 use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
-use crate::audit;
 use crate::lines::Lines;
 use crate::os::{self, Connection};
-use crate::service::{Entry, Kind, Origin, Used};
+use crate::service::{Entry, Kind, Origin, Service, Used};
 use crate::{status, telemetry};
 
 /// A client that waits is told for what after so long, and looked after again as often.
@@ -193,7 +192,7 @@ impl Session {
             let text = "only the agent's own user and root may ask for this".to_owned();
             return Ok(Next::Answer(Response::Error { text }));
         }
-        let node = self.state.node();
+        let (node, service) = (self.state.node(), Service::new(Arc::clone(&self.state)));
         let done = match request {
             Request::Acquire { lock, shared, tries, timeout_ms, explain } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
@@ -227,16 +226,14 @@ impl Session {
             Request::Join { address, timeout_ms } => self.state.join(address, limit(timeout_ms)).await,
             Request::Evict { node: member, ban, timeout_ms } => match find_member(&node, &member) {
                 Ok(id) => {
-                    let done = node.evict(id, ban, limit(timeout_ms)).await;
-                    audit::evicts(&member, ban, self.entry.origin(), &done);
+                    let done = service.evict((id, &member), ban, limit(timeout_ms), self.entry.origin()).await;
                     done.map_err(GroupFault::Group)
                 }
                 Err(text) => return Ok(Next::Answer(Response::Error { text })),
             },
             Request::Admit { name, timeout_ms } => node.admit(name, limit(timeout_ms)).await.map_err(GroupFault::Group),
             Request::Break { lock, timeout_ms } => {
-                let done = node.break_lock(lock.as_str(), limit(timeout_ms)).await;
-                audit::breaks(&lock, self.entry.origin(), &done);
+                let done = service.break_lock(&lock, limit(timeout_ms), self.entry.origin()).await;
                 done.map_err(GroupFault::Group)
             }
             Request::SetClass { prefix, protocol, options, timeout_ms } => {

@@ -163,7 +163,8 @@ fn lock_line(lock: LockInfo, uses: Uses, status: &Status) -> LockLine {
     let place = match lock.place {
         Place::Here => "here",
         Place::Elsewhere => "elsewhere",
-        Place::Cached => "cached",
+        // Without a session others may have it.
+        Place::Cached if !matches!(status.view, ViewState::Lapsed | ViewState::Joining) => "cached",
         _ => "unknown",
     };
     LockLine {

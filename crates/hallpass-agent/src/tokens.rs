@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -30,7 +30,7 @@ use crate::os;
 /// Tokens begin so, that people and scanners of repositories recognise one.
 const PREFIX: &str = "hallpass_";
 /// How often to look whether the file has changed.
-const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Every request with a token compares all of them.
 const TOKENS_MAX: usize = 1000;
 
@@ -207,6 +207,11 @@ impl Tokens {
         found
     }
 
+    /// True if this one is among them, with the same rights.
+    pub(crate) fn contains(&self, token: &Token) -> bool {
+        self.tokens.iter().any(|one| **one == *token)
+    }
+
     /// True if one is called so.
     pub fn has(&self, name: &str) -> bool {
         self.tokens.iter().any(|token| token.name == name)
@@ -223,18 +228,19 @@ pub(crate) struct TokenFile {
 #[derive(Debug)]
 struct Seen {
     at: Instant,
-    stamp: Option<Stamp>,
+    /// None if it could not be read: it is tried again each time.
+    stamp: Option<os::FileStamp>,
     tokens: Arc<Tokens>,
+    /// What was said last about a file that cannot be read.
+    trouble: Option<String>,
 }
-
-/// What tells a version of a file from another.
-type Stamp = (SystemTime, u64, u64);
 
 impl TokenFile {
     pub(crate) fn open(path: &Path) -> Result<Self, TokenError> {
         let stamp = stamp(path);
         let tokens = Arc::new(read(path)?);
-        Ok(Self { path: path.to_owned(), seen: Mutex::new(Seen { at: Instant::now(), stamp, tokens }) })
+        let seen = Seen { at: Instant::now(), stamp, tokens, trouble: None };
+        Ok(Self { path: path.to_owned(), seen: Mutex::new(seen) })
     }
 
     /// The tokens as the file has them now. A file that cannot be read allows nothing: whoever takes it away means it.
@@ -246,18 +252,17 @@ impl TokenFile {
         seen.at = Instant::now();
         let now = stamp(&self.path);
         if now.is_none() || now != seen.stamp {
-            let was_there = seen.stamp.is_some();
-            seen.stamp = now;
             match read(&self.path) {
                 Ok(tokens) => {
-                    seen.tokens = Arc::new(tokens);
+                    (seen.tokens, seen.stamp, seen.trouble) = (Arc::new(tokens), now, None);
                     tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: the file of tokens was read again");
                 }
                 Err(error) => {
-                    seen.tokens = Arc::default();
-                    if was_there || now.is_some() {
+                    let trouble = Some(error.to_string());
+                    if trouble != seen.trouble {
                         tracing::error!(target: "audit", %error, "audit: no token is accepted until the file is correct");
                     }
+                    (seen.tokens, seen.stamp, seen.trouble) = (Arc::default(), None, trouble);
                 }
             }
         }
@@ -265,9 +270,8 @@ impl TokenFile {
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len(), os::file_number(&found)))
+fn stamp(path: &Path) -> Option<os::FileStamp> {
+    std::fs::metadata(path).ok().map(|found| os::file_stamp(&found))
 }
 
 fn read(path: &Path) -> Result<Tokens, TokenError> {

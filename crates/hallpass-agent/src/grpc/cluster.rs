@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-use super::Etcd;
 use super::proto::*;
-use crate::http::Caller;
+use super::{Etcd, error};
+use crate::http::{Authenticated, Caller};
 
 /// The version of etcd's API that is served in part: some clients refuse old ones.
 const VERSION: &str = concat!("3.4.0-hallpass.", env!("CARGO_PKG_VERSION"));
@@ -18,6 +18,20 @@ impl Etcd {
         let (leader, raft_term) = (status.steward.map_or(0, u64::from), status.epoch.unwrap_or(0));
         let errors = if leader == 0 { vec!["etcdserver: no leader".to_owned()] } else { Vec::new() };
         Ok(StatusResponse { header, version, leader, raft_term, errors, ..StatusResponse::default() })
+    }
+
+    /// A token by its name, with itself as the password: `etcdctl --user NAME:TOKEN` and others send tokens that they got so.
+    pub(super) async fn authenticate(
+        self: Arc<Self>,
+        caller: Caller,
+        request: AuthenticateRequest,
+    ) -> Result<AuthenticateResponse, Status> {
+        let AuthenticateRequest { name, password } = request;
+        match self.api.access.authenticate(&name, &password, &caller.origin) {
+            Authenticated::Yes => Ok(AuthenticateResponse { header: self.header(), token: password }),
+            Authenticated::No => Err(error::not_authenticated()),
+            Authenticated::NotNeeded => Err(error::no_authentication()),
+        }
     }
 
     /// All members, but only this one with an address for clients: leases are an agent's own, so a client that asks for other

@@ -37,6 +37,14 @@ pub(super) fn too_many() -> Status {
     Status::resource_exhausted(TOO_MANY)
 }
 
+pub(super) fn not_authenticated() -> Status {
+    Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
+}
+
+pub(super) fn no_authentication() -> Status {
+    Status::failed_precondition("etcdserver: authentication is not enabled")
+}
+
 pub(super) fn invalid(text: impl std::fmt::Display) -> Status {
     Status::invalid_argument(format!("hallpass: {text}"))
 }

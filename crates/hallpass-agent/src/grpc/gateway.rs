@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use serde::Serialize;
@@ -39,6 +39,7 @@ where
         };
         answer.map_or_else(|status| fault(&status), |answer| typed(&answer))
     })
+    .fallback(wrong_method)
 }
 
 /// Keeps leases alive: a message or several, and a line for each.
@@ -60,6 +61,19 @@ pub(super) fn keep_alives() -> MethodRouter<Arc<Etcd>> {
         }
         with_type(lines.into_response())
     })
+    .fallback(wrong_method)
+}
+
+/// Whatever else is asked for.
+pub(super) async fn unserved(uri: Uri) -> Response {
+    fault(&error::unserved(uri.path()))
+}
+
+/// `GET` of what takes `POST`.
+async fn wrong_method(uri: Uri) -> Response {
+    let mut response = fault(&error::invalid(format!("{} is for POST", uri.path())));
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
 }
 
 async fn body(request: Request) -> Result<Bytes, Status> {
@@ -70,8 +84,10 @@ async fn body(request: Request) -> Result<Bytes, Status> {
 
 /// Reads one message; nothing at all is one with its defaults.
 pub(super) fn read<Q: DeserializeOwned + Default>(body: &[u8]) -> Result<Q, Status> {
-    if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Q::default());
+    match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        None => return Ok(Q::default()),
+        Some(b'{') => {}
+        Some(_) => return Err(error::invalid("the message is no object of JSON")),
     }
     serde_json::from_slice(body).map_err(|error| error::invalid(format!("the message is not understood: {error}")))
 }

@@ -20,6 +20,9 @@ use crate::tokens::Right;
 /// How many parts a transaction may have: etcd's limit.
 const PARTS_MAX: usize = 128;
 
+/// What `etcdctl endpoint health` reads.
+const HEALTH_KEY: &[u8] = b"health";
+
 /// A part of a transaction, checked.
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
@@ -79,8 +82,20 @@ impl Sight {
 
 impl Etcd {
     pub(super) async fn range(self: Arc<Self>, caller: Caller, request: RangeRequest) -> Result<RangeResponse, Status> {
+        if request.key == HEALTH_KEY && request.range_end.is_empty() {
+            return self.health(&caller);
+        }
         let ask = Ask::check(&request)?;
         self.read(&caller, &ask, &mut Sight::default())
+    }
+
+    /// `etcdctl endpoint health` reads a key that nobody has: a server that can tell so is well.
+    fn health(&self, caller: &Caller) -> Result<RangeResponse, Status> {
+        caller.needs_some(Right::Inspect).or_else(|_| caller.needs_some(Right::Acquire))?;
+        if !self.api.service.state().node().status().complete {
+            return Err(error::no_leader());
+        }
+        Ok(RangeResponse { header: self.header(), more: false, kvs: Vec::new(), count: 0 })
     }
 
     pub(super) async fn delete_range(

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use axum::extract::{Path, Request, State};
 use axum::http::header;
 use axum::response::Response;
-use axum::routing::{MethodRouter, post};
+use axum::routing::{self, MethodRouter, post};
 use axum::{Extension, Router};
 use hallpass_core::Fence;
 use prost::Message;
@@ -94,12 +94,16 @@ pub(crate) fn router(api: Api) -> Router<Api> {
         .route("/etcdserverpb.KV/Txn", unary(Etcd::txn))
         .route("/etcdserverpb.Watch/Watch", post(watch))
         .route("/etcdserverpb.Maintenance/Status", unary(Etcd::status))
+        .route("/etcdserverpb.Auth/Authenticate", unary(Etcd::authenticate))
         .route("/etcdserverpb.Cluster/MemberList", post(member_list))
         .route("/v3/lock/lock", gateway::unary(Etcd::lock))
         .route("/v3/lock/unlock", gateway::unary(Etcd::unlock))
         .route("/v3/lease/grant", gateway::unary(Etcd::lease_grant))
         .route("/v3/lease/keepalive", gateway::keep_alives())
-        .route("/v3/maintenance/status", gateway::unary(Etcd::status));
+        .route("/v3/auth/authenticate", gateway::unary(Etcd::authenticate))
+        .route("/v3/maintenance/status", gateway::unary(Etcd::status))
+        // What is not served is refused in etcd's words.
+        .route("/v3/{*rest}", routing::any(gateway::unserved));
     // etcd has these under two paths.
     for beginning in ["/v3/lease", "/v3/kv/lease"] {
         router = router

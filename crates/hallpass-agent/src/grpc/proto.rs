@@ -98,6 +98,26 @@ pub struct LeaseGrantResponse {
     pub error: String,
 }
 
+/// Asks for a token by name and password.
+#[derive(Clone, PartialEq, Message, Deserialize)]
+#[serde(default)]
+pub struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub password: String,
+}
+
+/// The token to send with every request.
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct AuthenticateResponse {
+    #[prost(message, optional, tag = "1")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub token: String,
+}
+
 /// Ends a lease, and deletes its keys.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]

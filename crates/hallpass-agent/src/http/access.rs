@@ -14,21 +14,25 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Extension;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
 use super::{Api, Fault};
 use crate::service::{LeaseId, Origin, Service};
-use crate::telemetry;
-use crate::tokens::{Right, Token, TokenError, TokenFile};
+use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
+use crate::{audit, telemetry};
 
 /// So many refusals a minute have a line of their own in the log. Anybody can cause them.
 const REFUSAL_LINES: u64 = 20;
@@ -70,6 +74,15 @@ pub(crate) struct Caller {
     rights: Rights,
 }
 
+/// What became of a name and a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Authenticated {
+    Yes,
+    No,
+    /// There are no tokens here.
+    NotNeeded,
+}
+
 #[derive(Clone, Debug)]
 enum Rights {
     All,
@@ -94,8 +107,8 @@ impl Access {
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
         if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
             let Some(token) = file.tokens().find(secret) else {
-                self.note_refusal(peer);
-                return Err(Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid"));
+                self.note_refusal(&peer.origin);
+                return Err(not_valid());
             };
             let mut origin = Origin::clone(&peer.origin);
             let before = origin.client.take().unwrap_or_default();
@@ -111,7 +124,31 @@ impl Access {
         Ok(Caller { origin: Arc::clone(&peer.origin), rights })
     }
 
-    fn note_refusal(&self, peer: &Peer) {
+    /// The token with this name and secret, for clients that ask for one by name and password.
+    pub(crate) fn authenticate(&self, name: &str, secret: &str, origin: &Origin) -> Authenticated {
+        let Some(file) = &self.tokens else { return Authenticated::NotNeeded };
+        if file.tokens().find(secret).is_some_and(|token| token.name == name) {
+            return Authenticated::Yes;
+        }
+        self.note_refusal(origin);
+        Authenticated::No
+    }
+
+    /// Waits until the token of a caller is not in the file any more as it was; for ever if it has none.
+    async fn taken_back(self: Arc<Self>, rights: Rights) {
+        let (Some(file), Rights::Token(token)) = (&self.tokens, rights) else { return std::future::pending().await };
+        let mut seen = file.tokens();
+        while seen.contains(&token) {
+            let mut now = Arc::clone(&seen);
+            while Arc::ptr_eq(&now, &seen) {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+                now = file.tokens();
+            }
+            seen = now;
+        }
+    }
+
+    fn note_refusal(&self, origin: &Origin) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.all += 1;
         if refusals.since.elapsed() >= Duration::from_secs(60) {
@@ -123,7 +160,7 @@ impl Access {
         }
         refusals.lines += 1;
         if refusals.lines <= REFUSAL_LINES {
-            tracing::warn!(target: "audit", from = %peer.origin, "audit: refused a token");
+            tracing::warn!(target: "audit", from = %origin, "audit: refused a token");
         }
     }
 }
@@ -164,6 +201,16 @@ impl Caller {
 
     pub(crate) fn needs(&self, right: Right, lock: &str) -> Result<(), Fault> {
         if self.may(right, lock) { Ok(()) } else { Err(self.refusal(right)) }
+    }
+
+    /// The same for what takes something away from others: who tries it without the right is noted in the log. Whoever has no token at all is
+    /// not: anybody could fill the log.
+    pub(crate) fn needs_audited(&self, right: Right, lock: &str, what: &'static str, whom: &str) -> Result<(), Fault> {
+        self.needs(right, lock).inspect_err(|fault| {
+            if !matches!(self.rights, Rights::Nothing) {
+                audit::refuses(what, whom, &self.origin, &fault.text);
+            }
+        })
     }
 
     pub(crate) fn needs_some(&self, right: Right) -> Result<(), Fault> {
@@ -220,11 +267,53 @@ pub(super) async fn check(
     {
         return fault.into_response();
     }
+    let taken_back = match &caller.rights {
+        rights @ Rights::Token(_) => Some(Box::pin(Arc::clone(&api.access).taken_back(rights.clone()))),
+        _ => None,
+    };
     request.extensions_mut().insert(caller);
     let span = telemetry::request(&request);
-    let response = next.run(request).instrument(span.clone()).await;
+    let served = next.run(request).instrument(span.clone());
+    let response = match taken_back {
+        None => served.await,
+        Some(mut taken_back) => tokio::select! {
+            biased;
+            response = served => response.map(|body| Body::new(Granted { body, taken_back })),
+            () = &mut taken_back => not_valid().into_response(),
+        },
+    };
     span.record("http.response.status_code", response.status().as_u16());
     response
+}
+
+fn not_valid() -> Fault {
+    Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid")
+}
+
+/// What is sent to a client with a token: it ends when the token is taken back.
+struct Granted<T> {
+    body: Body,
+    taken_back: Pin<Box<T>>,
+}
+
+impl<T: Future<Output = ()>> HttpBody for Granted<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Pending if self.taken_back.as_mut().poll(cx).is_ready() => Poll::Ready(None),
+            polled => polled,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {

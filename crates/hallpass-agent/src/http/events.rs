@@ -63,7 +63,12 @@ async fn feed(api: Api, caller: Caller, query: Query, sender: mpsc::Sender<Bytes
     let wanted = |event: &Event| {
         let is_frequent = matches!(event.event, Kind::Granted | Kind::Released);
         let of_lock = |lock: &String| lock.starts_with(&query.prefix) && caller.may(Right::Inspect, lock);
-        !(query.rare && is_frequent) && event.lock.as_ref().is_none_or(of_lock)
+        let is_visible = match (&event.lock, &event.lease) {
+            (Some(lock), _) => of_lock(lock),
+            (None, Some(_)) => event.owner == caller.owner() || caller.may_some(Right::Administer),
+            (None, None) => true,
+        };
+        !(query.rare && is_frequent) && is_visible
     };
     let first = past.iter().filter(|event| query.recent && wanted(event)).map(|event| text_of(event));
     let first = first.fold(b": hallpass\n\n".to_vec(), |all, event| [all, event].concat());

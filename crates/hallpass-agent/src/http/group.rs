@@ -9,9 +9,8 @@ use super::answer::answer;
 use super::input::{Json, MemberName, limit};
 use super::{Api, Caller, Fault};
 use crate::api::MemberLine;
-use crate::service::{Event, Kind};
 use crate::tokens::Right;
-use crate::{audit, session, status};
+use crate::{session, status};
 
 pub(super) async fn status(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
@@ -44,13 +43,9 @@ pub(super) async fn evict(
     MemberName(name): MemberName,
     Json(request): Json<Evict>,
 ) -> Result<Response, Fault> {
-    caller.needs(Right::Administer, "")?;
-    let state = api.service.state();
-    let node = state.node();
-    let member = session::find_member(&node, &name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
-    let done = node.evict(member, request.ban, limit(request.timeout_ms)).await;
-    audit::evicts(&name, request.ban, &caller.origin, &done);
-    done?;
-    state.events.send(Kind::Evicted, || Event { member: Some(name.clone()), ..Event::default() });
+    caller.needs_audited(Right::Administer, "", "evict", &name)?;
+    let node = api.service.state().node();
+    let id = session::find_member(&node, &name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
+    api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))
 }

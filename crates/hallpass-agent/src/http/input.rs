@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Api, Fault};
+use super::{Api, BODY_BYTES_MAX, Fault};
 use crate::service::LeaseId;
 
 /// How long the body of a request may take to arrive.
@@ -19,6 +19,10 @@ const NAME_MAX: usize = 255;
 
 /// The names in a path, percent-decoded.
 async fn names(parts: &mut Parts, api: &Api) -> Result<Vec<String>, Fault> {
+    let mut encoded = parts.uri.path().split('%').skip(1);
+    if !encoded.all(|rest| rest.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))) {
+        return Err(Fault::invalid("a percent sign in a name is written %25"));
+    }
     let path = Path::<Vec<String>>::from_request_parts(parts, api).await;
     path.map(|Path(names)| names).map_err(|error| Fault::invalid(format!("the path is not understood: {error}")))
 }
@@ -77,7 +81,9 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
         let query = Query::<T>::from_request_parts(parts, api).await;
-        query.map(|Query(params)| Self(params)).map_err(|error| Fault::invalid(error.body_text()))
+        query.map(|Query(params)| Self(params)).map_err(|error| {
+            Fault::invalid(format!("what follows the question mark is not understood: {}", error.body_text()))
+        })
     }
 }
 
@@ -90,8 +96,17 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     async fn from_request(request: Request, api: &Api) -> Result<Self, Fault> {
         let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, api)).await;
         let body = body.map_err(|_| Fault::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?;
-        let body = body.map_err(|error| Fault::new(error.status(), error.body_text()))?;
-        let text: &[u8] = if body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &body };
+        let body = body.map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                Fault::new(error.status(), format!("the body is longer than {BODY_BYTES_MAX} bytes"))
+            }
+            status => Fault::new(status, error.body_text()),
+        })?;
+        let text: &[u8] = match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            None => b"{}",
+            Some(b'{') => &body,
+            Some(_) => return Err(Fault::invalid("the body is no object of JSON, such as {\"timeout_ms\": 1000}")),
+        };
         let read = serde_json::from_slice(text);
         read.map(Self).map_err(|error| Fault::invalid(format!("the body is not understood: {error}")))
     }

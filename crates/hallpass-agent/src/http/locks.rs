@@ -11,7 +11,6 @@ use serde_json::json;
 use super::answer::answer;
 use super::input::{Json, Limit, LockName, Params, lease_id};
 use super::{Api, Caller, Fault};
-use crate::audit;
 use crate::service::{Acquired, Wanted};
 use crate::status::{self, Filter};
 use crate::tokens::Right;
@@ -146,9 +145,7 @@ pub(super) async fn break_lock(
     LockName(name): LockName,
     Json(limit): Json<Limit>,
 ) -> Result<Response, Fault> {
-    caller.needs(Right::Break, &name)?;
-    let done = api.service.state().node().break_lock(name.as_str(), limit.get()).await;
-    audit::breaks(&name, &caller.origin, &done);
-    done?;
+    caller.needs_audited(Right::Break, &name, "break", &name)?;
+    api.service.break_lock(&name, limit.get(), &caller.origin).await?;
     Ok(answer(&json!({"lock": name, "broken": true})))
 }

@@ -29,7 +29,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 
-pub(crate) use self::access::{Access, Caller};
+pub(crate) use self::access::{Access, Authenticated, Caller};
 pub(crate) use self::answer::Fault;
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::service::Service;

@@ -33,7 +33,8 @@ pub(super) async fn trace(
     caller.needs(Right::Inspect, &name)?;
     let too_many = |text: &str| Fault::new(StatusCode::TOO_MANY_REQUESTS, text);
     let node = api.service.state().node();
-    let trace = node.trace(&name).ok_or_else(|| too_many("too many watch locks already; close one of those pages"))?;
+    let trace =
+        node.trace(&name).ok_or_else(|| too_many("too many locks are watched already; close one of those pages"))?;
     if !api.traffic.streams.enter(STREAMS_MAX) {
         return Err(too_many("too many clients listen already"));
     }

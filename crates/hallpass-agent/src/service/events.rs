@@ -7,8 +7,8 @@ use tokio::sync::broadcast;
 
 /// How far a subscriber may be behind before it misses events: some seconds of a busy agent, and half a megabyte at most.
 const BEHIND_MAX: usize = 2048;
-/// How many of the rare events are kept for whoever subscribes later: enough to fill a page.
-const RECENT_MAX: usize = 256;
+/// How many of the rare events are kept for whoever subscribes later, of the group and of clients each: enough to fill a page.
+const RECENT_MAX: usize = 128;
 
 /// What happens on an agent, for whoever subscribes.
 ///
@@ -22,7 +22,9 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 struct Recent {
     next: u64,
-    rare: VecDeque<Arc<Event>>,
+    /// A crowd of clients that lose their leases at once must not hide why.
+    of_group: VecDeque<Arc<Event>>,
+    of_clients: VecDeque<Arc<Event>>,
 }
 
 /// What has happened.
@@ -81,6 +83,14 @@ impl Kind {
         }
     }
 
+    /// About the members of the group, not about what clients hold.
+    fn is_of_group(self) -> bool {
+        matches!(
+            self,
+            Self::View | Self::MemberIn | Self::MemberOut | Self::Evicted | Self::Steward | Self::State | Self::Ending
+        )
+    }
+
     /// Grants and releases come by the thousand.
     fn is_rare(self) -> bool {
         !matches!(self, Self::Granted | Self::Released)
@@ -115,6 +125,9 @@ pub(crate) struct Event {
     /// More, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
+    /// Whose lease it is about: other tokens are not told of it.
+    #[serde(skip)]
+    pub(crate) owner: Option<Arc<str>>,
 }
 
 impl Default for Events {
@@ -136,10 +149,11 @@ impl Events {
         recent.next += 1;
         let event = Arc::new(Event { id: recent.next, ..event });
         if kind.is_rare() {
-            if recent.rare.len() == RECENT_MAX {
-                recent.rare.pop_front();
+            let kept = if kind.is_of_group() { &mut recent.of_group } else { &mut recent.of_clients };
+            if kept.len() == RECENT_MAX {
+                kept.pop_front();
             }
-            recent.rare.push_back(Arc::clone(&event));
+            kept.push_back(Arc::clone(&event));
         }
         let _ = self.sender.send(event);
     }
@@ -147,7 +161,9 @@ impl Events {
     /// The rare events of the past, and all that follow.
     pub(crate) fn subscribe(&self) -> (Vec<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        (recent.rare.iter().map(Arc::clone).collect(), self.sender.subscribe())
+        let mut past: Vec<_> = recent.of_group.iter().chain(&recent.of_clients).map(Arc::clone).collect();
+        past.sort_by_key(|event| event.id);
+        (past, self.sender.subscribe())
     }
 }
 
@@ -167,6 +183,17 @@ mod tests {
         events.send(Kind::Released, Event::default);
         let next = following.try_recv().unwrap();
         assert_eq!((next.event, next.id), (Kind::Released, RECENT_MAX as u64 + 4));
+    }
+
+    #[test]
+    fn many_lost_leases_do_not_hide_what_became_of_the_group() {
+        let events = Events::default();
+        events.send(Kind::State, Event::default);
+        (0..2 * RECENT_MAX).for_each(|_| events.send(Kind::LeaseLost, Event::default));
+        events.send(Kind::Steward, Event::default);
+        let (past, _) = events.subscribe();
+        assert_eq!((past[0].event, past[1].event), (Kind::State, Kind::LeaseLost));
+        assert_eq!((past.len(), past.last().unwrap().event), (RECENT_MAX + 2, Kind::Steward));
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod watcher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hallpass::{AcquireError, AcquireOptions, Guard, Mode, Refusal};
+use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Refusal};
 use tokio::sync::{broadcast, watch};
 use tracing::{Instrument, Span};
 
@@ -38,7 +38,7 @@ use self::lease::{Held, Lease};
 pub(crate) use self::lease::{LeaseId, Leases};
 pub(crate) use self::watcher::Watcher;
 use crate::agent::State;
-use crate::{os, status, telemetry};
+use crate::{audit, os, status, telemetry};
 
 /// Bounds the memory that leases take: some hundred bytes each, and their locks.
 const LEASES_MAX: usize = 100_000;
@@ -369,6 +369,39 @@ impl Service {
         self.state.leases.lock().get(&id).map(|lease| lease.changed.subscribe()).ok_or(LeaseError::NotFound(id))
     }
 
+    // ---- what operators do ----
+
+    /// Takes a lock from whoever holds it. It is done, and noted in the log, also if whoever asked is gone.
+    pub(crate) async fn break_lock(&self, lock: &str, limit: Duration, by: &Arc<Origin>) -> Result<(), GroupError> {
+        let (state, lock, by) = (Arc::clone(&self.state), lock.to_owned(), Arc::clone(by));
+        finish(async move {
+            let done = state.node().break_lock(lock.as_str(), limit).await;
+            audit::breaks(&lock, &by, &done);
+            done
+        })
+        .await
+    }
+
+    /// Removes a member, as [`break_lock`](Self::break_lock).
+    pub(crate) async fn evict(
+        &self,
+        (id, name): (u32, &str),
+        ban: bool,
+        limit: Duration,
+        by: &Arc<Origin>,
+    ) -> Result<(), GroupError> {
+        let (state, member, by) = (Arc::clone(&self.state), name.to_owned(), Arc::clone(by));
+        finish(async move {
+            let done = state.node().evict(id, ban, limit).await;
+            audit::evicts(&member, ban, &by, &done);
+            if done.is_ok() {
+                state.events.send(Kind::Evicted, || Event { member: Some(member), ..Event::default() });
+            }
+            done
+        })
+        .await
+    }
+
     // ---- inside ----
 
     fn count(&self, span: &Span, result: &Result<Acquired, AcquireFault>) {
@@ -539,6 +572,12 @@ impl Service {
 }
 
 /// Resolves when a lease has ended.
+/// Goes on to the end, whether or not it is waited for.
+async fn finish(work: impl Future<Output = Result<(), GroupError>> + Send + 'static) -> Result<(), GroupError> {
+    // A task that is not awaited to its end was cut off with the runtime.
+    tokio::spawn(work).await.unwrap_or(Err(GroupError::Stopped))
+}
+
 async fn closed(mut changed: watch::Receiver<()>) {
     while changed.changed().await.is_ok() {}
 }

@@ -78,7 +78,8 @@ impl State {
             _ => return,
         }
         let client = lease.entry.origin().client.clone();
-        self.events.send(why, || Event { lease: Some(id.to_string()), client, ..Event::default() });
+        let owner = lease.owner.clone();
+        self.events.send(why, || Event { lease: Some(id.to_string()), client, owner, ..Event::default() });
         // Its locks are free from here on.
         drop(lease);
     }

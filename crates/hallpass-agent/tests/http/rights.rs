@@ -7,11 +7,12 @@ use hallpass_agent::tokens::{Right, Token};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::agent::{Directory, LIMIT, Running, within};
-use crate::client::{Ask, a_moment, delete, get, post};
+use crate::client::{Ask, a_moment, delete, get, post, read_until};
 
 /// Writes a file that its owner alone may write to.
 fn write(directory: &Directory, name: &str, text: &str) -> std::path::PathBuf {
@@ -110,6 +111,86 @@ async fn tokens_change_without_a_restart() {
     std::fs::remove_file(agent.directory.0.join("tokens")).unwrap();
     until(&new, 401).await;
     agent.end().await;
+}
+
+/// Its rights alone are changed: nothing else tells that it is another file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_tokens_is_used_again_when_its_rights_are_right_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let (secret, text) = token("t", &[Right::Inspect], &[]);
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    for (mode, status) in [(0o666, 401), (0o600, 200)] {
+        std::fs::set_permissions(agent.directory.0.join("tokens"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let end = Instant::now() + LIMIT;
+        while get("/v1/status").token(&secret).to(&agent).await.status != status {
+            assert!(Instant::now() < end, "never {status} with {mode:o}");
+            a_moment().await;
+        }
+    }
+    agent.end().await;
+}
+
+/// Also for what was begun before: whoever waits gets nothing, and whoever listens hears no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_back_ends_its_requests() {
+    let (old, old_text) = token("old", &[Right::Acquire, Right::Inspect], &[]);
+    let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Administer], &[]);
+    let both = format!("{old_text}\n{ops_text}");
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+    let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&ops).to(&agent).await.ok();
+    let mut events = get("/v1/events").token(&old).header("connection", "close").begin(&agent).await;
+    let waits = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&old);
+    let (answer, ()) = tokio::join!(waits.to(&agent), async {
+        agent.until_metric("hallpass_waiting", 1.0).await;
+        write(&agent.directory, "tokens", &ops_text);
+    });
+    answer.error(401);
+    agent.until_metric("hallpass_waiting", 0.0).await;
+    let mut told = Vec::new();
+    within(events.read_to_end(&mut told)).await.expect("the stream ends");
+    // The other one's go on.
+    delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&ops).to(&agent).await.ok();
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_hears_of_no_leases_but_its_own() {
+    let (web, web_text) = token("web", &[Right::Acquire, Right::Inspect], &["web/"]);
+    let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Inspect], &[]);
+    let both = format!("{web_text}\n{ops_text}");
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+    let mut events = get("/v1/events").token(&web).begin(&agent).await;
+    for (lock, token) in [("secret", &ops), ("web%2F1", &web)] {
+        let acquire = post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 300})).token(token);
+        acquire.to(&agent).await.ok();
+    }
+    let told = read_until(&mut events, "released").await;
+    assert!(told.contains("lease_expired") && !told.contains("secret"), "{told}");
+    assert!(!told.contains("token ops"), "{told}");
+    agent.end().await;
+}
+
+/// etcd's clients are given a name and a password.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_had_by_its_name_with_itself_as_the_password() {
+    let (secret, text) = token("ci", &[Right::Acquire], &[]);
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let authenticate =
+        |name: &str, password: &str| post("/v3/auth/authenticate").json(&json!({"name": name, "password": password}));
+    assert_eq!(authenticate("ci", &secret).to(&agent).await.ok()["token"], secret);
+    for (name, password) in [("ci", "guess"), ("other", secret.as_str()), ("", "")] {
+        let error = authenticate(name, password).to(&agent).await.error(400);
+        assert!(error.contains("invalid user ID or password"), "{error}");
+    }
+    let open = Running::start().await;
+    let error = authenticate("ci", "x").to(&open).await.error(412);
+    assert!(error.contains("authentication is not enabled"), "{error}");
+    agent.end().await;
+    open.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -386,6 +386,26 @@ fn a_broken_lock_is_taken_from_its_command_on_another_member() {
     assert_eq!(group.run("c", "run x {} --try -- true").code, 0);
 }
 
+/// Whoever asked over HTTP is gone before it is done: it is done all the same, and noted.
+#[test]
+fn a_lock_that_is_broken_for_a_client_that_is_gone_is_noted() {
+    let mut group = Group::new("gone", "1s");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    group.start_with("a", &format!("--api 127.0.0.1:{port}"));
+    group.wait_until_open("a");
+    let (holder, _) = group.hold("a");
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"POST /v1/locks/x/break HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").unwrap();
+    wait_until("the holder is told", || group.user.home.join("terminated").exists());
+    drop(stream);
+    Ran::of(holder.wait_with_output().unwrap()).failed(76, "an operator has broken it");
+    wait_until("it is noted", || {
+        let log = fs::read_to_string(group.log_of("a")).unwrap();
+        log.contains("audit: break") && log.contains("result=\"done\"")
+    });
+    group.run("a", "evict a {}").failed(1, "it is the last member");
+}
+
 #[test]
 fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
     let mut group = Group::of_three("life", "1s");

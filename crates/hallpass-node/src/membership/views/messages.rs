@@ -507,12 +507,12 @@ impl Views {
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
         }
-        if let Request::Evict { node, ban } = request {
+        if let Request::Evict { node, .. } = request {
             let stays = |member: &Member| {
                 let is_leaving = steward.sessions.is_doomed(member.id);
                 member.id != node && !group.banned.contains(&member.name) && !is_leaving
             };
-            if ban && !group.members.values().any(stays) {
+            if !group.members.values().any(stays) {
                 let why = "it is the last member: nobody would be left to admit it again".to_owned();
                 return self.send(from, Control::Answer { token, result: Err(why) });
             }
