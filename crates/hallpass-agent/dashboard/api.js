@@ -60,6 +60,7 @@ function askForToken() {
       const token = $("token").value.trim();
       if (token) sessionStorage.setItem(STORED, token);
       $("token-button").hidden = false;
+      hidePlainLinks();
       asking = null;
       resolve();
     }, { once: true });
@@ -67,7 +68,13 @@ function askForToken() {
   return asking;
 }
 
+/** A link carries no token: where one is needed it leads nowhere. */
+function hidePlainLinks() {
+  document.querySelector(".without-token").hidden = sessionStorage.getItem(STORED) !== null;
+}
+
 export function setUpTokens() {
+  hidePlainLinks();
   $("token-button").hidden = sessionStorage.getItem(STORED) === null;
   $("token-button").addEventListener("click", () => {
     $("token-error").hidden = true;

@@ -41,7 +41,7 @@ async function refresh() {
     say("good", "live");
     banner(status.complete ? "" : `No locks are granted: ${status.waits_for ?? "the group is not complete"}`);
   } catch (error) {
-    say("bad", "no answer");
+    say("bad", error.status ? "refused" : "no answer");
     banner(error.status ? error.message : "The agent does not answer. What is shown is old; the page tries again.");
   } finally {
     refreshing = false;

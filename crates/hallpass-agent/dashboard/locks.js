@@ -24,8 +24,10 @@ export function setUpLocks() {
   $("only-used").addEventListener("change", again);
   $("locks-form").addEventListener("submit", (event) => event.preventDefault());
   $("page-next").addEventListener("click", () => {
-    if (page.next !== null) starts.push(page.next);
-    void refreshLocks();
+    // The next page begins after the one that is shown, not after one that is on its way.
+    if (page.next === null || page.next === starts.at(-1)) return;
+    starts.push(page.next);
+    void refreshLocks().then(() => $("locks-title").scrollIntoView({ block: "start" }));
   });
   $("page-back").addEventListener("click", () => {
     if (starts.length > 1) starts.pop();
@@ -75,7 +77,7 @@ function show() {
 function create(lock) {
   const broken = element("button", { type: "button", class: "danger", "aria-label": `Break ${lock.name}`, onclick: () => askToBreak(lock.name) }, "Break");
   return element("tr", {},
-    element("td", { class: "name" }, element("a", { href: `#/lock/${encodeURIComponent(lock.name)}` }, lock.name)),
+    element("td", { class: "name" }, element("a", { href: `#/lock/${encodeURIComponent(lock.name)}` }, element("bdi", {}, shownName(lock.name)))),
     element("td"), element("td", { class: "wide", "data-label": "by" }), element("td", { class: "number", "data-label": "for" }),
     element("td", { class: "number", "data-label": "waiting" }), element("td", { class: "number", "data-label": "fence" }),
     element("td", { class: "actions" }, broken));
@@ -95,10 +97,16 @@ function update(row, lock) {
   fence.classList.toggle("blank", lock.fence === "0");
 }
 
+/** A name of blanks would leave nothing to click on. */
+function shownName(name) {
+  return name.trim() ? name : JSON.stringify(name);
+}
+
 export function stateOf(lock) {
   if (lock.held) return [`held ${lock.held}`, "good"];
   if (lock.where === "elsewhere") return ["waited for", "warn"];
   if (lock.where === "cached") return ["free, kept here", "none"];
+  if (lock.where === "unknown" && lock.protocol) return ["not known now", "warn"];
   return ["not used here", "none"];
 }
 

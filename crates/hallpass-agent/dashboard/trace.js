@@ -21,12 +21,14 @@ let drawing = null;
 
 export function setUpTrace() {
   $("lock-break").addEventListener("click", () => askToBreak(name));
-  $("trace-pause").addEventListener("click", () => {
-    isPaused = !isPaused;
-    $("trace-pause").setAttribute("aria-pressed", String(isPaused));
-    setText($("trace-pause"), isPaused ? "Go on" : "Pause");
-    if (!isPaused) draw();
-  });
+  $("trace-pause").addEventListener("click", () => pause(!isPaused));
+}
+
+function pause(pauses) {
+  isPaused = pauses;
+  $("trace-pause").setAttribute("aria-pressed", String(isPaused));
+  setText($("trace-pause"), isPaused ? "Go on" : "Pause");
+  if (!isPaused) draw();
 }
 
 export function openLock(lock) {
@@ -35,7 +37,7 @@ export function openLock(lock) {
   [steps, members] = [[], []];
   setText($("trace-none"), "No messages yet.");
   setText($("lock-title"), lock);
-  draw();
+  pause(false);
   void refreshLock();
   close = stream(`/v1/locks/${encodeURIComponent(lock)}/trace`, {
     onEvent: (kind, document) => {
@@ -62,10 +64,13 @@ export async function refreshLock() {
   facts($("lock-facts"), [
     ["State", stateOf(lock)[0]],
     ["Protocol", lock.protocol || "not known yet"],
-    ["Last fence here", lock.fence === "0" ? "none" : lock.fence],
+    ["Last fence here", lock.fence === "0" ? "not known now" : lock.fence],
     ["Holders here", count(lock.holders)],
     ["Waiting here", count(lock.waiters)],
   ]);
+  // Members of which only this is known: they have not given their permission.
+  const isGuess = lock.held_by.length > 0 && lock.held_by.every((holder) => holder.mode === null);
+  setText($("holders-title"), isGuess ? "Held, or asked for before, by" : "Held by");
   people($("lock-holders"), lock.held_by, lock.held ? "" : lock.waiters ? "Not known." : "Nobody, as far as this member knows.");
   people($("lock-waiting"), lock.waiting, "Nobody.");
 }

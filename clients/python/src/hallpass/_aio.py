@@ -343,7 +343,7 @@ class AsyncHeld:
             try:
                 lease.kept(await self._client._send(lease.keepalive(), lease.patience()), sent)
             except Unreachable as error:
-                lease.why = str(error)
+                lease.unanswered(str(error))
             if lease.renewed < sent:
                 await asyncio.sleep(lease.ttl / 20)
 

@@ -18,6 +18,8 @@ CONFIRMATIONS_MAX = 5
 # A keepalive that is not answered within this share of the lease is sent again on another connection.
 PATIENCE_SHARE = 0.25
 
+NO_ANSWER = "the agent has not answered in time"
+
 
 @dataclass
 class Wanted:
@@ -34,6 +36,8 @@ class Wanted:
             raise ValueError("a lock's name has 1 to 255 bytes")
         if self.timeout is not None and not self.timeout >= 0:
             raise ValueError(f"a timeout of {self.timeout} s is not possible")
+        if self.ttl is not None and not self.ttl > 0:
+            raise ValueError(f"a lease of {self.ttl} s is not possible")
 
     def request(self) -> Request:
         body: Dict[str, Any] = {"mode": "shared" if self.shared else "exclusive"}
@@ -79,7 +83,7 @@ class Lease:
         self.is_broken = False
         self.is_at_risk = False
         self.has_ended = False
-        self.why = "the agent has not answered in time"
+        self.why = NO_ANSWER
 
     def is_fresh(self) -> bool:
         """There is time to begin something before the first keepalive is due."""
@@ -123,7 +127,7 @@ class Lease:
 
     def _renew(self, answer: Answer, sent: float) -> None:
         if answer.status == 404:
-            self.end("the lease has ended, or the lock was broken")
+            self.end(self.why if self.is_broken else "the lease has ended, or the lock was broken")
             return
         if not 200 <= answer.status < 300:
             # The agent has said no, which changes nothing: the deadline stays.
@@ -134,10 +138,16 @@ class Lease:
             self.end("the agent does not know that it is held")
             return
         self.is_broken = bool(held[0].get("broken"))
+        self.why = "an operator has broken it" if self.is_broken else NO_ANSWER
         self.is_at_risk = self.is_broken or bool(held[0].get("at_risk"))
         self.ttl = answer.document["ttl_ms"] / 1000
         self.valid_until = sent + self.ttl
         self.renewed = sent
+
+    def unanswered(self, why: str) -> None:
+        """A keepalive failed. Of a lock that is broken it is known why it will be lost."""
+        if not self.is_broken:
+            self.why = why
 
     def end(self, why: str) -> None:
         if not self.has_ended:

@@ -404,7 +404,7 @@ class _Keeper:
         try:
             lease.kept(self._client._send(lease.keepalive(), lease.patience()), sent)
         except Unreachable as error:
-            lease.why = str(error)
+            lease.unanswered(str(error))
         with self._changed:
             self._changed.notify_all()
         return lease.renewed >= sent
