@@ -66,6 +66,9 @@ class Counting(unittest.TestCase):
         self.assertTrue(lease.is_at_risk and not lease.is_broken)
         lease.kept(kept(at_risk=False, broken=True), sent=100.0)
         self.assertTrue(lease.is_at_risk and lease.is_broken)
+        # What it is lost for is known, whatever becomes of the next keepalive.
+        lease.unanswered("no answer")
+        self.assertIn("operator has broken it", str(lease.lost()))
 
     def test_a_grant_that_waited_is_confirmed(self) -> None:
         lease = self.lease()
