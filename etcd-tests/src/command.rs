@@ -12,12 +12,20 @@ use crate::{Case, cases, within};
 
 /// All cases.
 pub const CASES: &[Case] = cases![
+    servers_are_healthy,
     commands_run_with_the_lock,
     commands_exclude_each_other,
     commands_wait_for_other_clients,
     interrupted_commands_leave_no_waiter,
     killed_commands_let_the_next_in,
 ];
+
+async fn servers_are_healthy(group: Arc<Group>) {
+    for node in 0..3 {
+        let ended = within(group.etcdctl(node).args(["endpoint", "health"]).output()).await.unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
 
 async fn commands_run_with_the_lock(group: Arc<Group>) {
     let mut last = 0;
@@ -80,6 +88,8 @@ async fn holding(group: &Group, node: usize, name: &str) -> (tokio::process::Chi
     let mut child = command.args(["lock", "--ttl=5", name]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let key = within(lines.next_line()).await.unwrap().expect("a key");
+    // It writes one more line, and would not survive if nobody could read that.
+    child.stdout = Some(lines.into_inner().into_inner());
     (child, key)
 }
 
@@ -105,6 +115,7 @@ async fn killed_commands_let_the_next_in(group: Arc<Group>) {
     let (mut holder, _key) = holding(&group, 0, "killed").await;
     // It lives on its keepalives for longer than its lease would last.
     tokio::time::sleep(Duration::from_secs(8)).await;
+    assert!(holder.try_wait().unwrap().is_none(), "it holds the lock");
     let mut next = group.etcdctl(1).args(["lock", "killed", "true"]).spawn().unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(next.try_wait().unwrap().is_none(), "the lock is held");
