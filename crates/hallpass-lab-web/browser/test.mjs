@@ -82,7 +82,11 @@ async function traps(page, about) {
     if (trap.how === "told") {
       expect((await page.textContent(".notice")).includes("cannot be put back"), `${trap.id} does not say why it is only told`);
     } else if (trap.how === "simulate") {
-      expect((await page.locator(".verdict").count()) === 2, `${trap.id} has not two sides`);
+      const sides = await page.evaluate(() => [...document.querySelectorAll(".sides .verdict")].map((one) => one.getBoundingClientRect().top));
+      expect(sides.length === 2 && sides[0] === sides[1], `${trap.id} has not two sides beside each other`);
+      const { marks, text } = await page.evaluate(() => ({ marks: globalThis.laboratory.current.players[0].diagram.marks.length, text: document.querySelector(".verdict.printed").textContent }));
+      expect(text.includes("VIOLATION") || (marks === 2 && /overtaken \d+ times/.test(text)), `${trap.id} does not show what is wrong as printed: ${text}`);
+      await sameAgain(page, trap.id, () => globalThis.laboratory.current.players.map((player) => player.cursor));
     } else {
       await page.click("[data-do=to-violation]");
       expect((await page.textContent(".verdict.printed")).includes("VIOLATION"), `${trap.id}: the violation is not marked`);
@@ -91,6 +95,35 @@ async function traps(page, about) {
       expect(await page.isDisabled("[data-do=next-step]"), `${trap.id} does not end`);
     }
   }
+}
+
+/** What is in the address shows the same again. */
+async function sameAgain(page, what, look) {
+  await page.waitForTimeout(250);
+  const before = JSON.stringify(await page.evaluate(look));
+  await go(page, new URL(page.url()).hash);
+  const after = JSON.stringify(await page.evaluate(look));
+  expect(before === after, `${what}: the link shows ${after} instead of ${before}`);
+}
+
+/** Both sides of a trap move together, whatever moves one of them. */
+async function together(page) {
+  await go(page, "#trap?id=T1&at=2");
+  const look = () => page.evaluate(() => ({ step: globalThis.laboratory.current.step, cursors: globalThis.laboratory.current.players.map((player) => player.cursor) }));
+  const before = await look();
+  await page.click(".side:nth-child(2) [data-do=forward]");
+  const after = await look();
+  expect(after.step === 3 && after.cursors.every((cursor, side) => cursor > before.cursors[side]), `a side moves alone: ${JSON.stringify([before, after])}`);
+  await page.click(".side:nth-child(2) [data-do=back]");
+  expect(JSON.stringify(await look()) === JSON.stringify(before), "a side does not go back a step");
+  await page.click(".side:nth-child(1) [data-do=last]");
+  expect((await page.textContent(".verdict.printed")).includes("VIOLATION"), "the verdict does not follow a side's own buttons");
+  await sameAgain(page, "a trap", () => globalThis.laboratory.current.step);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Home");
+  await page.keyboard.press(" ");
+  await page.waitForFunction(() => globalThis.laboratory.current.step > 0);
+  await page.keyboard.press(" ");
 }
 
 /** Presses every kind of button that Play has at least once, in games that offer them. */
@@ -136,6 +169,106 @@ async function play(page) {
   await page.waitForFunction(() => globalThis.laboratory.current.commands.length === 0);
 }
 
+/** A game goes on from where it is looked at, and the keyboard stays where it is. */
+async function positions(page) {
+  await go(page, "#tour?name=ricart-agrawala-figure-1");
+  for (let i = 0; i < 4; i++) await page.keyboard.press("n");
+  await page.click("[data-do=play-on]");
+  await page.waitForFunction(() => document.body.dataset.ready === "play");
+  const count = () => page.evaluate(() => globalThis.laboratory.current.commands.length);
+  expect((await count()) === 4, "Play does not go on from the tour's step");
+  await page.evaluate(() => globalThis.laboratory.current.player.go(2));
+  expect((await page.locator("[data-command]").count()) === 0, "the last step's buttons are offered at an earlier one");
+  await sameAgain(page, "a game", () => globalThis.laboratory.current.player.cursor);
+  await page.click("[data-do=go-on]");
+  await page.waitForFunction(() => globalThis.laboratory.current.commands.length === 1);
+  await page.keyboard.press("Tab");
+  await page.focus("[data-command]");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => globalThis.laboratory.current.commands.length === 2);
+  const held = () => page.evaluate(() => document.activeElement.tagName);
+  expect((await held()) === "BUTTON", "the focus is lost after a choice");
+  await page.focus(".log li:nth-child(2) button");
+  await page.keyboard.press("Enter");
+  expect((await held()) === "BUTTON", "the focus is lost after an event of the log");
+  await page.focus(".scrub");
+  await page.keyboard.press("5");
+  await page.waitForTimeout(100);
+  expect(page.url().includes("#play"), "a digit on a slider leaves the part");
+  await go(page, "#run?protocol=central&nodes=9&server=member&queue=lowest-id");
+  await page.click("text=Play it yourself");
+  await page.waitForFunction(() => document.body.dataset.ready === "play");
+  const hash = decodeURIComponent(new URL(page.url()).hash);
+  expect(["protocol=central", "nodes=9", "server=member", "queue=lowest-id"].every((word) => hash.includes(word)), `Play has another group than Run: ${hash}`);
+}
+
+/** A part that is left while it computes is gone. */
+async function leaving(page) {
+  await page.goto("about:blank");
+  await page.goto(base + "#run?nodes=150&entries=100&latency=exp:1ms");
+  await page.waitForSelector(".result .wait");
+  await page.click("#nav a[href='#tour']");
+  await page.waitForTimeout(2500);
+  const now = await page.evaluate(() => ({ hash: location.hash, player: Boolean(globalThis.laboratory.current?.player), title: document.title }));
+  expect(now.hash === "#tour" && !now.player && now.title.startsWith("Guided tours"), `a part that was left comes back: ${JSON.stringify(now)}`);
+  // The address of a place is written a moment later: not over that of another part.
+  await go(page, "#run");
+  await page.evaluate(() => {
+    globalThis.laboratory.current.player.go(3);
+    // As between a click on a link and the event that tells of it.
+    history.pushState(null, "", "#tour");
+  });
+  await page.waitForTimeout(400);
+  expect((await page.evaluate(() => location.hash)) === "#tour", "a place in a run is written over another part's address");
+}
+
+/** Work that nobody waits for any more ends, and what is quick never waits for it. */
+async function abandoned() {
+  const work = () => fetch(`${base}api/views?swarm=1&seed=5&nodes=60&callers=8`, { signal: AbortSignal.timeout(400) }).catch(() => {});
+  await Promise.all(Array.from({ length: 8 }, work));
+  const began = performance.now();
+  const busy = Array.from({ length: 8 }, () => fetch(`${base}api/views?swarm=1&seed=5&nodes=60&callers=8`, { signal: AbortSignal.timeout(3000) }).catch(() => {}));
+  for (const path of ["about", "scenario?name=cmu-example"]) await (await fetch(`${base}api/${path}`)).text();
+  expect(performance.now() - began < 2000, `short requests wait for long ones: ${Math.round(performance.now() - began)} ms`);
+  await Promise.all(busy);
+  const after = performance.now();
+  await (await fetch(`${base}api/run`)).text();
+  expect(performance.now() - after < 5000, "work goes on after its page is closed");
+}
+
+/** What is offered works, and what is nonsense is said to be. */
+async function choices(page) {
+  await go(page, "#run?protocol=raymond&tree=line");
+  await page.selectOption("form select[name=protocol]", "lamport-fifo");
+  expect((await page.inputValue("[name=other]")) === "" && (await page.inputValue("[name=order]")) === "fifo", "options or the order of one protocol go to another");
+  await page.selectOption("form select[name=links]", "any");
+  await page.click("form .primary");
+  await page.waitForFunction(() => location.hash.includes("links=any") && document.body.dataset.ready);
+  expect((await page.locator(".notice").count()) === 0 && (await page.inputValue("[name=order]")) === "any", "Lamport 1978 cannot be run on links without order");
+  await go(page, "#run");
+  await page.click("form summary");
+  await page.selectOption("form select[name=as-printed]", "T5");
+  expect((await page.inputValue("[name=membership]")) === "classic", "a choice does not bring along what it needs");
+  await page.fill("[name=faults]", "join:1");
+  await page.click("form .primary");
+  await page.waitForFunction(() => location.hash.includes("join") && document.body.dataset.ready);
+  expect((await page.locator(".result canvas").count()) === 1, "a fault that is suggested is refused");
+  await go(page, "#run?protocol=maekawa&faults=loss:0.05&at=abc");
+  expect((await page.textContent(".facts")).includes("per entry-"), "a run without entries has messages per entry");
+  await go(page, "#play?protocol=lamport-fifo&nodes=2");
+  await page.click("form summary");
+  await page.selectOption("form select[name=links]", "any");
+  await page.click("form .primary");
+  await page.waitForFunction(() => location.hash.includes("links=any") && document.body.dataset.ready);
+  expect(!(await page.textContent(".watch")).includes("order") && (await page.inputValue("[name=order]")) === "any", "Lamport 1978 cannot be played on links without order");
+  await go(page, "#play?nodes=99");
+  expect((await page.textContent(".watch")).includes("1 to 32 nodes"), "a game with 99 nodes is played with fewer");
+  await go(page, "#trap?id=t15");
+  expect((await page.textContent("h1")).startsWith("T15") && !(await page.textContent(".trap-facts")).includes("`"), "t15 is not T15, or has backticks");
+  await go(page, "#trap?id=T99");
+  expect((await page.textContent(".notice")).includes("T99"), "an unknown trap is not said to be one");
+}
+
 /** Two inside by hand: the oracles object. */
 async function oracles(page) {
   await go(page, "#play?protocol=central&nodes=2&as-printed=T22&do=ask 1;ask 2;deliver REQUEST 1 -> 0;deliver REQUEST 2 -> 0;deliver GRANT 0 -> 1;deliver GRANT 0 -> 2".replaceAll(" ", "%20"));
@@ -167,6 +300,17 @@ async function run(page) {
     return { messages, sends: [...player.trace.kindOf].filter((kind) => kind >= 0).length };
   });
   expect(same.messages === 0 || same.messages === same.sends, `the page draws ${same.sends} messages, the SVG ${same.messages}`);
+  await sameAgain(page, "a run with a message picked", () => [globalThis.laboratory.current.player.cursor, document.querySelector(".detail").textContent]);
+  for (const protocol of ["lamport", "token", "maekawa"]) {
+    await go(page, `#run?protocol=${protocol}`);
+    const other = await page.evaluate(async (protocol) => {
+      const { trace } = globalThis.laboratory.current.player;
+      const svg = new DOMParser().parseFromString(await (await fetch(`api/trace.svg?protocol=${protocol}`)).text(), "image/svg+xml");
+      const labels = [...svg.querySelectorAll(".label")].map((label) => [label.textContent.split("(")[0], Number(/k(\d)/.exec(label.getAttribute("class"))?.[1])]);
+      return labels.filter(([kind, colour]) => trace.kinds.includes(kind) && trace.colour(kind) !== colour).length;
+    }, protocol);
+    expect(other === 0, `${protocol}: ${other} messages have another colour in the SVG`);
+  }
 }
 
 async function comparisons(page) {
@@ -175,12 +319,32 @@ async function comparisons(page) {
   await page.evaluate(() => globalThis.laboratory.current.players[0].go(20));
   const times = await page.evaluate(() => globalThis.laboratory.current.players.map((player) => player.trace.events[player.cursor]?.at ?? 0));
   expect(times[1] <= times[0], "the second does not follow the first");
+  await page.evaluate(() => globalThis.laboratory.current.players[1].go(9));
+  await sameAgain(page, "two side by side", () => globalThis.laboratory.current.players.map((player) => player.cursor));
+  // Both get the same load, also after another choice.
+  await go(page, "#run?protocol=raymond&nodes=4&tree=line&hold=3ms&order=fifo&faults=pause:1@3ms..20ms");
+  await page.click("text=Compare with another");
+  await page.waitForFunction(() => document.body.dataset.ready === "compare");
+  await page.selectOption("select[name=with]", "token");
+  await page.click("form .primary");
+  await page.waitForFunction(() => location.hash.includes("with=token") && document.body.dataset.ready);
+  const loads = await page.evaluate(() => globalThis.laboratory.current.players.map((player) => player.trace.title.replace(/--protocol \S+|--option \S+/g, "").trim()));
+  expect(loads[0] === loads[1] && ["--nodes 4", "--entries 10", "--hold 3ms", "--order fifo", "--faults pause"].every((word) => loads[1].includes(word)), `different loads are compared: ${loads.join(" and ")}`);
   await go(page, "#sweep?protocols=ricart-agrawala,carvalho-roucairol,token&nodes=2,5,10&loads=saturated");
   expect((await page.locator(".chart svg line[stroke-dasharray]").count()) > 0, "lines that cover each other are not striped");
   await page.selectOption(".result select, .tools select", "response_time");
   expect((await page.textContent(".chart figcaption")).startsWith("Response time"), "another measure is not drawn");
+  await page.keyboard.press("Tab");
+  await page.focus(".legend button");
+  await page.keyboard.press("Enter");
+  expect((await page.evaluate(() => document.activeElement.textContent)) === "ricart-agrawala", "the focus is lost after a name of the legend");
+  await sameAgain(page, "a sweep", () => [document.querySelector(".chart figcaption").textContent, document.querySelectorAll(".legend .off").length]);
   await go(page, "#calculate?nodes=3&reads=50&rate=20&latency=1&hold=1");
   expect((await page.locator("table.numbers tbody tr").count()) >= 5, "the calculator does not answer");
+  const row = await page.getAttribute("table.numbers a", "href");
+  expect(["readers=0.5", "latency=1000us", "hold=1000us"].every((word) => row.includes(word)), `a row of the calculator links to another run: ${row}`);
+  await go(page, "#calculate?nodes=3&reads=50&rate=x&latency=1&hold=1");
+  expect((await page.textContent(".notice")).includes("rate 'x'"), "the calculator takes a rate that is no number");
 }
 
 async function explorations(page) {
@@ -188,11 +352,42 @@ async function explorations(page) {
   expect((await page.textContent(".result")).includes("Complete"), "an exploration does not end");
   await go(page, "#check?protocol=ricart-agrawala&nodes=2&entries=1&as-printed=T2");
   expect((await page.locator(".result canvas").count()) === 1, "a counterexample is not drawn");
+  await page.evaluate(() => globalThis.laboratory.current.player.go(3));
+  await page.waitForTimeout(250);
+  await go(page, new URL(page.url()).hash);
+  expect((await page.evaluate(() => globalThis.laboratory.current.player?.cursor)) === 3, "a link does not show the place in a counterexample");
   await go(page, "#views?nodes=3&faults=crash%3A1%406s..9s");
   expect((await page.locator(".timeline rect.state-down").count()) > 0, "a crash is not seen");
   await page.keyboard.press("ArrowRight");
+  // The session of a node that stands still is over before the next view begins.
+  await go(page, "#views?nodes=5&faults=pause:1@6s..11s");
+  const ends = await page.evaluate(() => Math.max(...[...document.querySelectorAll(".timeline .session")].map((path) => path.getAttribute("d").match(/[\d.]+/g).map(Number)).filter(([x, y]) => y < 90 && x < 600).map((points) => points[4])));
+  const next = await page.evaluate(() => Number([...document.querySelectorAll(".timeline .epoch")].find((text) => text.textContent === "epoch 3").getAttribute("x")));
+  expect(ends < next, `the session of a node that stands still is drawn until ${ends}, the next view begins at ${next}`);
+  await go(page, "#swarm?seed=2&bug=evict-early");
+  const swarm = await page.evaluate(() => ({ text: document.querySelector(".notice").textContent, signs: document.querySelectorAll(".violation-sign").length, faults: document.querySelectorAll(".timeline .fault").length, locks: document.querySelector(".states tbody").textContent }));
+  expect(/node [1-5] entered while node [1-5] was inside/.test(swarm.text) && swarm.signs === 2, `the violation has other names than the lanes, or no mark: ${JSON.stringify(swarm)}`);
+  expect(swarm.faults > 0 && swarm.locks.includes("inside of 'token/0'"), `faults or locks are not shown: ${JSON.stringify(swarm)}`);
   await go(page, "#swarm?seed=1");
   expect((await page.textContent(".result, .part")).includes("No violation"), "a run of the swarm does not open");
+}
+
+/** On paper nothing is cut, and on a phone everything has its name. */
+async function papers() {
+  const page = await open({ viewport: { width: 720, height: 1000 } });
+  for (const [part, cut] of [["trap?id=T27&at=17", ".rows"], ["tour?name=ricart-agrawala-figure-1&at=14", ".steps"], ["views", ".scroller"]]) {
+    await page.emulateMedia({ media: "screen" });
+    await go(page, `#${part}`);
+    await page.emulateMedia({ media: "print" });
+    const over = await page.evaluate((cut) => { const box = document.querySelector(cut); return [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight]; }, cut);
+    expect(over[0] <= 1 && over[1] <= 1, `${part} is cut on paper by ${over}`);
+  }
+  await page.context().close();
+  const phone = await open({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+  await go(phone, "#views?at=15000");
+  const seen = await phone.evaluate(() => { const name = document.querySelector(".node-name").getBoundingClientRect(), link = document.querySelector("#nav a[aria-current]").getBoundingClientRect(); return [name.left, link.right]; });
+  expect(seen[0] >= 0 && seen[1] <= 391, `on a phone a node's name is at ${seen[0]}, the part's at ${seen[1]}`);
+  await phone.context().close();
 }
 
 /** A thousand nodes and a hundred thousand events. */
@@ -261,11 +456,17 @@ const timed = async (name, work) => {
 try {
   const about = await timed("tours and scenarios", () => tours(page));
   await timed("traps", async () => traps(page, about ?? (await (await fetch(`${base}api/about`)).json())));
+  await timed("both sides of a trap", () => together(page));
   await timed("play", () => play(page));
+  await timed("positions", () => positions(page));
+  await timed("leaving", () => leaving(page));
+  await timed("abandoned work", () => abandoned());
+  await timed("choices", () => choices(page));
   await timed("oracles", () => oracles(page));
   await timed("a run", () => run(page));
   await timed("comparisons", () => comparisons(page));
   await timed("explorations", () => explorations(page));
+  await timed("papers", () => papers());
   await timed("a large run", () => large(page));
   await timed("screens", () => everywhere());
 } catch (error) {

@@ -2,13 +2,15 @@
 
 import { fill, h, s, short } from "./dom.js";
 
-const WIDTH = 640, HEIGHT = 380, LEFT = 56, RIGHT = 150, TOP = 16, BOTTOM = 44;
+const HEIGHT = 380, LEFT = 56, TOP = 16, BOTTOM = 44;
+/** On a phone there is no room for the lines' names beside them; the buttons below have the same colours. */
+const isNarrow = () => innerWidth < 600;
 const TOLERANCE = 2.5;
 
-/** `series`: [{name, points: [[x, y], ..], colour}]. Returns an element. */
-export function lineChart({ title, series, xLabel, yLabel, onPick }) {
-  const hidden = new Set();
+/** `series`: [{name, points: [[x, y], ..], colour}]; `hidden`: the names of those that are not drawn. Returns an element. */
+export function lineChart({ title, series, xLabel, yLabel, hidden, onToggle }) {
   const box = h("figure", { class: "chart" });
+  const [WIDTH, RIGHT] = isNarrow() ? [360, 14] : [640, 150];
   draw();
 
   function draw() {
@@ -16,7 +18,7 @@ export function lineChart({ title, series, xLabel, yLabel, onPick }) {
     const all = shown.flatMap((one) => one.points.filter(([, y]) => y > 0));
     const legend = h("div", { class: "legend" }, series.map((one) => h("button", {
       class: hidden.has(one.name) ? "off" : "", "aria-pressed": String(!hidden.has(one.name)), title: "Show or hide",
-      onclick: () => { hidden.has(one.name) ? hidden.delete(one.name) : hidden.add(one.name); draw(); },
+      "data-keep": `${title} ${one.name}`, onclick: () => onToggle(one.name),
     }, h("i", { style: `background:${one.colour}` }), one.name)));
     if (!all.length) return fill(box, h("figcaption", {}, title), h("p", {}, "Nothing to draw."), legend);
     const x = axis(all.map(([value]) => value), LEFT, WIDTH - RIGHT), y = axis(all.map(([, value]) => value), HEIGHT - BOTTOM, TOP);
@@ -26,7 +28,7 @@ export function lineChart({ title, series, xLabel, yLabel, onPick }) {
     svg.append(s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 6, class: "mark middle" }, xLabel), s("text", { x: LEFT, y: TOP - 4, class: "mark" }, yLabel));
     const lines = shown.map((one) => one.points.filter(([, value]) => value > 0).map(([a, b]) => [x.at(a), y.at(b)]));
     drawLines(svg, shown, lines);
-    labels(svg, shown, lines);
+    if (RIGHT > 100) labels(svg, shown, lines, WIDTH - RIGHT);
     hover(svg, shown, x, y);
     fill(box, h("figcaption", {}, title), svg, legend);
   }
@@ -49,7 +51,6 @@ export function lineChart({ title, series, xLabel, yLabel, onPick }) {
     };
     svg.addEventListener("pointermove", move);
     svg.addEventListener("pointerleave", () => { tip.hidden = true; cross.setAttribute("visibility", "hidden"); });
-    if (onPick) svg.addEventListener("click", (event) => { move(event); onPick(); });
     box.append(tip);
     requestAnimationFrame(() => box.append(tip));
   }
@@ -92,13 +93,13 @@ function drawLines(svg, series, lines) {
 }
 
 /** A name at the end of each line, moved apart. */
-function labels(svg, series, lines) {
+function labels(svg, series, lines, right) {
   const ends = lines.map((points, i) => ({ i, y: points.at(-1)?.[1] ?? 0, x: points.at(-1)?.[0] ?? 0 })).sort((a, b) => a.y - b.y);
   let last = -Infinity;
   const placed = ends.map((end) => ({ ...end, at: (last = Math.max(end.y, last + 13)) }));
   const over = (placed.at(-1)?.at ?? 0) - (HEIGHT - BOTTOM + 8);
   for (const { i, x, y, at } of placed) {
     const to = at - Math.max(0, over);
-    svg.append(s("path", { d: `M${x + 6} ${y} L${WIDTH - RIGHT + 14} ${to}`, class: "lead" }), s("text", { x: WIDTH - RIGHT + 17, y: to + 4, class: "name", fill: series[i].colour }, series[i].name));
+    svg.append(s("path", { d: `M${x + 6} ${y} L${right + 14} ${to}`, class: "lead" }), s("text", { x: right + 17, y: to + 4, class: "name", fill: series[i].colour }, series[i].name));
   }
 }

@@ -370,7 +370,7 @@ export class Diagram {
     const { trace, cursor } = this, few = arrows.length <= HEADS_MAX;
     const paths = new Map();
     for (const i of arrows) {
-      const arrow = this.arrow(i), kind = trace.kindOf[i] % 8;
+      const arrow = this.arrow(i), kind = trace.colourOf[i];
       if (Math.max(arrow.from.y, arrow.to.y) < TOP || Math.min(arrow.from.y, arrow.to.y) > this.size.height) continue;
       const future = cursor >= 0 && i > cursor;
       const underWay = cursor >= 0 && !future && (trace.endsAt[i] < 0 || trace.endsAt[i] > cursor);
@@ -410,7 +410,7 @@ export class Diagram {
     context.stroke();
     context.globalAlpha = 1;
     context.lineCap = "butt";
-    context.strokeStyle = this.kinds[this.trace.kindOf[i] % 8];
+    context.strokeStyle = this.kinds[this.trace.colourOf[i]];
     context.lineWidth = 2;
     context.stroke();
   }
@@ -437,7 +437,7 @@ export class Diagram {
         context.strokeStyle = this.colours.ground;
         context.lineWidth = 4;
         context.strokeText(text, x, y + 3);
-        context.fillStyle = this.kinds[trace.kindOf[i] % 8];
+        context.fillStyle = this.kinds[trace.colourOf[i]];
         context.fillText(text, x, y + 3);
         break;
       }

@@ -20,12 +20,25 @@ function add(element, children) {
   }
 }
 
-/** Replaces all children. */
+/**
+ * Replaces all children. If one of them has the keyboard's focus, the new one with the same `data-keep` gets it, or the first
+ * that has such a name, or the element itself: whoever uses a keyboard goes on from where they are.
+ */
 export function fill(element, ...children) {
+  const held = document.activeElement;
+  const keeps = held !== element && element.contains(held) && held.matches(":focus-visible");
   element.replaceChildren();
   add(element, children);
+  if (!keeps) return element;
+  const named = [...element.querySelectorAll("[data-keep]")];
+  const next = named.find((one) => one.dataset.keep === held.dataset.keep) ?? named[0] ?? element;
+  if (next === element && element.tabIndex < 0) element.tabIndex = -1;
+  next.focus({ preventScroll: true });
   return element;
 }
+
+/** A text whose `words` in backticks are code. */
+export const prose = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
 
 const SVG = "http://www.w3.org/2000/svg";
 

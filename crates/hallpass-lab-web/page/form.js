@@ -3,9 +3,10 @@
 import { encode } from "./api.js";
 import { fill, h } from "./dom.js";
 
+const ORDERS = [["any", "any: messages overtake"], ["fifo", "fifo: links keep order"]];
+
 export const LOADS = [["saturated", "saturated: everybody, all the time"], ["light", "light: one at a time"], ["0.1", "0.1 requests per T"], ["0.5", "0.5 requests per T"], ["hotspot:0.9", "hotspot: mostly the lowest node"]];
 export const LATENCIES = [["1ms", "always 1 ms"], ["1ms..3ms", "1 to 3 ms, evenly"], ["exp:1ms", "exponential, 1 ms on average"]];
-export const FAULTS = [["", "none"], ["loss:0.05", "5% of messages lost"], ["dup:0.1", "10% of messages twice"], ["crash:1,restart:1", "a crash and a restart"], ["pause:1@3ms..20ms", "node 1 pauses"], ["partition:1@5ms..20ms", "node 1 is cut off"], ["join:1", "a node joins"], ["leave:1", "a node leaves"]];
 
 /** A field with a label. */
 export function field(label, input, hint) {
@@ -24,29 +25,89 @@ export function protocolSelect(about, value, name = "protocol") {
   return h("select", { name }, about.protocols.map((protocol) => h("option", { value: protocol.name, selected: protocol.name === value }, protocol.title)));
 }
 
-/** The options of a protocol, each with its values; the rest as words. `own` are the keys that are no options. */
+/** The order of messages. */
+export function orderField(params) {
+  return field("Order", h("select", { name: "order" }, ORDERS.map(([order, label]) => h("option", { value: order, selected: order === (params.order ?? "any") }, label))));
+}
+
+/** Faults, with those that the protocol bears as suggestions. */
+export function faultField(params) {
+  return field("Faults", suggest("faults", "faults", params.faults, []), "what goes wrong");
+}
+
+const protocolOf = (about, name) => about.protocols.find((one) => one.name === name);
+
+/** The order of messages if nothing is said: some protocols are for links that keep it, unless they are told otherwise. */
+export const orderOf = (about, { protocol, links }) => (links === "any" ? "any" : protocolOf(about, protocol)?.order ?? "any");
+
+/** Says the order where it is not the usual one: the server knows only that. */
+export function withOrder(params, about) {
+  if (orderOf(about, params) !== "any") params.order ??= orderOf(about, params);
+}
+
+/**
+ * The options of a protocol, each with its values; the rest as words. `own` are the keys that are no options.
+ * `follow` keeps the form in step with what is chosen in it.
+ */
 export function optionFields(about, params, own) {
   const box = h("div", { class: "options" });
-  const show = (name) => {
-    const protocol = about.protocols.find((one) => one.name === name);
-    const known = new Set(protocol?.options.map(({ key }) => key));
-    const rest = Object.entries(params).filter(([key]) => !own.includes(key) && !known.has(key)).map(([key, value]) => `${key}=${value}`);
+  const given = protocolOf(about, params.protocol), names = new Set(given?.options.map(({ key }) => key));
+  const rest = Object.entries(params).filter(([key]) => !own.includes(key) && !names.has(key)).map(([key, value]) => `${key}=${value}`);
+  const show = (protocol) => {
+    // What was chosen for one protocol means nothing to another.
+    const chosen = (key) => (protocol === given ? params[key] : undefined);
     fill(box,
       h("p", { class: "about" }, protocol?.about),
       protocol?.options.map(({ key, values }) => {
-        const given = params[key], all = given && !values.includes(given) ? [...values, given] : values;
-        return field(key, h("select", { name: key }, h("option", { value: "" }, "default"), all.map((value) => h("option", { value, selected: value === given }, value))));
+        const value = chosen(key), all = value && !values.includes(value) ? [...values, value] : values;
+        return field(key, h("select", { name: key }, h("option", { value: "" }, "default"), all.map((one) => h("option", { value: one, selected: one === value }, one))));
       }),
-      field("Other options", h("input", { name: "other", value: rest.join(" "), placeholder: "names=5,17,3", spellcheck: "false", autocomplete: "off" }), "key=value, separated by spaces"));
+      field("Other options", h("input", { name: "other", value: protocol === given ? rest.join(" ") : "", placeholder: "names=5,17,3", spellcheck: "false", autocomplete: "off" }), "key=value, separated by spaces"));
   };
-  show(params.protocol ?? about.protocols[0].name);
-  return { box, show };
+  show(given);
+  return { box, follow: (form, select) => follow(form, select, about, show) };
 }
 
-/** What a form says, without what is empty or unchanged. */
-export function read(form, defaults = {}) {
-  const params = {};
-  for (const [key, value] of new FormData(form)) {
+function follow(form, select, about, show) {
+  const offer = () => {
+    const list = form.querySelector("#faults");
+    if (list) fill(list, protocolOf(about, select.value).faults.map(({ value, label }) => h("option", { value }, label)));
+  };
+  select.addEventListener("change", () => {
+    const protocol = protocolOf(about, select.value);
+    show(protocol);
+    form.elements.order.value = protocol.order;
+    offer();
+  });
+  // Some choices are refused without another one, which is chosen with them.
+  form.addEventListener("change", ({ target }) => {
+    const protocol = protocolOf(about, select.value);
+    const word = target.name === "faults" ? protocol.faults.find(({ value }) => value === target.value)?.needs : protocol.options.find(({ key }) => key === target.name)?.needs[target.value];
+    if (word) choose(form, word);
+  });
+  offer();
+}
+
+/** Makes a form say a word such as `membership=classic`. */
+function choose(form, word) {
+  const [key, value] = word.split(/=(.*)/s);
+  // Play takes the nodes' own numbers, too.
+  const nodes = form.elements.nodes.value.trim().split(/\s+/), count = nodes.length > 1 ? nodes.length : Number(nodes[0]) || 1;
+  const text = value === "1..N" ? Array.from({ length: count }, (_, i) => i + 1).join(",") : value;
+  const control = form.elements[key];
+  if (control) {
+    control.value = text;
+    control.closest("details")?.setAttribute("open", "");
+  } else if (!form.elements.other.value.includes(`${key}=`)) {
+    form.elements.other.value = `${form.elements.other.value} ${key}=${text}`.trim();
+  }
+}
+
+/** What a form says, without what is empty or a default; `about` knows which order of messages is one. */
+export function read(form, { about, ...defaults } = {}) {
+  const params = {}, data = new FormData(form);
+  if (about) defaults.order = orderOf(about, Object.fromEntries(data));
+  for (const [key, value] of data) {
     const text = String(value).trim();
     if (!text || (text === String(defaults[key] ?? "") && key !== "protocol")) continue;
     if (key === "other") for (const word of text.split(/\s+/)) { const [name, rest] = word.split(/=(.*)/s); params[name] = rest ?? ""; }

@@ -17,11 +17,11 @@ const NAV = [["tour", "Tours"], ["run", "Run"], ["play", "Play"], ["trap", "Trap
 const KEYS = [
   ["Space", "play or pause"], ["→ ←", "one event forward or back"], ["Page Down, Page Up", "ten events"], ["Home, End", "to the start, to the end"],
   ["+ − 0", "zoom in, zoom out, the whole run"], ["V", "to the first violation"], ["N, P", "next and previous step of a tour or trap"],
-  ["Z", "take back the last step in Play"], ["1 to 7", "the parts of the laboratory"], ["?", "this list"],
+  ["Z, R", "Play: take back the last step; any step that must happen"], ["1 to 7", "the parts of the laboratory"], ["?", "this list"],
 ];
 
 const main = document.querySelector("#main");
-let current, about;
+let current, about, leave;
 
 /** Reads the address: the part and its parameters. */
 function route() {
@@ -29,13 +29,17 @@ function route() {
   return { name: name in PARTS ? name : "home", params: decode(query) };
 }
 
-/** Changes the address without going anywhere. Browsers limit how often: the last one wins. */
-let pending;
-function setAddress(name, params) {
+/** Changes the address without going anywhere. Browsers limit how often: the last one wins. A part that was left says nothing. */
+let pending, address;
+function setAddress(signal, name, params) {
+  if (signal.aborted) return;
   clearTimeout(pending);
   pending = setTimeout(() => {
+    // Somebody goes elsewhere at this moment, and the page does not know yet.
+    if (location.hash !== address) return;
     const query = encode(params);
     history.replaceState(null, "", `#${name}${query ? `?${query}` : ""}`);
+    address = location.hash;
   }, 200);
 }
 
@@ -49,26 +53,44 @@ function go(name, params) {
 
 async function show() {
   clearTimeout(pending);
+  address = location.hash;
+  // Also a part that is still opening ends: its requests are given up, and what it does later is not seen.
+  leave?.abort();
+  leave = new AbortController();
+  const { signal } = leave;
   current?.destroy?.();
   current = undefined;
   const { name, params } = route();
-  document.querySelectorAll("#nav a").forEach((link) => {
-    const part = link.getAttribute("href").slice(1);
-    const here = PARTS[part] === PARTS[name];
-    if (here) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  });
-  document.body.dataset.part = name;
+  markPart(name);
   document.body.removeAttribute("data-ready");
+  let opened;
   try {
     about ??= await get("about");
+    if (signal.aborted) return;
     const container = h("div", { class: `part ${name}` });
     fill(main, container);
-    current = await PARTS[name].open({ container, name, params, about, setAddress, go });
+    opened = await PARTS[name].open({ container, name, params, about, signal, setAddress: (...where) => setAddress(signal, ...where), go });
   } catch (error) {
+    if (signal.aborted) return;
     fill(main, h("div", { class: "part" }, h("p", { class: "notice alarm", role: "alert" }, error.message), h("p", {}, h("a", { href: "#home" }, "Back to the beginning"))));
   }
+  if (signal.aborted) return opened?.destroy?.();
+  current = opened;
+  document.title = `${main.querySelector("h1")?.textContent ?? "The laboratory"} · hallpass`;
   document.body.dataset.ready = name;
+}
+
+/** Shows in the bar which part is open. */
+function markPart(name) {
+  const nav = document.querySelector("#nav");
+  for (const link of nav.children) {
+    const here = PARTS[link.getAttribute("href").slice(1)] === PARTS[name];
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    // On a phone the bar is wider than the screen.
+    if (here) nav.scrollLeft = link.offsetLeft - nav.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
+  }
+  document.body.dataset.part = name;
 }
 
 function showKeys() {
@@ -85,10 +107,12 @@ addEventListener("keydown", (event) => {
   if (target.matches?.("input:not([type=range]):not([type=checkbox]), select, textarea") || document.querySelector("dialog[open]")) return;
   if (event.key === " " && target.matches?.("button, a, summary, input")) return;
   if (target.matches?.("input[type=range]") && /^(Arrow|Page|Home|End)/.test(event.key)) return;
-  if (event.key === "?") return showKeys();
-  if (current?.onKey?.(event)) return event.preventDefault();
-  const part = NAV[Number(event.key) - 1];
-  if (part) go(part[0]);
+  // A letter means the same with Shift, or with Caps Lock.
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (key === "?") return showKeys();
+  if (current?.onKey?.({ key })) return event.preventDefault();
+  const part = NAV[Number(key) - 1];
+  if (part && !target.matches?.("input")) go(part[0]);
 });
 
 document.querySelector("#keys").addEventListener("click", showKeys);

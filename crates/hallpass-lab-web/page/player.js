@@ -9,13 +9,17 @@ const SPEEDS = [0.5, 1, 2, 5, 20, 100, 1000];
 /** More nodes than these are not shown side by side; those that are picked are. */
 const COLUMNS_MAX = 8;
 
-/** Makes two players show the same moment of virtual time: whichever is moved, the other one follows. */
-export function linkByTime(players) {
+/**
+ * Makes two players show the same moment of virtual time: whichever is moved, the other one follows. `onMove` gets where that is
+ * in words for an address: the event, and the side if it is not the first that was moved.
+ */
+export function linkByTime(players, onMove) {
   let leading = false;
   players.forEach((player, side) => {
     player.onCursor = (cursor) => {
       const other = players[1 - side];
       if (leading || !other.trace) return;
+      onMove({ at: cursor < 0 ? undefined : cursor, side: side && cursor >= 0 ? side + 1 : undefined });
       leading = true;
       const at = cursor < 0 ? -1 : player.trace.events[cursor].at, { events } = other.trace;
       let low = 0, high = events.length;
@@ -29,6 +33,9 @@ export function linkByTime(players) {
     };
   });
 }
+
+/** An event's number in an address; -1 if it is none. */
+const number = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : -1);
 
 export class Player {
   /**
@@ -96,6 +103,19 @@ export class Player {
     if (!this.diagram.element.isConnected) requestAnimationFrame(() => this.diagram.trace === trace && (this.diagram.resize(), this.diagram.clamp(), this.diagram.redraw()));
     this.diagram.setTrace(trace, keepView);
     this.go(at, { quiet: true });
+  }
+
+  /** Where it is, in words for an address: the cursor, and the event that is explained if that is another one. */
+  get place() {
+    const name = (index) => (index < 0 ? undefined : index);
+    return { at: name(this.cursor), event: this.selected === this.cursor ? undefined : name(this.selected) };
+  }
+
+  /** Goes where an address says. */
+  set place({ at, event }) {
+    if (at !== undefined) this.go(number(at), { quiet: true });
+    const explained = number(event);
+    if (explained >= 0 && explained < this.trace.length) this.explain(explained);
   }
 
   go(index, { quiet = false, select = true } = {}) {
@@ -181,6 +201,7 @@ export class Player {
     this.showDetail();
     const event = this.trace.events[index];
     say(`${event.node} ${words(event)}`);
+    this.onCursor(this.cursor);
   }
 
   // ---- panels ----
@@ -199,11 +220,11 @@ export class Player {
       h("h2", {}, "The lock"),
       h("dl", {},
         h("dt", {}, "Inside"), h("dd", { class: inside.length > 1 && inside.some((one) => !one.shared) ? "alarm" : "" }, inside.length ? inside.map(who) : "nobody"),
-        h("dt", {}, "Queue"), h("dd", {}, waiting.length ? waiting.slice(0, 24).map(({ node, since }) => h("button", { class: "chip waiting", title: "When it asked", onclick: () => this.go(since) }, String(node))) : "nobody waits", waiting.length > 24 && ` and ${waiting.length - 24} more`),
+        h("dt", {}, "Waiting", h("small", {}, "in order of asking")), h("dd", {}, waiting.length ? waiting.slice(0, 24).map(({ node, since }) => h("button", { class: "chip waiting", title: "When it asked", onclick: () => this.go(since) }, String(node))) : "nobody", waiting.length > 24 && ` and ${waiting.length - 24} more`),
         h("dt", {}, "Last fence"), h("dd", {}, fences.length ? String(fences.reduce((a, b) => Math.max(a, b))) : "none yet"),
         h("dt", {}, "Under way"), h("dd", {}, underWayCount ? [underWay.slice(-12).map((i) => {
           const event = this.trace.events[i];
-          return h("button", { class: `message k${this.trace.kindOf[i] % 8}`, onclick: () => this.explain(i) }, `${event.node} → ${event.to} ${event.message}`);
+          return h("button", { class: `message k${this.trace.colourOf[i]}`, onclick: () => this.explain(i) }, `${event.node} → ${event.to} ${event.message}`);
         }), underWayCount > 12 && h("span", {}, ` and ${grouped(underWayCount - 12)} more`)] : "no message")),
     );
   }
@@ -320,7 +341,7 @@ export class Player {
     for (let i = from; i < Math.min(this.trace.length, from + 14); i++) {
       const event = this.trace.events[i];
       rows.push(h("li", { class: `${i === this.cursor ? "now" : i > this.cursor ? "later" : ""} ${event.event === "violation" ? "alarm" : ""}`, "aria-current": i === this.cursor ? "step" : undefined },
-        h("button", { class: "link", onclick: () => { this.pause(); this.go(i); } }, h("span", { class: "when" }, this.trace.time(i)), ` ${event.node} ${words(event)}`)));
+        h("button", { class: "link", "data-keep": i, onclick: () => { this.pause(); this.go(i); } }, h("span", { class: "when" }, this.trace.time(i)), ` ${event.node} ${words(event)}`)));
     }
     fill(this.log, h("h2", {}, "Events"), h("ol", { start: String(from + 1) }, rows));
   }

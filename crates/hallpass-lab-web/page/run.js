@@ -2,50 +2,44 @@
 
 import { encode, get, isStatic } from "./api.js";
 import { copy, fill, grouped, h, plural, short } from "./dom.js";
-import { FAULTS, LATENCIES, LOADS, address, field, optionFields, protocolSelect, read, suggest } from "./form.js";
+import { LATENCIES, LOADS, address, faultField, field, optionFields, orderField, protocolSelect, read, suggest, withOrder } from "./form.js";
+import { NODES_MAX } from "./play.js";
 import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
-const OWN = ["protocol", "nodes", "entries", "seed", "load", "hold", "latency", "order", "readers", "faults", "at"];
-const DEFAULTS = { nodes: 3, entries: 10, seed: 1, load: "saturated", latency: "1ms", order: "any", readers: 0 };
+const OWN = ["protocol", "nodes", "entries", "seed", "load", "hold", "latency", "order", "readers", "faults"];
+const DEFAULTS = { nodes: 3, entries: 10, seed: 1, load: "saturated", latency: "1ms", readers: 0 };
 
-export async function open({ container, params, about, setAddress, go }) {
-  const { at, ...run } = params;
+export async function open({ container, params, about, signal, setAddress, go }) {
+  const { at, event, ...run } = params;
   run.protocol ??= "ricart-agrawala";
-  if (run.protocol === "lamport-fifo") run.order ??= "fifo";
+  withOrder(run, about);
   const form = buildForm(run, about, (wanted) => go("run", wanted));
   const result = h("div", { class: "result" }, h("p", { class: "wait" }, "Running"));
   fill(container, h("h1", { class: "unseen" }, "Run a protocol"), form, result);
-  const abort = new AbortController();
   let player;
-  const ready = (async () => {
-    try {
-      const document = await get("run", run, abort.signal);
-      player = showRun(result, document, run, Number(at ?? -1), (cursor) => setAddress("run", { ...run, at: cursor < 0 ? undefined : cursor }), go);
-    } catch (error) {
-      if (error.name !== "AbortError") fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
-    }
-  })();
-  await ready;
-  return {
-    destroy: () => { abort.abort(); player?.destroy(); },
-    onKey: (event) => player?.onKey(event),
-    get player() { return player; },
-  };
+  try {
+    const document = await get("run", run, signal);
+    player = showRun(result, document, run, (place) => setAddress("run", { ...run, ...place }), go);
+    player.place = { at, event };
+  } catch (error) {
+    if (!signal.aborted) fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
+  }
+  return { destroy: () => player?.destroy(), onKey: (event) => player?.onKey(event), player };
+}
+
+/** The words of a game with the same group: its nodes, and the protocol with its options. */
+function gameOf(params) {
+  const { protocol, nodes = 3, names, order } = params;
+  const options = Object.fromEntries(Object.entries(params).filter(([key]) => !OWN.includes(key) && key !== "names"));
+  return { protocol, nodes: names ? names.replaceAll(",", " ") : Math.min(NODES_MAX, nodes), order, ...options };
 }
 
 function buildForm(params, about, onRun) {
   const options = optionFields(about, params, OWN);
   const number = (name, min, max) => h("input", { type: "number", name, min: String(min), max: String(max), value: String(params[name] ?? DEFAULTS[name]) });
   const select = protocolSelect(about, params.protocol);
-  select.addEventListener("change", () => options.show(select.value));
-  const form = h("form", {
-    class: "choose",
-    onsubmit: (event) => {
-      event.preventDefault();
-      onRun(read(form, DEFAULTS));
-    },
-  },
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); onRun(read(form, { ...DEFAULTS, about })); } },
     h("div", { class: "fields" },
       field("Protocol", select),
       field("Nodes", number("nodes", 1, about.limits.nodes)),
@@ -58,36 +52,38 @@ function buildForm(params, about, onRun) {
       h("div", { class: "fields" },
         field("Latency", suggest("latencies", "latency", params.latency ?? DEFAULTS.latency, LATENCIES), "T is its mean"),
         field("Hold", h("input", { name: "hold", value: params.hold ?? "", placeholder: "T", size: "6" }), "time inside"),
-        field("Order", h("select", { name: "order" }, ["any", "fifo"].map((order) => h("option", { value: order, selected: order === (params.order ?? "any") }, order === "any" ? "any: messages overtake" : "fifo: links keep order")))),
+        orderField(params),
         field("Readers", h("input", { type: "number", name: "readers", min: "0", max: "1", step: "0.05", value: params.readers ?? "0" }), "share of requests"),
-        field("Faults", suggest("faults", "faults", params.faults, FAULTS), "what goes wrong")),
+        faultField(params)),
       options.box));
+  options.follow(form, select);
   return form;
 }
 
-function showRun(result, document, params, at, onCursor, go) {
+function showRun(result, document, params, onPlace, go) {
   const { report, command } = document, trace = new Trace(document);
-  const player = new Player({ onCursor, params, label: `Space-time diagram of ${command}` });
+  const player = new Player({ onCursor: () => onPlace(player.place), params, label: `Space-time diagram of ${command}` });
   const kinds = Object.entries(report.messages_by_kind).map(([kind, count]) => `${kind} ${grouped(count)}`).join(", ");
   const fact = (label, value, title) => h("div", { title }, h("dt", {}, label), h("dd", {}, value));
   const violation = report.violations[0];
-  const link = h("button", { onclick: () => copy(address("run", { ...params, at: player.cursor < 0 ? undefined : player.cursor }), link) }, "Copy link");
+  const link = h("button", { onclick: () => copy(address("run", { ...params, ...player.place }), link) }, "Copy link");
   const shell = h("button", { onclick: () => copy(command.replace("lab run", "lab trace"), shell) }, "Copy command");
   fill(result,
     violation && h("p", { class: "notice alarm", role: "alert" }, `${plural(report.violations.length, "violation")}: ${violation} `, h("button", { onclick: () => player.go(trace.firstViolation()) }, "Show it (V)")),
     player.element,
     h("dl", { class: "facts" },
       fact("Messages", grouped(report.messages), kinds),
-      fact("per entry", short(report.messages_per_entry)),
+      // Without an entry there is nothing to divide by.
+      fact("per entry", report.entries ? short(report.messages_per_entry) : "-"),
       fact("Entries", grouped(report.entries)),
-      fact("Response", `${short(report.response_time.mean)} T`, `from a request to its entry; 99%: ${short(report.response_time.p99)} T`),
-      fact("Handover", `${short(report.sync_delay.mean)} T`, "from a release to the next entry, if somebody waits"),
+      fact("Response", report.entries ? `${short(report.response_time.mean)} T` : "-", `from a request to its entry; 99%: ${short(report.response_time.p99)} T`),
+      fact("Handover", report.entries ? `${short(report.sync_delay.mean)} T` : "-", "from a release to the next entry, if somebody waits"),
       fact("Overtaken", `at most ${report.max_overtakes}`, "entries by others between a request and its own entry")),
     h("p", { class: "kinds" }, kinds),
     h("p", { class: "tools" }, link, shell,
       !isStatic && ["svg", "txt", "json"].map((format) => h("a", { class: "button", href: `api/trace.${format}?${encode(params)}`, target: "_blank", rel: "noopener" }, format.toUpperCase())),
-      h("button", { onclick: () => go("play", { protocol: params.protocol, nodes: Math.min(5, Number(params.nodes ?? 3)) }) }, "Play it yourself"),
-      h("button", { onclick: () => go("compare", { ...params, at: undefined }) }, "Compare with another")));
-  player.setTrace(trace, at);
+      h("button", { onclick: () => go("play", gameOf(params)) }, "Play it yourself"),
+      h("button", { onclick: () => go("compare", { ...params, nodes: params.nodes ?? DEFAULTS.nodes, entries: params.entries ?? DEFAULTS.entries }) }, "Compare with another")));
+  player.setTrace(trace);
   return player;
 }

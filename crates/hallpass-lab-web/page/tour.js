@@ -10,7 +10,7 @@ import { Trace } from "./trace.js";
 export async function open(context) {
   const { container, name, params, about } = context;
   if (!params.name) return list(container, about);
-  const document = await get("scenario", { name: params.name });
+  const document = await get("scenario", { name: params.name }, context.signal);
   return show(context, document, name);
 }
 
@@ -43,7 +43,8 @@ function show({ container, params, about, setAddress }, document, part) {
   });
   const back = h("button", { "data-do": "previous-step", onclick: () => goTo(current - 1) }, "← Previous (P)");
   const next = h("button", { class: "primary", "data-do": "next-step", onclick: () => goTo(current + 1) }, "Next (N) →");
-  const linkButton = h("button", { onclick: () => copy(address(part, { name: params.name, at: player.cursor < 0 ? undefined : player.cursor }), linkButton) }, "Copy link");
+  const linkButton = h("button", { onclick: () => copy(address(part, { name: params.name, ...player.place }), linkButton) }, "Copy link");
+  const playOn = h("a", { class: "button", "data-do": "play-on" }, "Play on from here");
 
   function goTo(step) {
     current = Math.max(-1, Math.min(steps.length - 1, step));
@@ -63,7 +64,7 @@ function show({ container, params, about, setAddress }, document, part) {
       else if (cursor < 0) current = -1;
       mark();
     }
-    setAddress(part, { name: params.name, at: cursor < 0 ? undefined : cursor });
+    setAddress(part, { name: params.name, ...player.place });
   }
 
   function mark() {
@@ -81,6 +82,7 @@ function show({ container, params, about, setAddress }, document, part) {
     }
     back.disabled = current < 0;
     next.disabled = current >= steps.length - 1;
+    playOn.href = playAddress(document.text, current + 1);
   }
 
   fill(container,
@@ -88,10 +90,10 @@ function show({ container, params, about, setAddress }, document, part) {
     sentence,
     h("p", { class: "tools" }, back, next, h("span", { class: "spring" }), linkButton,
       h("button", { onclick: () => download(`${params.name}.txt`, document.text) }, "Scenario file"),
-      !isStatic && document.has_steps && h("a", { class: "button", href: playAddress(document.text) }, "Play on from here")),
+      !isStatic && document.has_steps && playOn),
     h("div", { class: "with-steps" }, list, player.element));
   player.setTrace(trace, -1);
-  if (params.at !== undefined) player.go(Number(params.at));
+  player.place = params;
   mark();
   return {
     destroy: () => player.destroy(),

@@ -36,6 +36,7 @@ export class Trace {
     this.endsAt = new Int32Array(count).fill(-1);
     this.kinds = [];
     this.kindOf = new Int8Array(count).fill(-1);
+    this.colourOf = new Int8Array(count).fill(-1);
     this.rowOf = Int32Array.from(this.events, (event) => this.rows.get(event.node));
     this.toRow = Int32Array.from(this.events, (event) => (event.event === "send" ? this.rows.get(event.to) : -1));
     this.events.forEach((event, i) => {
@@ -44,6 +45,7 @@ export class Trace {
         let kind = this.kinds.indexOf(event.kind);
         if (kind < 0) kind = this.kinds.push(event.kind) - 1;
         this.kindOf[i] = kind;
+        this.colourOf[i] = this.colour(event.kind);
       } else if (event.event === "deliver" || event.event === "lose") {
         const sent = sends.get(`${event.id} ${event.node}`);
         if (sent === undefined) return;
@@ -51,6 +53,14 @@ export class Trace {
         if (this.endsAt[sent] < 0) this.endsAt[sent] = i;
       }
     });
+  }
+
+  /** The colour of a kind of message, the same as in SVG: REQUEST and REPLY look the same in all diagrams. */
+  colour(kind) {
+    const known = ["REQUEST", "REPLY"];
+    if (known.includes(kind)) return known.indexOf(kind);
+    const others = this.kinds.filter((other) => !known.includes(other)), at = others.indexOf(kind);
+    return 2 + (at < 0 ? others.length : at) % 6;
   }
 
   /** What each node is in, from when to when: lists by row, in order. */
@@ -137,7 +147,7 @@ export class Trace {
     return found;
   }
 
-  /** Who is inside, who waits in which order, and what is under way after event `at`. */
+  /** Who is inside, who waits in the order of asking, and what is under way after event `at`. */
   lock(at) {
     const inside = [], waiting = [];
     this.spans.forEach((list, row) => {
@@ -164,6 +174,23 @@ export class Trace {
   time(i) {
     const at = this.events[i]?.at ?? 0;
     return this.scale.unit === "T" ? `${(at / this.scale.tick).toFixed(3)} T` : `step ${at}`;
+  }
+
+  /** Every request that was served: when it was made and served, how long it waited, and how many others entered meanwhile. */
+  waits() {
+    const asked = new Map(), found = [];
+    let entries = 0;
+    this.events.forEach((event, i) => {
+      if (event.event === "request") asked.set(event.node, { i, entries });
+      else if (event.event === "cancel" || event.event === "crash") asked.delete(event.node);
+      else if (event.event === "enter") {
+        const since = asked.get(event.node);
+        if (since) found.push({ node: event.node, asked: since.i, entered: i, time: event.at - this.events[since.i].at, overtaken: entries - since.entries });
+        asked.delete(event.node);
+        entries++;
+      }
+    });
+    return found;
   }
 
   firstViolation() {

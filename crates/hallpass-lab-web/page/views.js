@@ -4,19 +4,11 @@ import { get } from "./api.js";
 import { copy, fill, h, plural, s } from "./dom.js";
 import { address, field } from "./form.js";
 
-const STORIES = [
-  ["A quiet group", {}],
-  ["A minority is cut off", { nodes: 5, faults: "partition:4+5@6s..14s" }],
-  ["The steward's side is cut off", { nodes: 5, faults: "partition:1+2@6s..14s" }],
-  ["A member stands still", { nodes: 5, faults: "pause:1@6s..11s" }],
-  ["A member crashes", { nodes: 5, faults: "crash:2@6s..12s" }],
-  ["No majority", { nodes: 4, faults: "partition:1+2@6s..13s" }],
-  ["All at once", { nodes: 5, faults: "partition:5@5s..9s,pause:2@12s..16s,crash:1@20s..26s" }],
-];
 const LANE = 64, LEFT = 74, TOP = 34, RIGHT = 14;
-const WORDS = { open: "open: locks are granted", changing: "changing: nothing is granted until the next view begins", lapsed: "lapsed: its session has run out, it holds nothing", joining: "joining", paused: "paused: the process stands still", down: "down" };
+/** The height of one lock's line above a node's bar. */
+const LOCK = 8;
 
-export async function open({ container, name, params, setAddress, go }) {
+export async function open({ container, name, params, about, signal, setAddress, go }) {
   const isSwarm = name === "swarm";
   const { at, ...query } = params;
   const result = h("div", {}, h("p", { class: "wait" }, "Simulating whole nodes"));
@@ -30,20 +22,19 @@ export async function open({ container, name, params, setAddress, go }) {
     field("Faults", h("input", { name: "faults", value: query.faults ?? "", size: "34", placeholder: "partition:4+5@6s..14s, pause:1@.., crash:2@.." })),
     h("button", { class: "primary" }, "Run")));
   fill(container,
-    h("h1", {}, isSwarm ? `A run of the swarm: seed ${query.seed}` : "Views: a group of whole nodes"),
+    h("h1", {}, isSwarm ? `A run of the swarm: seed ${query.seed ?? defaults.seed}` : "Views: a group of whole nodes"),
     h("p", {}, "The same code that talks TCP, with disks and clocks of its own. A node may grant locks while its session lasts, by its own clock; a new view begins only when the sessions of all who are not in it are over."),
     !isSwarm && form,
-    !isSwarm && h("p", { class: "tools examples" }, STORIES.map(([title, story]) => h("button", { onclick: () => go("views", story) }, title))),
+    !isSwarm && h("p", { class: "tools examples" }, about.stories.map(({ title, nodes, faults }) => h("button", { onclick: () => go("views", { nodes, faults }) }, title))),
     result);
-  const abort = new AbortController();
   let chart;
   try {
-    const story = await get("views", isSwarm ? { swarm: "1", ...query } : query, abort.signal);
+    const story = await get("views", isSwarm ? { swarm: "1", ...query } : query, signal);
     chart = show(result, story, query, isSwarm ? "swarm" : "views", setAddress, at);
   } catch (error) {
-    if (error.name !== "AbortError") fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
+    if (!signal.aborted) fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
   }
-  return { destroy: () => abort.abort(), onKey: (event) => chart?.onKey(event), get chart() { return chart; } };
+  return { onKey: (event) => chart?.onKey(event), chart };
 }
 
 function show(result, story, query, part, setAddress, at) {
@@ -53,11 +44,12 @@ function show(result, story, query, part, setAddress, at) {
     fill(result, verdict, h("p", {}, "This seed runs a group whose members are a fixed list: it has no views to draw."), log);
     return undefined;
   }
-  const chart = timeline(story, query, result.clientWidth, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
+  const chart = timeline(story, result.clientWidth, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
   const link = h("button", { onclick: () => copy(address(part, { ...query, at: Math.round(chart.moment) }), link) }, "Copy link");
-  fill(result, verdict, chart.element, h("p", { class: "tools" }, link), log);
+  const faults = part === "swarm" ? h("p", { class: "seen" }, story.faults.length ? ["What goes wrong: ", story.faults.map(faultWords).join("; "), "."] : "Nothing goes wrong in this run.") : null;
+  fill(result, verdict, faults, chart.element, h("p", { class: "tools" }, link), log);
   // A violation is at the end: the run stops there.
-  chart.go(at !== undefined ? Number(at) : story.violation ? story.duration : story.duration * 0.45);
+  chart.go(/^\d+$/.test(at) ? Number(at) : story.violation ? story.duration : story.duration * 0.45);
   return chart;
 }
 
@@ -77,23 +69,27 @@ function lookup(story) {
   };
 }
 
-function timeline(story, query, room, onMove) {
-  const nodes = story.names.length, height = TOP + nodes * LANE + 26, end = story.duration;
+function timeline(story, room, onMove) {
+  const nodes = story.names.length, end = story.duration, locks = [...new Set(story.entries.map((entry) => entry.lock))].sort();
+  // Each lock has a line of its own: two nodes inside of different ones are no violation.
+  const lane = LANE + LOCK * Math.max(0, locks.length - 1), height = TOP + nodes * lane + 26;
   const width = Math.max(720, room - 4, Math.min(2400, (end / 1000) * 38) + LEFT + RIGHT);
   const x = (ms) => LEFT + (ms / end) * (width - LEFT - RIGHT);
   const look = lookup(story);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "Every node's view, session and entries over time", class: "timeline" });
   for (let t = 0; t <= end; t += end > 40000 ? 5000 : 1000) svg.append(s("line", { x1: x(t), x2: x(t), y1: TOP - 8, y2: height - 22, class: "grid" }), s("text", { x: x(t), y: 16, class: "mark middle" }, `${t / 1000} s`));
-  for (const [kind, who, from, until] of parseFaults(query.faults ?? "")) {
-    svg.append(s("rect", { x: x(from), width: x(until) - x(from), y: TOP - 10, height: height - TOP - 12, class: `fault ${kind}` }), s("text", { x: x(from) + 3, y: height - 8, class: "mark" }, `${kind} ${who}`));
-  }
-  story.names.forEach((name, node) => drawNode(svg, story, node, x, TOP + node * LANE));
+  drawFaults(svg, story, x, lane, height);
+  story.names.forEach((name, node) => drawNode(svg, story, node, x, TOP + node * lane, locks));
   const cursor = s("line", { y1: TOP - 12, y2: height - 22, class: "cursor" });
   svg.append(cursor);
+  if (story.violation) drawViolation(svg, story, x(end), lane, height);
+  const names = drawNames(svg, story, lane, height, locks);
   const scroller = h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": "Timeline; arrow keys move the cursor" }, svg);
+  // The names stay in view.
+  scroller.addEventListener("scroll", () => names.setAttribute("transform", `translate(${scroller.scrollLeft} 0)`));
   const scrub = h("input", { type: "range", class: "scrub", min: "0", max: String(Math.floor(end)), step: "10", "aria-label": "Moment", oninput: () => go(Number(scrub.value)) });
   const now = h("output", { class: "position" }), table = h("div", { class: "card states", tabindex: "0" });
-  const api = { element: h("div", {}, legend(), scroller, h("div", { class: "controls" }, scrub, now), table), moment: 0, go, onKey };
+  const api = { element: h("div", {}, legend(locks), scroller, h("div", { class: "controls" }, scrub, now), table), moment: 0, go, onKey };
 
   function go(moment) {
     api.moment = Math.max(0, Math.min(end, moment));
@@ -122,14 +118,52 @@ function timeline(story, query, room, onMove) {
   return api;
 }
 
-function legend() {
-  const item = (name, text) => h("span", {}, h("i", { class: `state-${name}` }), text);
-  return h("p", { class: "legend states-legend" }, item("open", "view open"), item("changing", "changing"), item("lapsed", "lapsed"), item("joining", "joining"), item("paused", "paused"), item("down", "down"), item("session", "session left"), item("entry", "somebody inside"), h("span", {}, "★ steward"));
+/** The lanes' names, in front of what is scrolled below them. */
+function drawNames(svg, story, lane, height, locks) {
+  const group = s("g", { class: "lane-names" }, s("rect", { y: TOP - 12, width: LEFT - 4, height: height - TOP + 12, class: "ground" }));
+  story.names.forEach((name, node) => {
+    const mid = TOP + node * lane + lane - LANE + 22;
+    group.append(s("text", { x: LEFT - 10, y: mid + 4, class: "node-name" }, name));
+    if (locks.length > 1) locks.forEach((lock, i) => group.append(s("text", { x: LEFT - 10, y: mid - 10 - LOCK * i, class: "lock-name" }, lock)));
+  });
+  svg.append(group);
+  return group;
 }
 
-function drawNode(svg, story, node, x, y) {
-  const changes = story.changes.filter((change) => change.node === node), mid = y + 22;
-  svg.append(s("text", { x: LEFT - 10, y: mid + 4, class: "node-name" }, story.names[node].replace(/^m(\d+)$/, (_, n) => `node ${Number(n) + 1}`)));
+const faultWords = ({ kind, nodes, from, until }) => `${kind}${nodes.length ? ` of ${nodes.map((node) => `node ${node + 1}`).join(", ")}` : ""} at ${(from / 1000).toFixed(2)} s${until > from ? ` until ${(until / 1000).toFixed(2)} s` : ""}`;
+
+/** What goes wrong: a shade for as long as it lasts, its name below; if it hits some nodes only, the shade is on their lanes. */
+function drawFaults(svg, story, x, lane, height) {
+  let last = -Infinity;
+  for (const fault of story.faults) {
+    const { kind, nodes, from } = fault, until = Math.min(fault.until, story.duration), title = s("title", {}, faultWords(fault));
+    const spans = nodes.length && !/partition/.test(kind) ? nodes.map((node) => [TOP + node * lane, lane]) : [[TOP - 10, height - TOP - 12]];
+    for (const [y, tall] of spans) svg.append(s("rect", { x: x(from), width: Math.max(2, x(until) - x(from)), y, height: tall, class: `fault ${kind}` }, title.cloneNode(true)));
+    // A storm has more faults than there is room for names.
+    const text = `${kind}${nodes.length ? ` ${nodes.map((node) => node + 1).join("+")}` : ""}`;
+    if (x(from) < last) continue;
+    last = x(from) + text.length * 6.4 + 8;
+    svg.append(s("text", { x: x(from) + 3, y: height - 8, class: "mark fault-name" }, text));
+  }
+}
+
+/** Where the run ended: a line, and a sign on the lanes of the nodes that the violation names. */
+function drawViolation(svg, story, x, lane, height) {
+  const named = [...story.violation.matchAll(/\bnode (\d+)/g)].map(([, number]) => Number(number) - 1).filter((node) => node < story.names.length);
+  svg.append(s("line", { x1: x, x2: x, y1: TOP - 12, y2: height - 22, class: "violation" }));
+  for (const node of named.length ? named : [0]) {
+    const y = TOP + node * lane + lane - LANE + 22;
+    svg.append(s("circle", { cx: x, cy: y, r: 10, class: "violation" }, s("title", {}, story.violation)), s("text", { x, y: y + 5, class: "violation-sign" }, "!"));
+  }
+}
+
+function legend(locks) {
+  const item = (name, text) => h("span", {}, h("i", { class: `state-${name}` }), text);
+  return h("p", { class: "legend states-legend" }, item("open", "view open"), item("changing", "changing"), item("lapsed", "lapsed"), item("joining", "joining"), item("paused", "paused"), item("down", "down"), item("session", "session left"), item("entry", locks.length > 1 ? `somebody inside, a line for each of ${locks.map((lock) => `'${lock}'`).join(", ")}` : "somebody inside"), h("span", {}, "★ steward"));
+}
+
+function drawNode(svg, story, node, x, y, locks) {
+  const changes = story.changes.filter((change) => change.node === node), mid = y + 22 + LOCK * Math.max(0, locks.length - 1);
   // One bar for as long as the state and the view stay, and what is written on it last, so that nothing covers it.
   const labels = [], same = (a, b) => a && b && a.state === b.state && a.epoch === b.epoch && a.steward === b.steward;
   for (let i = 0; i < changes.length; ) {
@@ -147,38 +181,34 @@ function drawNode(svg, story, node, x, y) {
   const longest = Math.max(1, ...changes.map((change) => (change.session ?? 0) - change.at).filter((left) => left < 1e6));
   changes.forEach((change, i) => {
     if (!change.session || change.state === "down") return;
-    const until = changes[i + 1]?.at ?? story.duration, [a, b] = [x(change.at), x(until)];
+    // A node that stands still is not seen to change when its session runs out.
+    const until = Math.max(change.at, Math.min(changes[i + 1]?.at ?? story.duration, change.session)), [a, b] = [x(change.at), x(until)];
     const left = (moment) => Math.max(0, Math.min(1, (change.session - moment) / longest)) * 14;
     svg.append(s("path", { d: `M${a} ${mid + 26} L${a} ${mid + 26 - left(change.at)} L${b} ${mid + 26 - left(until)} L${b} ${mid + 26} Z`, class: "session" }));
   });
   svg.append(...labels);
   for (const entry of story.entries.filter((one) => one.node === node)) {
     const until = entry.until ?? story.duration;
-    svg.append(s("rect", { x: x(entry.from), width: Math.max(1.5, x(until) - x(entry.from)), y: mid - 15, height: 6, class: entry.lost ? "entry lost" : "entry" }, s("title", {}, `inside, fence ${fence(entry.fence)}`)));
+    svg.append(s("rect", { x: x(entry.from), width: Math.max(1.5, x(until) - x(entry.from)), y: mid - 15 - LOCK * locks.indexOf(entry.lock), height: 6, class: entry.lost ? "entry lost" : "entry" }, s("title", {}, `inside of '${entry.lock}', fence ${fence(entry.fence)}`)));
   }
 }
 
 /** A fence is an epoch, and a count in it. */
 const fence = (number) => `${Math.floor(number / 2 ** 36)}:${number % 2 ** 36}`;
 
-function parseFaults(text) {
-  const ms = (word) => { const [, n, unit] = /^([\d.]+)(us|ms|s|m)$/.exec(word) ?? [0, 0, "ms"]; return Number(n) * { us: 0.001, ms: 1, s: 1000, m: 60000 }[unit]; };
-  return text.split(",").map((word) => /^(\w+):([\d+]+)@(\S+?)\.\.(\S+)$/.exec(word.trim())).filter(Boolean).map(([, kind, who, from, until]) => [kind, who, ms(from), ms(until)]);
-}
-
 function stateTable(story, look, moment) {
-  const inside = story.entries.filter((entry) => entry.from <= moment && (entry.until ?? story.duration) > moment);
+  const inside = story.entries.filter((entry) => entry.from <= moment && (entry.until ?? Infinity) > moment);
   const rows = story.names.map((name, node) => {
     const change = look(node, moment);
     const session = change?.session ? change.session - moment : undefined;
     const may = change?.state === "open" && (session === undefined || session > 0);
-    const entry = inside.find((one) => one.node === node);
+    const entries = inside.filter((one) => one.node === node);
     return h("tr", {},
       h("th", { scope: "row" }, String(node + 1)),
       h("td", {}, h("span", { class: `tag state-${change?.state ?? "down"}` }, change?.state ?? "not started"), change?.steward && " ★ steward"),
       h("td", {}, change?.epoch ?? "-"), h("td", {}, change?.members.map((member) => member + 1).join(" ") || "-"),
       h("td", { class: session !== undefined && session <= 0 ? "alarm" : "" }, session === undefined ? "-" : session > 0 ? `${(session / 1000).toFixed(2)} s left` : "over"),
-      h("td", { class: may ? "good" : "" }, change?.state === "paused" ? "stands still" : may ? "yes" : "no"), h("td", {}, entry ? `inside, fence ${fence(entry.fence)}` : ""), h("td", { class: "waits" }, change?.waits ?? ""));
+      h("td", { class: may ? "good" : "" }, change?.state === "paused" ? "stands still" : may ? "yes" : "no"), h("td", {}, entries.map((entry) => h("div", {}, `inside of '${entry.lock}', fence ${fence(entry.fence)}`))), h("td", { class: "waits" }, change?.waits ?? ""));
   });
   return [h("h2", {}, `At ${(moment / 1000).toFixed(2)} s`), h("table", {}, h("thead", {}, h("tr", {}, ["Node", "View", "Epoch", "Members", "Session", "May grant", "Lock", "Waits for"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows))];
 }

@@ -1,7 +1,9 @@
 //! What the page asks for: pure functions from a request to a document.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use hallpass_core::NodeId;
 use hallpass_lab::scenario::{self, Playback};
 use hallpass_lab::sweep::{SweepSpec, measure_watched};
 use hallpass_lab::traps::{Lockstep, TrapStory};
@@ -12,7 +14,6 @@ use hallpass_sim::{Report, group, parse_duration};
 use serde_json::{Value, json};
 
 use crate::jobs::Watch;
-use crate::menu;
 use crate::query::{Query, protocols};
 use crate::stream::Teller;
 
@@ -22,12 +23,11 @@ const STATES_MAX: usize = 30_000;
 const STATES_NODES_MAX: u32 = 200;
 /// The most steps of a game: all of them are taken again for the next one.
 const STEPS_MAX: usize = 2000;
+/// The swarm's own runs have at most so many nodes, and fewer callers a node.
+const SWARM_NODES_MAX: u64 = 60;
+const SWARM_CALLERS_MAX: u64 = 8;
 /// Nobody compares larger groups while they wait.
 const SWEEP_NODES_MAX: u32 = 300;
-
-pub(crate) fn about(_: Query, _: &Watch) -> Result<String, LabError> {
-    Ok(menu::about().to_string())
-}
 
 // ---- runs ----
 
@@ -287,10 +287,10 @@ pub(crate) fn calculate(mut query: Query, watch: &Watch, teller: &mut Teller) ->
 
 // ---- groups of whole nodes ----
 
-pub(crate) fn views(mut query: Query, _: &Watch) -> Result<String, LabError> {
+pub(crate) fn views(mut query: Query, watch: &Watch) -> Result<String, LabError> {
     let seed = query.take_number("seed", 1, 0, u64::MAX)?;
     if query.take("swarm").is_some() {
-        return swarm_run(query, seed);
+        return swarm_run(query, seed, watch);
     }
     let nodes = query.take_number("nodes", 5, 1, 7)? as usize;
     let duration = |query: &mut Query, key: &str, default: &str| {
@@ -309,7 +309,11 @@ pub(crate) fn views(mut query: Query, _: &Watch) -> Result<String, LabError> {
     if spec.faults.len() > 12 {
         return Err(LabError("a story has at most 12 faults".to_owned()));
     }
-    Ok(story(&views::tell(&spec), &text))
+    views::tell(&spec, || watch.flow() == Flow::Continue).as_ref().map(story).ok_or_else(given_up)
+}
+
+fn given_up() -> LabError {
+    LabError("the run took too long, or was given up".to_owned())
 }
 
 /// Reads `partition:1+2@6s..14s`, `pause:3@5s..9s` or `crash:1@16s..20s`.
@@ -338,11 +342,13 @@ fn story_fault(word: &str, nodes: usize) -> Result<StoryFault, LabError> {
 }
 
 /// A run of the swarm, as a failure's link names it.
-fn swarm_run(mut query: Query, seed: u64) -> Result<String, LabError> {
-    // The swarm's own runs have at most so many.
-    let count = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok()).map(|count| count.clamp(1, 60));
-    let kept = query.take("keep-faults").map(|text| text.split(',').filter_map(|at| at.parse().ok()).collect());
-    let cut = Cut { nodes: count(query.take("nodes")), callers: count(query.take("callers")), faults: kept };
+fn swarm_run(mut query: Query, seed: u64, watch: &Watch) -> Result<String, LabError> {
+    let mut count = |key: &str, most: u64| query.take_number(key, 0, 1, most).map(|count| count as usize);
+    // None is the default, and cannot be asked for.
+    let nodes = Some(count("nodes", SWARM_NODES_MAX)?).filter(|count| *count > 0);
+    let callers = Some(count("callers", SWARM_CALLERS_MAX)?).filter(|count| *count > 0);
+    let faults = query.take("keep-faults").map(|text| kept_faults(&text)).transpose()?;
+    let cut = Cut { nodes, callers, faults };
     let bug = query.take("bug");
     let planted = bug.as_deref().and_then(views::Bug::named);
     if bug.is_some() && planted.is_none() {
@@ -354,10 +360,45 @@ fn swarm_run(mut query: Query, seed: u64) -> Result<String, LabError> {
         return Ok(json!({"fixed": true, "violation": violation, "log": last_lines(report.log)}).to_string());
     }
     // In the swarm a panic is a violation like any other.
-    let told = std::panic::catch_unwind(|| story(&views::tell_seed(seed, &cut, planted), ""));
-    Ok(told.unwrap_or_else(|_| {
-        json!({"fixed": true, "violation": "panic: the code under test stopped", "log": []}).to_string()
-    }))
+    let goes_on = || watch.flow() == Flow::Continue;
+    match std::panic::catch_unwind(|| views::tell_seed(seed, &cut, planted, goes_on)) {
+        Ok(told) => told.as_ref().map(story).ok_or_else(given_up),
+        Err(_) => Ok(json!({"fixed": true, "violation": "panic: the code under test stopped", "log": []}).to_string()),
+    }
+}
+
+/// Reads `none` or `3,11,12`: positions in the seed's list of faults.
+fn kept_faults(text: &str) -> Result<Vec<usize>, LabError> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let kept: Result<_, _> = text.split(',').map(str::parse).collect();
+    kept.map_err(|_| LabError(format!("keep-faults '{text}' is neither none nor numbers such as 3,11")))
+}
+
+/// A text in which nodes have the names of the page, such as `node 3`, instead of ids, which are drawn, and `m2`.
+fn with_names(text: &str, ids: &BTreeMap<NodeId, usize>) -> String {
+    let mut named = String::with_capacity(text.len());
+    for part in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let (word, rest) = part.split_at(part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len());
+        let by_id = word.parse().ok().and_then(|id| ids.get(&NodeId(id)));
+        let by_name = word.strip_prefix('m').and_then(|number| number.parse::<usize>().ok());
+        match (by_id, by_name) {
+            (Some(position), _) => named.push_str(&(position + 1).to_string()),
+            (None, Some(position)) => named.push_str(&format!("node {}", position + 1)),
+            (None, None) => named.push_str(word),
+        }
+        named.push_str(rest);
+    }
+    // Here a node's address is its name.
+    for position in 1..=ids.len() {
+        let (both, quoted, plain) =
+            (format!("'node {position}' (node {position})"), format!("'node {position}'"), format!("node {position}"));
+        if named.contains(&quoted) {
+            named = named.replace(&both, &plain).replace(&quoted, &plain);
+        }
+    }
+    named
 }
 
 /// The end of a log: where the violation is.
@@ -365,8 +406,9 @@ fn last_lines(mut log: Vec<String>) -> Vec<String> {
     log.split_off(log.len().saturating_sub(400))
 }
 
-fn story(story: &Story, faults: &str) -> String {
+fn story(story: &Story) -> String {
     let ms = |ticks: u64| (ticks as f64 / 1e4).round() / 100.0;
+    let named = |text: &str| with_names(text, &story.ids);
     let changes: Vec<Value> = story
         .changes
         .iter()
@@ -374,7 +416,7 @@ fn story(story: &Story, faults: &str) -> String {
             json!({
                 "at": ms(change.at), "node": change.node, "state": change.state, "epoch": change.epoch,
                 "steward": change.is_steward, "members": change.members, "session": change.session_until.map(ms),
-                "waits": change.waits_for,
+                "waits": named(&change.waits_for),
             })
         })
         .collect();
@@ -383,17 +425,68 @@ fn story(story: &Story, faults: &str) -> String {
         .iter()
         .map(|entry| {
             json!({
-                "node": entry.node, "from": ms(entry.from), "until": entry.until.map(ms), "fence": entry.fence,
-                "lost": entry.is_lost,
+                "node": entry.node, "lock": entry.lock, "from": ms(entry.from), "until": entry.until.map(ms),
+                "fence": entry.fence, "lost": entry.is_lost,
             })
         })
         .collect();
+    let faults: Vec<Value> = story
+        .faults
+        .iter()
+        .map(|fault| {
+            json!({"kind": fault.kind.name(), "nodes": fault.nodes, "from": ms(fault.from), "until": ms(fault.until)})
+        })
+        .collect();
+    let names: Vec<String> = (1..=story.names.len()).map(|number| format!("node {number}")).collect();
     let report = &story.report;
-    let violation = report.violation.as_ref().map(ToString::to_string);
+    let violation = report.violation.as_ref().map(|violation| named(&violation.to_string()));
+    let log: Vec<String> = last_lines(report.log.clone()).iter().map(|line| named(line)).collect();
     json!({
-        "names": story.names, "changes": changes, "entries": entries, "faults": faults, "violation": violation,
+        "names": names, "changes": changes, "entries": entries, "faults": faults, "violation": violation,
         "epoch": report.epoch, "duration": ms(report.duration), "grants": report.grants, "lapses": report.lapses,
-        "log": last_lines(report.log.clone()),
+        "log": log,
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_name_nodes_as_the_lanes_do() {
+        let ids = BTreeMap::from([(NodeId(903_554_138), 0), (NodeId(1_782_910_645), 2), (NodeId(77_777_777), 1)]);
+        let named = |text: &str| with_names(text, &ids);
+        assert_eq!(
+            named("node 1782910645 entered while node 903554138 was inside"),
+            "node 3 entered while node 1 was inside"
+        );
+        assert_eq!(named("to reach 'm2' (m2), 'm0' (m0)"), "to reach node 3, node 1");
+        assert_eq!(
+            named("4 of 5 nodes have found each other: 'm0', 'm1'"),
+            "4 of 5 nodes have found each other: node 1, node 2"
+        );
+    }
+
+    #[test]
+    fn a_run_of_the_swarm_shows_its_faults_and_its_locks() {
+        let ask = |text: &str| views(Query::parse(text).unwrap(), &Watch::patient());
+        let told: Value = serde_json::from_str(&ask("swarm=1&seed=2&bug=evict-early").unwrap()).unwrap();
+        let violation = told["violation"].as_str().expect("the bug is caught");
+        let is_id = |word: &str| word.parse::<u64>().is_ok_and(|number| number > 100);
+        assert!(!violation.split(' ').any(is_id), "{violation}");
+        assert!(told["entries"][0]["lock"].is_string() && told["faults"][0]["kind"].is_string(), "{told}");
+        for refused in ["keep-faults=abc", "nodes=61", "callers=60", "nodes=0", "seed=x"] {
+            assert!(ask(&format!("swarm=1&{refused}")).is_err(), "{refused}");
+        }
+        assert!(ask("swarm=1&seed=2&nodes=3&keep-faults=none").is_ok());
+    }
+
+    #[test]
+    fn a_run_of_the_swarm_ends_with_its_page() {
+        let watch = Watch::patient();
+        watch.end();
+        assert!(views(Query::parse("swarm=1&seed=5&nodes=60&callers=8").unwrap(), &watch).is_err());
+        assert!(views(Query::parse("nodes=7&ttl=60s&hold=10ms").unwrap(), &watch).is_err());
+    }
 }

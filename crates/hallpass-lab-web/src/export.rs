@@ -7,19 +7,17 @@ use std::path::Path;
 use hallpass_lab::LabError;
 use hallpass_lab::scenario::SHIPPED;
 use hallpass_lab::traps::TRAPS;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::jobs::Watch;
 use crate::page;
 use crate::query::{Query, protocols};
 use crate::{answer, menu};
 
-/// Groups and faults of the page about views.
-const STORIES: &[&str] = &[
-    "",
-    "nodes=5&faults=partition%3A4%2B5%406s..14s",
-    "nodes=5&faults=pause%3A1%406s..11s",
-    "nodes=5&faults=crash%3A2%406s..12s",
-];
+/// What a browser leaves as it is in a query.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+/// The load with which the page compares two protocols if nothing else is chosen.
+const COMPARED: &str = "nodes=5&entries=12&seed=1&load=saturated&latency=1ms&readers=0";
 
 /// Writes the page to a folder, and returns how many files. Any web server can then show it; what it has no file for, such
 /// as a run with other options, it says.
@@ -58,12 +56,18 @@ pub fn export(folder: &Path, mut on_file: impl FnMut(&str)) -> io::Result<usize>
 fn documents() -> Vec<(&'static str, String)> {
     let scenarios = SHIPPED.iter().map(|(name, _)| ("scenario", format!("name={name}")));
     let traps = TRAPS.iter().map(|trap| ("trap", format!("id={}", trap.id)));
-    let stories = STORIES.iter().map(|query| ("views", (*query).to_owned()));
-    let runs = protocols().into_iter().map(|name| {
-        let order = if name == "lamport-fifo" { "&order=fifo" } else { "" };
-        ("run", format!("protocol={name}{order}"))
+    let stories = menu::STORIES.iter().map(|(_, nodes, faults)| {
+        let faults = utf8_percent_encode(faults, ESCAPED);
+        ("views", if nodes.is_empty() { String::new() } else { format!("nodes={nodes}&faults={faults}") })
     });
-    scenarios.chain(traps).chain(stories).chain(runs).collect()
+    let order = |name| if menu::default_order(name) == "any" { "" } else { "&order=fifo" };
+    let runs = protocols().into_iter().map(|name| ("run", format!("protocol={name}{}", order(name))));
+    // Whoever needs links that keep order is compared with others on such links.
+    let compared = protocols().into_iter().flat_map(|name| {
+        let orders = if order(name).is_empty() { vec!["", "&order=fifo"] } else { vec!["&order=fifo"] };
+        orders.into_iter().map(move |order| ("run", format!("protocol={name}&{COMPARED}{order}")))
+    });
+    scenarios.chain(traps).chain(stories).chain(runs).chain(compared).collect()
 }
 
 /// As the page finds it: letters, digits and minus signs stay.
@@ -79,6 +83,14 @@ fn as_io(error: LabError) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_pages_buttons_open_is_there() {
+        let has = |query: &str| documents().iter().any(|(_, known)| known == query);
+        assert!(has("") && has("nodes=5&faults=partition%3A2%2B3%406s..14s"));
+        assert!(has("nodes=5&faults=partition%3A5%405s..9s%2Cpause%3A2%4012s..16s%2Ccrash%3A1%4020s..26s"));
+        assert!(has("protocol=raymond&nodes=5&entries=12&seed=1&load=saturated&latency=1ms&readers=0"));
+    }
 
     #[test]
     fn names_of_files_are_safe_and_differ() {

@@ -1,7 +1,10 @@
 //! What there is to choose: protocols with their options, tours, scenarios.
 
+use std::sync::OnceLock;
+
 use hallpass_lab::scenario::SHIPPED;
 use hallpass_lab::traps::{Show, TRAPS};
+use hallpass_lab::{RunSpec, simulate};
 use serde_json::{Value, json};
 
 use crate::query::{MAX_CHECK_NODES, MAX_ENTRIES, MAX_EVENTS, MAX_NODES, MAX_STATES};
@@ -52,11 +55,7 @@ const PROTOCOLS: &[Entry] = &[
         name: "central",
         title: "Central server",
         about: "Request, grant, release: three messages, and a server that everything depends on.",
-        options: &[
-            ("queue", &["fifo", "round-robin", "lowest-id"]),
-            ("server", &["apart", "member"]),
-            ("as-printed", &["T22"]),
-        ],
+        options: &[("queue", &["fifo", "round-robin", "lowest-id"]), ("server", &["member"]), ("as-printed", &["T22"])],
     },
     Entry {
         name: "lamport",
@@ -86,7 +85,8 @@ const PROTOCOLS: &[Entry] = &[
         name: "token-ring",
         title: "Token ring",
         about: "The token goes round; whoever wants in keeps it for a while.",
-        options: &[("idle", &["park", "spin"]), ("as-printed", &["T25"])],
+        // A token that spins while nobody wants it (idle=spin) makes more events than a page can hold: it is not offered.
+        options: &[("as-printed", &["T25"])],
     },
     Entry {
         name: "raymond",
@@ -115,6 +115,45 @@ const PROTOCOLS: &[Entry] = &[
     },
 ];
 
+/// What a value of an option needs besides: the protocol, the option, the value, and the word to add. `1..N` stands for a
+/// number for each node.
+const NEEDS: &[(&str, &str, &str, &str)] = &[
+    ("ricart-agrawala", "increment", "priority", "priorities=1..N"),
+    ("ricart-agrawala", "as-printed", "T4", "numbers=modulo:5"),
+    ("ricart-agrawala", "as-printed", "T5", "membership=classic"),
+    ("ricart-agrawala", "as-printed", "T8", "membership=classic"),
+    ("ricart-agrawala", "as-printed", "T9", "membership=classic"),
+    ("ricart-agrawala", "as-printed", "T10", "reply=implicit"),
+    ("ricart-agrawala-ring", "as-printed", "T11", "ring=annotate"),
+    // With links that keep order it would show nothing.
+    ("lamport-fifo", "links", "any", "order=any"),
+    ("raymond", "as-printed", "T26", "recovery=classic"),
+    ("raymond", "as-printed", "T27", "recovery=classic"),
+];
+
+/// Faults to offer, each to the protocols that bear it.
+const FAULTS: &[(&str, &str)] = &[
+    ("loss:0.05", "5% of messages lost"),
+    ("dup:0.1", "10% of messages twice"),
+    ("crash:1", "a crash"),
+    ("crash:1,restart:1", "a crash and a restart"),
+    ("pause:1@3ms..20ms", "node 1 pauses"),
+    ("partition:1@5ms..20ms", "node 1 is cut off"),
+    ("join:1", "a node joins"),
+    ("leave:1", "a node leaves"),
+];
+
+/// Groups and faults of the page about views.
+pub(crate) const STORIES: &[(&str, &str, &str)] = &[
+    ("A quiet group", "", ""),
+    ("A minority is cut off", "5", "partition:4+5@6s..14s"),
+    ("The steward's side is cut off", "5", "partition:2+3@6s..14s"),
+    ("A member stands still", "5", "pause:1@6s..11s"),
+    ("A member crashes", "5", "crash:2@6s..12s"),
+    ("No majority", "4", "partition:1+2@6s..13s"),
+    ("All at once", "5", "partition:5@5s..9s,pause:2@12s..16s,crash:1@20s..26s"),
+];
+
 /// The guided tours: scenarios in which every step has a sentence.
 pub(crate) const TOURS: &[(&str, &str)] = &[
     (
@@ -136,7 +175,11 @@ pub(crate) fn about() -> Value {
         },
         "protocols": PROTOCOLS.iter().map(|entry| json!({
             "name": entry.name, "title": entry.title, "about": entry.about,
-            "options": entry.options.iter().map(|(key, values)| json!({"key": key, "values": values})).collect::<Vec<_>>(),
+            "options": entry.options.iter().map(|(key, values)| json!({
+                "key": key, "values": values, "needs": needs(entry.name, key),
+            })).collect::<Vec<_>>(),
+            "order": default_order(entry.name),
+            "faults": faults(entry.name),
         })).collect::<Vec<_>>(),
         "tours": TOURS.iter().map(|(name, about)| json!({
             "name": name, "about": about, "title": heading(name, "title"), "protocol": heading(name, "protocol"),
@@ -144,6 +187,9 @@ pub(crate) fn about() -> Value {
         "scenarios": SHIPPED.iter().map(|(name, text)| json!({
             "name": name, "title": heading(name, "title"), "protocol": heading(name, "protocol"),
             "about": text.lines().next().unwrap_or_default().trim_start_matches(['#', ' ']),
+        })).collect::<Vec<_>>(),
+        "stories": STORIES.iter().map(|(title, nodes, faults)| json!({
+            "title": title, "nodes": nodes, "faults": faults,
         })).collect::<Vec<_>>(),
         "traps": TRAPS.iter().map(|trap| {
             let (how, why) = match trap.show {
@@ -159,6 +205,40 @@ pub(crate) fn about() -> Value {
     })
 }
 
+/// Lamport's algorithm as first published is for links that keep order, and refuses others.
+pub(crate) fn default_order(protocol: &str) -> &'static str {
+    if protocol == "lamport-fifo" { "fifo" } else { "any" }
+}
+
+/// By value, the word that a value of an option needs besides.
+fn needs(protocol: &str, option: &str) -> Value {
+    let of = NEEDS.iter().filter(|(name, key, ..)| (*name, *key) == (protocol, option));
+    of.map(|(_, _, value, word)| ((*value).to_owned(), json!(word))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The faults that a protocol bears, perhaps with another option: whoever refuses one does so before the run begins.
+fn faults(protocol: &str) -> Value {
+    static FOUND: OnceLock<Vec<(&str, Value)>> = OnceLock::new();
+    let find = |protocol: &'static str| {
+        let needed = |fault: &str| {
+            ["", "membership=classic", "recovery=classic"].into_iter().find(|word| {
+                let order = format!("order={}", default_order(protocol));
+                let fault = format!("faults={fault}");
+                let mut spec = RunSpec { entries: 1, ..RunSpec::of(protocol) };
+                let words = [order.as_str(), fault.as_str(), word];
+                words.iter().filter(|word| !word.is_empty()).all(|word| spec.set(word).is_ok())
+                    && simulate(&spec).is_ok()
+            })
+        };
+        let borne = FAULTS.iter().filter_map(|(fault, label)| {
+            needed(fault).map(|word| json!({"value": fault, "label": label, "needs": word}))
+        });
+        (protocol, borne.collect::<Vec<_>>().into())
+    };
+    let found = FOUND.get_or_init(|| PROTOCOLS.iter().map(|entry| find(entry.name)).collect());
+    found.iter().find(|(name, _)| *name == protocol).map_or(Value::Null, |(_, borne)| borne.clone())
+}
+
 /// A setting of a shipped scenario: the first word of it.
 fn heading(name: &str, key: &str) -> String {
     let text = hallpass_lab::scenario::shipped(name).unwrap_or_default();
@@ -171,7 +251,6 @@ fn heading(name: &str, key: &str) -> String {
 mod tests {
     use super::*;
     use crate::query::protocols;
-    use hallpass_lab::{RunSpec, simulate};
 
     #[test]
     fn every_protocol_is_on_the_menu() {
@@ -187,29 +266,46 @@ mod tests {
         for entry in PROTOCOLS {
             for (key, values) in entry.options {
                 for value in *values {
-                    let mut spec = RunSpec { entries: 3, ..RunSpec::of(entry.name) };
-                    let helps: &[&str] = match (*key, *value) {
-                        ("increment", "priority") => &["priorities=1,2,3"],
-                        ("links", "fifo") => &["order=fifo"],
-                        ("as-printed", "T4") => &["numbers=modulo:5"],
-                        ("as-printed", "T5" | "T8" | "T9") => &["membership=classic"],
-                        ("as-printed", "T10") => &["reply=implicit"],
-                        ("as-printed", "T11") => &["ring=annotate"],
-                        ("as-printed", "T26" | "T27") => &["recovery=classic"],
-                        ("server", "apart") => continue,
-                        _ => &[],
-                    };
-                    helps.iter().for_each(|word| spec.set(word).unwrap());
-                    if entry.name == "lamport-fifo" {
-                        spec.set("order=fifo").unwrap();
+                    // As the page runs it: with a trace, which has a limit.
+                    let mut words = vec![format!("order={}", default_order(entry.name)), format!("{key}={value}")];
+                    if let Some(need) = needs(entry.name, key).get(value) {
+                        words.push(need.as_str().unwrap().replace("1..N", "1,2,3"));
                     }
-                    spec.set(&format!("{key}={value}")).unwrap();
+                    let query = crate::query::Query(words);
+                    let spec = RunSpec { protocol: entry.name.to_owned(), ..query.run().unwrap() };
                     if let Err(error) = simulate(&spec) {
                         panic!("{} {key}={value}: {error}", entry.name);
                     }
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_fault_is_offered_to_somebody_and_only_to_those_who_bear_it() {
+        let borne = |protocol| faults(protocol).as_array().unwrap().clone();
+        let names = |protocol| -> Vec<String> {
+            borne(protocol).iter().map(|one| one["value"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names("ricart-agrawala").len(), FAULTS.len());
+        assert!(
+            !names("raymond").contains(&"loss:0.05".to_owned())
+                && names("raymond").contains(&"crash:1,restart:1".to_owned())
+        );
+        let join = borne("ricart-agrawala").into_iter().find(|one| one["value"] == "join:1").unwrap();
+        assert_eq!(join["needs"], "membership=classic");
+    }
+
+    #[test]
+    fn the_steward_is_on_the_side_that_its_story_cuts_off() {
+        let (_, nodes, faults) = STORIES.iter().find(|(title, ..)| title.starts_with("The steward")).unwrap();
+        let query = crate::query::Query(vec![format!("nodes={nodes}"), format!("faults={faults}")]);
+        let told = crate::answer::views(query, &crate::jobs::Watch::patient()).unwrap();
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let changes = told["changes"].as_array().unwrap();
+        let is_before = |change: &Value| change["at"].as_f64() < Some(6000.0);
+        let steward = changes.iter().rfind(|change| change["steward"] == true && is_before(change)).unwrap();
+        assert!(told["faults"][0]["nodes"].as_array().unwrap().contains(&steward["node"]), "{steward}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::answer;
 use crate::jobs::{Jobs, Refused, Watch};
 use crate::query::Query;
 use crate::stream::{self, Teller};
-use crate::{Settings, guard, page};
+use crate::{Settings, guard, menu, page};
 
 /// A scenario's text has at most so many bytes.
 const SCENARIO_MAX: usize = 200_000;
@@ -25,6 +25,8 @@ const SCENARIO_MAX: usize = 200_000;
 struct Shared {
     settings: Arc<Settings>,
     jobs: Jobs,
+    /// Scenarios and games take milliseconds: they have places of their own, so that they never wait for long work.
+    quick: Jobs,
 }
 
 /// A pure function from a request to a document.
@@ -33,16 +35,16 @@ type Answer = fn(Query, &Watch) -> Result<String, LabError>;
 type Story = fn(Query, &Watch, &mut Teller) -> Result<String, LabError>;
 
 pub(crate) fn router(settings: Settings) -> Router {
-    let shared = Shared { settings: Arc::new(settings), jobs: Jobs::new() };
+    let shared = Shared { settings: Arc::new(settings), jobs: Jobs::new(), quick: Jobs::new() };
     let json = "application/json";
     Router::new()
-        .route("/api/about", answers(answer::about, json))
+        .route("/api/about", get(about))
         .route("/api/run", answers(answer::run, json))
         .route("/api/state", answers(answer::state, json))
         .route("/api/trace.json", answers(answer::trace_json, json))
         .route("/api/trace.svg", answers(answer::trace_svg, "image/svg+xml"))
         .route("/api/trace.txt", answers(answer::trace_text, "text/plain; charset=utf-8"))
-        .route("/api/scenario", answers(answer::scenario, json))
+        .route("/api/scenario", quickly(answer::scenario, json))
         .route("/api/trap", answers(answer::trap, json))
         .route("/api/views", answers(answer::views, json))
         .route("/api/play", post(play).layer(DefaultBodyLimit::max(SCENARIO_MAX)))
@@ -56,12 +58,22 @@ pub(crate) fn router(settings: Settings) -> Router {
 
 fn answers(answer: Answer, kind: &'static str) -> axum::routing::MethodRouter<Shared> {
     get(move |State(shared): State<Shared>, RawQuery(query): RawQuery| async move {
-        let query = match Query::parse(&query.unwrap_or_default()) {
-            Ok(query) => query,
-            Err(error) => return refusal(&error),
-        };
-        reply(shared.jobs.run(move |watch| answer(query, watch)).await, kind)
+        document(&shared.jobs, answer, query, kind).await
     })
+}
+
+/// The same, for what is short.
+fn quickly(answer: Answer, kind: &'static str) -> axum::routing::MethodRouter<Shared> {
+    get(move |State(shared): State<Shared>, RawQuery(query): RawQuery| async move {
+        document(&shared.quick, answer, query, kind).await
+    })
+}
+
+async fn document(jobs: &Jobs, answer: Answer, query: Option<String>, kind: &'static str) -> Response {
+    match Query::parse(&query.unwrap_or_default()) {
+        Ok(query) => reply(jobs.run(move |watch| answer(query, watch)).await, kind),
+        Err(error) => refusal(&error),
+    }
 }
 
 fn tells(story: Story) -> axum::routing::MethodRouter<Shared> {
@@ -74,7 +86,7 @@ fn tells(story: Story) -> axum::routing::MethodRouter<Shared> {
         let (mut teller, events) = stream::events(watch.clone());
         let started = shared.jobs.start(watch, move |watch| {
             let result = story(query, watch, &mut teller);
-            teller.finish(result.map_err(|error| error.to_string()));
+            teller.finish(result.map_err(|error| in_words_of_the_page(&error)));
         });
         match started.await {
             Some(_) => ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response(),
@@ -83,11 +95,16 @@ fn tells(story: Story) -> axum::routing::MethodRouter<Shared> {
     })
 }
 
+/// Never waits for work.
+async fn about() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], menu::about().to_string()).into_response()
+}
+
 async fn play(State(shared): State<Shared>, body: Bytes) -> Response {
     let Ok(text) = String::from_utf8(body.to_vec()) else {
         return refusal(&LabError("the scenario is not UTF-8".to_owned()));
     };
-    reply(shared.jobs.run(move |_| answer::play(&text)).await, "application/json")
+    reply(shared.quick.run(move |_| answer::play(&text)).await, "application/json")
 }
 
 fn reply(result: Result<Result<String, LabError>, Refused>, kind: &'static str) -> Response {
@@ -99,8 +116,14 @@ fn reply(result: Result<Result<String, LabError>, Refused>, kind: &'static str) 
     }
 }
 
+/// The laboratory's sentences are those of the command line; the page has fields instead of flags.
+fn in_words_of_the_page(error: &LabError) -> String {
+    let text = error.to_string().replace("--option ", "").replace("--order fifo", "order=fifo");
+    text.replace("--entries", "requests").replace("--nodes", "nodes").replace("--faults", "faults")
+}
+
 fn refusal(error: &LabError) -> Response {
-    let document = json!({"error": error.to_string()}).to_string();
+    let document = json!({"error": in_words_of_the_page(error)}).to_string();
     (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 

@@ -28,6 +28,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Outcome, Fault> {
         terminal::print_json(serde_json::to_string_pretty(&report))?;
     } else {
         terminal::print(&summary(&report, budget.stopped))?;
+        // The page explores protocols; it has no part for a model.
         if args.model.is_none() && !report.violations.is_empty() {
             terminal::print(&serve::invitation("check", &spec.words()))?;
         }

@@ -85,6 +85,12 @@ impl FaultKind {
         Self::BreakLock,
     ];
 
+    /// It goes on for a while.
+    fn lasts(self) -> bool {
+        use FaultKind::*;
+        !matches!(self, Break | ClockDrift | Join | Leave | Evict | ClassChange | BreakLock)
+    }
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -233,18 +239,27 @@ impl World {
         let until = self.now + fault.lasts;
         let drawn = rng.below(self.machines.len() as u64);
         let machine = fault.aim.unwrap_or(drawn).min(self.machines.len() as u64 - 1) as usize;
+        let mut hit = vec![machine];
         let happened = match fault.kind {
             FaultKind::Delay | FaultKind::Reorder | FaultKind::Loss | FaultKind::Duplication => {
+                self.note_fault(fault.kind, Vec::new(), until);
                 let share = [0.01, 0.1, 0.5][rng.below(3) as usize];
                 self.noise[fault.kind as usize] = Noise { until, share };
                 // Each message that is hit is counted.
                 false
             }
-            FaultKind::Break => self.break_one(&mut rng),
-            FaultKind::Partition | FaultKind::OneWayPartition => {
-                self.partition(until, fault.kind == FaultKind::Partition, fault.aim, &mut rng)
+            FaultKind::Break => {
+                hit.clear();
+                self.break_one(&mut rng)
             }
-            FaultKind::PartialPartition => self.separate_two(until, &mut rng),
+            FaultKind::Partition | FaultKind::OneWayPartition => {
+                hit = self.partition(until, fault.kind == FaultKind::Partition, fault.aim, &mut rng);
+                !hit.is_empty()
+            }
+            FaultKind::PartialPartition => {
+                hit = self.separate_two(until, &mut rng);
+                !hit.is_empty()
+            }
             FaultKind::Crash | FaultKind::Restart => self.crash_for(machine, until, FaultKind::Crash),
             FaultKind::DiskLoss | FaultKind::DiskTorn | FaultKind::DiskFull => {
                 self.crash_for(machine, until, fault.kind)
@@ -259,14 +274,19 @@ impl World {
                 self.machines[machine].clock.slew(self.now, ppm);
                 true
             }
-            FaultKind::Join => self.join(&mut rng),
+            FaultKind::Join => {
+                hit = vec![self.machines.len()];
+                self.join(&mut rng)
+            }
             FaultKind::Leave => self.leave(machine),
             FaultKind::Stop => self.stop(machine, until, &mut rng),
             FaultKind::Evict | FaultKind::ClassChange | FaultKind::BreakLock => {
+                hit.clear();
                 self.ask_of_group(machine, fault.kind, &mut rng)
             }
         };
         if happened {
+            self.note_fault(fault.kind, hit, if fault.kind.lasts() { until } else { self.now });
             self.count(fault.kind);
         }
     }
@@ -284,8 +304,9 @@ impl World {
         true
     }
 
-    /// Two sides, the first of which does not hear the other; with `both_ways` neither hears the other.
-    fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<u64>, rng: &mut Rng) -> bool {
+    /// Two sides, the first of which does not hear the other; with `both_ways` neither hears the other. Returns the first
+    /// side, or nobody if there is no other.
+    fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<u64>, rng: &mut Rng) -> Vec<usize> {
         let side = (0..self.machines.len()).map(|node| match aim {
             Some(bits) => bits >> (node % 64) & 1 == 1,
             None => rng.chance(0.5),
@@ -300,16 +321,17 @@ impl World {
                 }
             }
         }
-        side.contains(&true) && side.contains(&false)
+        if side.contains(&false) { (0..side.len()).filter(|node| side[*node]).collect() } else { Vec::new() }
     }
 
-    fn separate_two(&mut self, until: Ticks, rng: &mut Rng) -> bool {
+    /// Returns the two, or nobody if they are one.
+    fn separate_two(&mut self, until: Ticks, rng: &mut Rng) -> Vec<usize> {
         let count = self.machines.len() as u64;
         let (one, other) = (rng.below(count) as usize, rng.below(count) as usize);
         let breaks = rng.chance(0.5);
         self.block(one, other, until, breaks);
         self.block(other, one, until, breaks);
-        one != other
+        if one == other { Vec::new() } else { vec![one, other] }
     }
 
     /// A process ends, in one of several ways, and is started again later.

@@ -48,7 +48,7 @@ pub use plan::Cut;
 use plan::{MS, Plan};
 pub use shrink::shrink;
 use story::Book;
-pub use story::{Entry, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell, tell_seed};
+pub use story::{Entry, FaultSeen, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell, tell_seed};
 use watch::{Inside, Watch};
 
 /// The result of a run.
@@ -152,6 +152,8 @@ pub fn run_caught(seed: u64, cut: &Cut, bug: Option<Bug>) -> ViewsReport {
 const HARD_STATE: u64 = 16;
 /// No node needs more timeouts at one instant.
 const TIMEOUTS_MAX: u32 = 1000;
+/// So many events of a large group take some milliseconds.
+const GOES_ON_EVERY: u64 = 256;
 /// Ends a run that does not end in virtual time. In a large group every two members are connected twice, and greet each other.
 fn events_max(plan: &Plan) -> u64 {
     3_000_000 + 100 * ((plan.nodes + plan.joins_max) as u64).pow(2)
@@ -384,11 +386,12 @@ impl World {
     }
 
     fn run(mut self) -> ViewsReport {
-        self.run_to_end();
+        self.run_to_end(&mut || true);
         self.report
     }
 
-    fn run_to_end(&mut self) {
+    /// False if it was given up: `goes_on` is asked now and then.
+    fn run_to_end(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         self.set_up();
         let (mut events, events_max) = (0u64, events_max(&self.plan));
         while self.report.violation.is_none()
@@ -396,6 +399,9 @@ impl World {
         {
             events += 1;
             self.now = at;
+            if events.is_multiple_of(GOES_ON_EVERY) && !goes_on() {
+                return false;
+            }
             if events > events_max {
                 let text = format!("{events_max} events and no end");
                 self.note(Some(Violation { property: "progress", text }));
@@ -407,6 +413,7 @@ impl World {
         }
         self.report.duration = self.now;
         self.report.epoch = self.epochs.highest();
+        true
     }
 
     fn set_up(&mut self) {
@@ -595,6 +602,7 @@ impl World {
             seen: (None, false),
             was_member: false,
         });
+        self.note_start(NodeId(id), machine);
         self.log(|world| format!("{} starts as node {id}, incarnation {incarnation}", world.machines[machine].name));
         self.record([6, machine as u64, id.into()]);
         self.drain(machine);

@@ -1,6 +1,8 @@
 //! A run whose faults are chosen by hand, and everything that a person would want to see of it over time.
 
-use hallpass_core::Ticks;
+use std::collections::BTreeMap;
+
+use hallpass_core::{NodeId, Ticks};
 use hallpass_node::ViewState;
 
 use super::faults::{Fault, FaultKind};
@@ -51,8 +53,12 @@ pub struct Story {
     pub names: Vec<String>,
     /// Whenever something about a node changed, in order.
     pub changes: Vec<NodeChange>,
-    /// Every entry to the lock, in order.
+    /// Every entry to a lock, in order.
     pub entries: Vec<Entry>,
+    /// What went wrong, in order.
+    pub faults: Vec<FaultSeen>,
+    /// The positions of the nodes by the ids that violations and the log have. A node whose disk was lost has another id then.
+    pub ids: BTreeMap<NodeId, usize>,
     /// The run's result.
     pub report: ViewsReport,
 }
@@ -83,6 +89,8 @@ pub struct NodeChange {
 pub struct Entry {
     /// The position of the node that granted it.
     pub node: usize,
+    /// The lock's name.
+    pub lock: String,
     /// From when.
     pub from: Ticks,
     /// Until it left, or was told that the lock is lost; none if its process was gone first.
@@ -93,6 +101,19 @@ pub struct Entry {
     pub is_lost: bool,
 }
 
+/// Something that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultSeen {
+    /// What.
+    pub kind: FaultKind,
+    /// The positions of the nodes that it hit; none if it hit the network.
+    pub nodes: Vec<usize>,
+    /// When it began.
+    pub from: Ticks,
+    /// When it was to end.
+    pub until: Ticks,
+}
+
 /// More changes than this of one run are not kept.
 const CHANGES_MAX: usize = 20_000;
 
@@ -101,26 +122,30 @@ const CHANGES_MAX: usize = 20_000;
 pub(super) struct Book {
     changes: Vec<NodeChange>,
     entries: Vec<(u64, Entry)>,
+    faults: Vec<FaultSeen>,
+    ids: BTreeMap<NodeId, usize>,
 }
 
-/// Runs it.
-pub fn tell(spec: &StorySpec) -> Story {
-    tell_world(World::new(Plan::of_story(spec), None, false))
+/// Runs it. `goes_on` is asked now and then; if it says no, there is no story.
+pub fn tell(spec: &StorySpec, goes_on: impl FnMut() -> bool) -> Option<Story> {
+    tell_world(World::new(Plan::of_story(spec), None, false), goes_on)
 }
 
-fn tell_world(mut world: World) -> Story {
+fn tell_world(mut world: World, mut goes_on: impl FnMut() -> bool) -> Option<Story> {
     world.book = Some(Book::default());
-    world.run_to_end();
+    if !world.run_to_end(&mut goes_on) {
+        return None;
+    }
     let names = world.machines.iter().map(|machine| machine.name.clone()).collect();
-    let book = world.book.take().unwrap_or_default();
-    let entries = book.entries.into_iter().map(|(_, entry)| entry).collect();
-    Story { names, changes: book.changes, entries, report: world.report }
+    let Book { changes, entries, faults, ids } = world.book.take().unwrap_or_default();
+    let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+    Some(Story { names, changes, entries, faults, ids, report: world.report })
 }
 
 /// Runs what a seed decides, or a part of it, perhaps with a bug in it: a run of the swarm, with the log of its events.
 #[doc(hidden)]
-pub fn tell_seed(seed: u64, cut: &Cut, bug: Option<Bug>) -> Story {
-    tell_world(World::new(Plan::draw(seed).cut(cut), bug, true))
+pub fn tell_seed(seed: u64, cut: &Cut, bug: Option<Bug>, goes_on: impl FnMut() -> bool) -> Option<Story> {
+    tell_world(World::new(Plan::draw(seed).cut(cut), bug, true), goes_on)
 }
 
 impl Plan {
@@ -208,10 +233,24 @@ impl World {
         change
     }
 
-    pub(super) fn note_entry(&mut self, entry: u64, machine: usize, fence: u64) {
+    pub(super) fn note_entry(&mut self, entry: u64, machine: usize, lock: usize, fence: u64) {
         let from = self.now;
         if let Some(book) = &mut self.book {
-            book.entries.push((entry, Entry { node: machine, from, until: None, fence, is_lost: false }));
+            let lock = self.plan.locks[lock].clone();
+            book.entries.push((entry, Entry { node: machine, lock, from, until: None, fence, is_lost: false }));
+        }
+    }
+
+    pub(super) fn note_fault(&mut self, kind: FaultKind, nodes: Vec<usize>, until: Ticks) {
+        let from = self.now;
+        if let Some(book) = &mut self.book {
+            book.faults.push(FaultSeen { kind, nodes, from, until });
+        }
+    }
+
+    pub(super) fn note_start(&mut self, id: NodeId, machine: usize) {
+        if let Some(book) = &mut self.book {
+            book.ids.insert(id, machine);
         }
     }
 
@@ -232,6 +271,10 @@ mod tests {
 
     fn spec(faults: Vec<StoryFault>) -> StorySpec {
         StorySpec { seed: 1, nodes: 3, ttl: 2000 * MS, hold: 200 * MS, faults }
+    }
+
+    fn tell(spec: &StorySpec) -> Story {
+        super::tell(spec, || true).expect("it goes on")
     }
 
     /// When a node's state was this, as far as it was noted.
@@ -270,6 +313,19 @@ mod tests {
         assert_eq!(story.report.violation, None);
         assert!(was(&story, 1, "paused") && was(&story, 0, "down"));
         assert!(!was(&story, 0, "paused") && !was(&story, 2, "paused"));
+        let seen: Vec<_> = story.faults.iter().map(|fault| (fault.kind.name(), fault.nodes.as_slice())).collect();
+        assert_eq!(seen, [("pause", &[1][..]), ("crash", &[0][..])]);
         assert_eq!(story.report.epoch, tell(&spec(Vec::new())).report.epoch.max(story.report.epoch));
+    }
+
+    #[test]
+    fn a_run_that_nobody_wants_ends() {
+        let mut asked = 0;
+        let large = Cut { nodes: Some(60), callers: Some(60), faults: None };
+        let told = tell_seed(5, &large, None, || {
+            asked += 1;
+            false
+        });
+        assert!(told.is_none() && asked == 1);
     }
 }

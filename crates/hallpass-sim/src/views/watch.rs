@@ -58,7 +58,7 @@ impl World {
                 inside.is_over = true;
             }
         }
-        self.note_entry(entry, machine, fence.get());
+        self.note_entry(entry, machine, lock, fence.get());
         self.inside.insert(entry, Inside { machine, lock, generation, until: None, is_over: false });
         self.note(overlap);
         self.note(order);
