@@ -195,11 +195,14 @@ async function positions(page) {
   await page.keyboard.press("5");
   await page.waitForTimeout(100);
   expect(page.url().includes("#play"), "a digit on a slider leaves the part");
-  await go(page, "#run?protocol=central&nodes=9&server=member&queue=lowest-id");
-  await page.click("text=Play it yourself");
+  await go(page, "#run?protocol=central&nodes=9&server=member&queue=lowest-id&readers=0.4&latency=exp:1ms&at=40");
+  const shown = (count) => page.evaluate((count) => globalThis.laboratory.current.player.trace.events.slice(0, count).map(({ event, node, to, from, message }) => [event, node, to, from, message].join(" ")).join("\n"), count);
+  const run = await shown(41);
+  await page.click("[data-do=play-on]");
   await page.waitForFunction(() => document.body.dataset.ready === "play");
   const hash = decodeURIComponent(new URL(page.url()).hash);
   expect(["protocol=central", "nodes=9", "server=member", "queue=lowest-id"].every((word) => hash.includes(word)), `Play has another group than Run: ${hash}`);
+  expect(run.length > 400 && (await shown(41)) === run, "Play does not go on from what Run shows");
 }
 
 /** A part that is left while it computes is gone. */

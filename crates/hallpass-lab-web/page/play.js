@@ -8,6 +8,8 @@ import { Trace } from "./trace.js";
 
 /** The most nodes of a game: each has buttons of its own. */
 export const NODES_MAX = 32;
+/** The most steps of a game. */
+export const STEPS_MAX = 2000;
 const OWN = ["protocol", "nodes", "order", "holders", "faults", "do", "title"];
 const SETTINGS = /^(title|protocol|nodes|order|holders|faults) (.*)$/;
 const GROUPS = [

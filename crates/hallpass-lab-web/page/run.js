@@ -3,7 +3,7 @@
 import { encode, get, isStatic } from "./api.js";
 import { copy, fill, grouped, h, plural, short } from "./dom.js";
 import { LATENCIES, LOADS, address, faultField, field, optionFields, orderField, protocolSelect, read, suggest, withOrder } from "./form.js";
-import { NODES_MAX } from "./play.js";
+import { NODES_MAX, STEPS_MAX } from "./play.js";
 import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
@@ -33,6 +33,23 @@ function gameOf(params) {
   const { protocol, nodes = 3, names, order } = params;
   const options = Object.fromEntries(Object.entries(params).filter(([key]) => !OWN.includes(key) && key !== "names"));
   return { protocol, nodes: names ? names.replaceAll(",", " ") : Math.min(NODES_MAX, nodes), order, ...options };
+}
+
+/** What leads to each event in a game; undefined for what follows by itself. */
+const COMMANDS = {
+  request: ({ node, mode }) => `ask ${node}${mode === "shared" ? " shared" : ""}`,
+  deliver: ({ node, from, message }) => `deliver ${message} ${from} -> ${node}`,
+  exit: ({ node }) => `exit ${node}`,
+  send: () => undefined,
+  enter: () => undefined,
+};
+
+/** The steps of a game that lead to an event of a run; none if it has faults or timers on the way, or more than a game can have. */
+function stepsTo(trace, at) {
+  const events = trace.events.slice(0, at + 1);
+  if (!events.every(({ event }) => Object.hasOwn(COMMANDS, event))) return [];
+  const steps = events.map((event) => COMMANDS[event.event](event)).filter(Boolean);
+  return steps.length <= STEPS_MAX ? steps : [];
 }
 
 function buildForm(params, about, onRun) {
@@ -82,8 +99,14 @@ function showRun(result, document, params, onPlace, go) {
     h("p", { class: "kinds" }, kinds),
     h("p", { class: "tools" }, link, shell,
       !isStatic && ["svg", "txt", "json"].map((format) => h("a", { class: "button", href: `api/trace.${format}?${encode(params)}`, target: "_blank", rel: "noopener" }, format.toUpperCase())),
-      h("button", { onclick: () => go("play", gameOf(params)) }, "Play it yourself"),
+      h("button", { "data-do": "play-on", title: "You are the network and the callers from here on; after faults, from the beginning", onclick: () => playOn() }, "Play on from here"),
       h("button", { onclick: () => go("compare", { ...params, nodes: params.nodes ?? DEFAULTS.nodes, entries: params.entries ?? DEFAULTS.entries }) }, "Compare with another")));
   player.setTrace(trace);
   return player;
+
+  function playOn() {
+    const game = gameOf(params);
+    const steps = trace.nodes.length <= NODES_MAX ? stepsTo(trace, player.cursor) : [];
+    go("play", steps.length ? { ...game, do: steps.join(";") } : game);
+  }
 }
