@@ -169,7 +169,9 @@ impl<'a> Parsed<'a> {
             offered.iter().copied().find(|trap| trap.id() == id.trim()).ok_or_else(|| {
                 let ids: Vec<&str> = offered.iter().map(|trap| trap.id()).collect();
                 let offered = if ids.is_empty() { "none here".to_owned() } else { ids.join(", ") };
-                OptionError(format!("as-printed={id}: this trap's printed text cannot be put back; offered: {offered}"))
+                OptionError(format!(
+                    "as-printed={id}: the protocol has no such text with these options; offered with them: {offered}"
+                ))
             })
         };
         text.split(',').map(find).collect()
