@@ -19,6 +19,8 @@ use crate::session::Session;
 
 /// Bounds the memory and the descriptors that clients take: each has one connection.
 const CLIENTS_MAX: usize = 10_000;
+/// How often an agent tries to make its data directory again before it gives up.
+const REPAIRS_MAX: u32 = 3;
 /// How long to wait after a connection could not be accepted, usually for want of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long an agent that may be alone waits until it is.
@@ -173,6 +175,8 @@ pub struct Agent {
     /// None for a moment, when the agent goes from one group to another.
     data: Option<Arc<DataDirectory>>,
     claims: [Claim; 2],
+    /// How often in a row its data directory could not be made again.
+    failed_repairs: u32,
     state: Arc<State>,
     joins: mpsc::Receiver<Join>,
     idle_limit: Option<Duration>,
@@ -354,6 +358,7 @@ impl Agent {
             builder,
             data: Some(directory),
             claims,
+            failed_repairs: 0,
             state,
             joins,
             idle_limit,
@@ -425,11 +430,16 @@ impl Agent {
     fn check_files(&mut self) -> Result<(), ServeError> {
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_intact()) {
             // No other agent can have been started meanwhile if the claims were kept.
-            let repaired = self.claims.iter().all(Claim::is_exclusive)
-                && data.repair().and_then(|()| self.state.marks.write()).is_ok();
+            let is_ours = self.claims.iter().all(Claim::is_exclusive);
+            let repaired = is_ours && data.repair().and_then(|()| self.state.marks.write()).is_ok();
             let path = data.path();
-            if !repaired {
+            self.failed_repairs = if repaired { 0 } else { self.failed_repairs + 1 };
+            if !is_ours || self.failed_repairs >= REPAIRS_MAX {
                 return Err(ServeError::DataGone(path.to_owned()));
+            }
+            if !repaired {
+                // Whoever removes it may not be done yet.
+                return Ok(());
             }
             tracing::warn!(data = %path.display(), "somebody removed the data directory; it has been made again");
         }
