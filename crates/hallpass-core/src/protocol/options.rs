@@ -170,7 +170,7 @@ impl<'a> Parsed<'a> {
                 let ids: Vec<&str> = offered.iter().map(|trap| trap.id()).collect();
                 let offered = if ids.is_empty() { "none here".to_owned() } else { ids.join(", ") };
                 OptionError(format!(
-                    "as-printed={id}: the protocol has no such text with these options; offered with them: {offered}"
+                    "as-printed={id}: with these options no such text can be put back; offered: {offered}"
                 ))
             })
         };
