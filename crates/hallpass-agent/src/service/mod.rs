@@ -571,13 +571,13 @@ impl Service {
     }
 }
 
-/// Resolves when a lease has ended.
 /// Goes on to the end, whether or not it is waited for.
 async fn finish(work: impl Future<Output = Result<(), GroupError>> + Send + 'static) -> Result<(), GroupError> {
     // A task that is not awaited to its end was cut off with the runtime.
     tokio::spawn(work).await.unwrap_or(Err(GroupError::Stopped))
 }
 
+/// Resolves when a lease has ended.
 async fn closed(mut changed: watch::Receiver<()>) {
     while changed.changed().await.is_ok() {}
 }
