@@ -63,7 +63,9 @@ impl World {
     }
 
     fn blocked_until(&self, from: usize, to: usize) -> Ticks {
-        self.blocked.get(&(from, to)).copied().unwrap_or(0)
+        let cut_off = [from, to].iter().any(|machine| self.machines[*machine].is_cut_off);
+        let until = if cut_off { self.plan.faults_until } else { 0 };
+        self.blocked.get(&(from, to)).copied().unwrap_or(0).max(until)
     }
 
     /// Has the machine look for connections to make.
