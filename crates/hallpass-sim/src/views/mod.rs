@@ -283,6 +283,8 @@ struct Machine {
     has_been_more: bool,
     /// Its group was lost and is no more: it is to join the recovered one, with an empty directory.
     is_obsolete: bool,
+    /// It is not started before.
+    rests_until: Ticks,
 }
 
 impl Machine {
@@ -360,6 +362,8 @@ struct World {
     shrinks_until: Ticks,
     /// The last member has left: there is no group any more that those who are out could join.
     is_over: bool,
+    /// The machine on which the group was recovered, if it was.
+    recovered_on: Option<usize>,
     /// The nodes whose disks are lost.
     lost: BTreeSet<NodeId>,
     /// Names that may have been banned, and those to admit again.
@@ -406,6 +410,7 @@ impl World {
             voters_since: 0,
             shrinks_until: 0,
             is_over: false,
+            recovered_on: None,
             lost: BTreeSet::new(),
             banned: BTreeSet::new(),
             admit: BTreeSet::new(),
@@ -486,6 +491,7 @@ impl World {
             is_foreign: false,
             has_been_more: false,
             is_obsolete: false,
+            rests_until: 0,
         });
         self.note_settings(machine);
         for _ in 0..self.plan.callers {
@@ -574,8 +580,12 @@ impl World {
         if self.machines[machine].disk.is_torn && (self.now >= self.plan.faults_until || self.rng.chance(0.5)) {
             self.lose_disk(machine);
         }
+        if self.now < self.machines[machine].rests_until {
+            return self.queue.push(self.machines[machine].rests_until, Event::Restart { machine });
+        }
         if self.machines[machine].process.is_none() && std::mem::take(&mut self.machines[machine].is_obsolete) {
             self.lose_disk(machine);
+            self.machines[machine].founds = false;
         }
         let Machine { process, disk, is_gone, is_cut_off, life, .. } = &self.machines[machine];
         if process.is_some() || *is_gone || *is_cut_off || disk.is_torn || disk.is_full {
@@ -889,6 +899,10 @@ impl World {
         let plan = &self.plan;
         if self.now > plan.faults_until + 40 * plan.ttl + 2 * plan.replace_after + 30_000 * MS {
             let violation = self.unsettled();
+            for machine in 0..self.machines.len() {
+                let status = self.machines[machine].process.as_ref().map(|process| process.node.status());
+                self.log(|world| format!("{}: {status:?}", world.machines[machine].name));
+            }
             return self.note(Some(violation));
         }
         if self.now >= self.admit_at {

@@ -104,7 +104,10 @@ impl World {
         if needs_seeds {
             missing = true;
             let seeds = (0..self.machines.len()).filter(|seed| !self.machines[*seed].is_gone);
-            for seed in seeds.take(self.plan.nodes.max(SEEDS_MIN)).collect::<Vec<_>>() {
+            let mut seeds: Vec<usize> = seeds.take(self.plan.nodes.max(SEEDS_MIN)).collect();
+            // After a recovery everybody is told where the group is.
+            seeds.extend(self.recovered_on.filter(|seed| !seeds.contains(seed)));
+            for seed in seeds {
                 let standing = self.machines[seed].process.as_ref().map(|other| other.node.id());
                 let process = self.machines[machine].process.as_ref().expect("it runs");
                 if seed != machine && !standing.is_some_and(|id| process.control.contains_key(&id)) {

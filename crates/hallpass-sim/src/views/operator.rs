@@ -6,7 +6,7 @@ use hallpass_node::{keys, recover};
 
 use super::disk::Disk;
 use super::plan::MS;
-use super::{Bug, Event, FaultKind, World};
+use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
 use crate::Rng;
 
 /// So many directories move in one run.
@@ -26,7 +26,8 @@ impl World {
         for machine in self.drawn_majority(survivor, rng) {
             self.crash(machine, false);
             self.lose_disk(machine);
-            self.queue.push(until, Event::Restart { machine });
+            self.machines[machine].founds = false;
+            self.queue.push(until + MS, Event::Restart { machine });
         }
         self.crash(survivor, false);
         // What was being written when it ended counts, too.
@@ -35,10 +36,13 @@ impl World {
         for machine in (0..self.machines.len()).filter(|machine| *machine != survivor) {
             let here = &mut self.machines[machine];
             here.is_obsolete |= here.process.is_some() || !here.disk.records.is_empty();
+            // None is started with an empty directory while another one of the lost group runs.
+            here.rests_until = here.rests_until.max(until + MS);
             self.queue.push(until, Event::Wipe { machine });
         }
         (self.voters, self.voters_since) = (vec![id], self.now);
         self.epochs.expect_another();
+        self.recovered_on = Some(survivor);
         let at = self.within(20 * MS);
         self.queue.push(at, Event::Restart { machine: survivor });
         true
@@ -61,12 +65,11 @@ impl World {
         stored.and_then(|bytes| bytes.first_chunk()).map_or(self.id(machine), |id| NodeId(u32::from_be_bytes(*id)))
     }
 
-    /// A machine whose group is no more is to join the one that was recovered.
+    /// A process whose group is no more is ended. The next one is to join the group that was recovered.
     pub(super) fn wipe(&mut self, machine: usize) {
-        if std::mem::take(&mut self.machines[machine].is_obsolete) {
+        if self.machines[machine].is_obsolete {
             self.crash(machine, false);
-            self.lose_disk(machine);
-            self.queue.push(self.now, Event::Restart { machine });
+            self.restart(machine);
         }
     }
 
@@ -92,6 +95,9 @@ impl World {
         let there = &mut self.machines[to];
         (there.disk, there.node_name, there.life, there.has_been_more) = (disk, node_name, life, has_been_more);
         (there.is_foreign, there.durable) = (true, true);
+        if self.recovered_on == Some(machine) {
+            self.recovered_on = Some(to);
+        }
         let at = self.within(50 * MS);
         self.queue.push(at, Event::Restart { machine: to });
         true
@@ -102,14 +108,21 @@ impl World {
         if !self.forgets_all() {
             return false;
         }
+        let until = until.max(if self.plan.durable { 0 } else { self.clock_passes() });
         for machine in 0..self.machines.len() {
             if !self.machines[machine].is_cut_off {
                 self.crash(machine, false);
+                self.machines[machine].rests_until = until;
                 let at = until + rng.below(self.plan.ttl / 4);
                 self.queue.push(at, Event::Restart { machine });
             }
         }
         true
+    }
+
+    /// When the clock is past the epochs of a group that has stored nothing: the next one begins there.
+    fn clock_passes(&self) -> Ticks {
+        self.epochs.highest() * CLOCK_STEP
     }
 
     /// Either everything is stored, or nothing is and all founders are there to begin again.
@@ -120,7 +133,8 @@ impl World {
         }
         let founders_stay = self.machines.iter().filter(|machine| machine.founds).all(|machine| !machine.is_gone);
         // What outlives a process is waited for by what it has stored, and here nothing is.
-        if self.plan.durable || self.plan.callers_outlive || !founders_stay {
+        let is_soon = self.clock_passes() < self.plan.faults_until + 10_000 * MS;
+        if self.plan.durable || self.plan.callers_outlive || !founders_stay || !is_soon {
             return false;
         }
         debug_assert!(self.machines.iter().filter(takes_part).all(|machine| !machine.durable));
