@@ -8,3 +8,5 @@ pub const INCARNATION: u64 = 1;
 pub const GROUP: u64 = 2;
 /// With whom this node has founded a group that it does not vote in, until it is in a view of it.
 pub const FOUNDERS: u64 = 3;
+/// An operator founded the group again from here: until the first view nothing is granted before the sessions of the lost group are over.
+pub const RECOVERED: u64 = 4;

@@ -1,5 +1,7 @@
 //! Groups whose members come and go, on a network that loses nothing and a clock that everybody shares.
 
+mod holes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hallpass_core::{Mode, NodeId, Ticks};
@@ -34,6 +36,11 @@ struct Net {
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Nodes whose writes never end.
     full_disks: BTreeSet<NodeId>,
+    /// Nodes whose writes are under way until they are delivered by hand.
+    slow_disks: BTreeSet<NodeId>,
+    under_way: BTreeMap<NodeId, Vec<Write>>,
+    /// Processes that do not run.
+    paused: BTreeSet<NodeId>,
     control: VecDeque<(NodeId, NodeId, Vec<u8>)>,
 }
 
@@ -145,10 +152,12 @@ impl Net {
         let now = self.now;
         let mut closed = Vec::new();
         let is_full = self.full_disks.contains(&id);
+        let is_slow = self.slow_disks.contains(&id);
         let one = self.nodes.get_mut(&id).unwrap();
         while let Some(output) = one.node.poll_output() {
             match output {
                 Output::Persist(_) if is_full => {}
+                Output::Persist(Record::Write(write)) if is_slow => self.under_way.entry(id).or_default().push(write),
                 Output::Persist(Record::Write(write)) => {
                     one.disk.retain(|key, _| !write.remove.contains(key));
                     one.disk.extend(write.put.clone());
@@ -226,6 +235,9 @@ impl Net {
         self.connect();
         let now = self.now;
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if self.paused.contains(&id) {
+                continue;
+            }
             let one = self.nodes.get_mut(&id).unwrap();
             if one.node.poll_timeout().is_some_and(|at| at <= now) {
                 one.node.handle_timeout(now);
@@ -234,6 +246,10 @@ impl Net {
         }
         for _ in 0..self.control.len() {
             let Some((from, to, bytes)) = self.control.pop_front() else { break };
+            if self.paused.contains(&to) {
+                self.control.push_back((from, to, bytes));
+                continue;
+            }
             let Some(one) = self.nodes.get_mut(&to) else { continue };
             if !self.cut.contains(&(from, to)) && one.control_with.contains(&from) {
                 one.node.handle_control(from, &bytes, now).unwrap();
@@ -250,6 +266,7 @@ impl Net {
                 one.node.handle_transmitted(to, bytes.len());
                 if let Some(one) = self.nodes.get_mut(&to)
                     && one.locks_with.contains(&from)
+                    && !self.paused.contains(&to)
                 {
                     one.node.handle_bytes(from, &bytes, now).unwrap();
                     self.drain(to);
