@@ -478,7 +478,7 @@ impl World {
     }
 
     fn join(&mut self, rng: &mut Rng) -> bool {
-        if self.machines.len() >= self.plan.nodes + self.plan.joins_max {
+        if self.machines.len() >= self.plan.nodes + self.plan.joins_max || self.now < self.recovers_until {
             return false;
         }
         let clock = self.draw_clock(rng);

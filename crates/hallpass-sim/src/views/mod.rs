@@ -101,7 +101,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, with their names in the command line.
-    pub const ALL: [(&str, Self); 11] = [
+    pub const ALL: [(&str, Self); 19] = [
         ("evict-early", Self::Node(Sabotage::EvictEarly)),
         ("no-wait-for-reports", Self::Node(Sabotage::NoWaitForReports)),
         ("stale-epoch", Self::Node(Sabotage::AcceptStaleEpoch)),
@@ -111,7 +111,15 @@ impl Bug {
         ("forget-vote", Self::ForgetVote),
         ("send-before-sync", Self::SendBeforeSync),
         ("same-incarnation", Self::SameIncarnation),
+        ("any-voters", Self::Node(Sabotage::FoundWithAnyVoters)),
         ("forget-mark", Self::ForgetMark),
+        ("forget-session", Self::Node(Sabotage::ForgetSessionOnDisk)),
+        ("silent-voters", Self::Node(Sabotage::HandVotesToSilence)),
+        ("close-twice", Self::Node(Sabotage::CloseTwice)),
+        ("propose-banned", Self::Node(Sabotage::ProposeBanned)),
+        ("count-refused", Self::Node(Sabotage::CountRefusedProposals)),
+        ("grant-recovered", Self::Node(Sabotage::GrantOnceRecovered)),
+        ("join-unstored", Self::Node(Sabotage::JoinUnstored)),
         ("clocks-beyond-drift", Self::ClocksBeyondDrift),
     ];
 
@@ -364,6 +372,8 @@ struct World {
     is_over: bool,
     /// The machine on which the group was recovered, if it was.
     recovered_on: Option<usize>,
+    /// Until then there are nodes of the group that was lost, and no new one is told to join.
+    recovers_until: Ticks,
     /// The nodes whose disks are lost.
     lost: BTreeSet<NodeId>,
     /// Names that may have been banned, and those to admit again.
@@ -411,6 +421,7 @@ impl World {
             shrinks_until: 0,
             is_over: false,
             recovered_on: None,
+            recovers_until: 0,
             lost: BTreeSet::new(),
             banned: BTreeSet::new(),
             admit: BTreeSet::new(),

@@ -42,7 +42,7 @@ impl World {
         }
         (self.voters, self.voters_since) = (vec![id], self.now);
         self.epochs.expect_another();
-        self.recovered_on = Some(survivor);
+        (self.recovered_on, self.recovers_until) = (Some(survivor), until + MS);
         let at = self.within(20 * MS);
         self.queue.push(at, Event::Restart { machine: survivor });
         true
@@ -77,7 +77,9 @@ impl World {
     pub(super) fn move_directory(&mut self, machine: usize, rng: &mut Rng) -> bool {
         let moved = self.machines.iter().filter(|machine| machine.is_cut_off).count();
         let here = &self.machines[machine];
-        if moved >= MOVES_MAX || !self.is_running(machine) || here.is_busy() || !here.durable || here.is_obsolete {
+        // Who votes alone has no session that ends: nothing protects from it, and the documentation says so.
+        let decides_alone = self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
+        if moved >= MOVES_MAX || !self.is_running(machine) || here.is_busy() || !here.durable || here.is_obsolete || decides_alone {
             return false;
         }
         let clock = self.draw_clock(rng);
