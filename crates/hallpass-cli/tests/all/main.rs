@@ -1,18 +1,27 @@
-//! Real processes: `run`, `agent`, `demo`, `init`, and what happens when one of them is killed.
+//! The program as users see it: its commands, its pages, real processes, and what happens when one of them is killed.
+//!
+//! One program for all of these tests: it is built and linked once.
 
 mod agents;
+mod api;
+mod bench;
+mod cli;
 #[cfg(target_os = "linux")]
 mod disk;
 mod ending;
 mod explain;
+mod init;
+mod install;
 #[cfg(target_os = "linux")]
 mod keeper;
+mod lab_serve;
 #[cfg(target_os = "linux")]
 mod machine;
 mod place;
 mod private_agent;
 mod processes;
 mod run;
+mod settings;
 mod user;
 #[cfg(target_os = "linux")]
 mod views;

@@ -1,12 +1,11 @@
 //! Acquiring, sharing, trying, giving up and losing locks.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{group, node_with_silent_peer};
 use hallpass::{AcquireError, AcquireOptions, Mode, Node, Refusal};
 use tokio::io::AsyncReadExt;
+
+use crate::common::{group, node_with_silent_peer};
 
 /// Long enough for every machine. Whatever takes longer would never end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,12 +1,11 @@
 //! The blocking API, without and within a runtime.
 
-mod common;
-
 use std::time::Duration;
 
-use common::addresses;
 use hallpass::blocking::{InsideRuntime, Node};
 use hallpass::{AcquireError, AcquireOptions, GroupError, StartError};
+
+use crate::common::addresses;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHORTLY: Duration = Duration::from_millis(5);

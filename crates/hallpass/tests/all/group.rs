@@ -1,19 +1,18 @@
 //! Real nodes on loopback.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Scratch, addresses, group, named, trouble};
 use hallpass::{Keys, Node, StartError};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{Authority, Scratch, addresses, group, named, trouble};
 
 /// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {

@@ -1,14 +1,15 @@
 //! The life of a group on real sockets: members leave, are cut off, join while they run, and find each other by a name.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::relay::Network;
-use common::{Authority, PATIENCE, Scratch, TTL, addresses, complete, group, in_view, named, quick, soon, until};
 use hallpass::{AcquireError, Builder, GroupError, Node};
 use tokio::task::JoinHandle;
+
+use crate::common::relay::Network;
+use crate::common::{
+    Authority, PATIENCE, Scratch, TTL, addresses, complete, group, in_view, named, quick, soon, until,
+};
 
 /// Sessions that nobody waits for: whatever ends in time does not wait for one.
 const LONG: Duration = Duration::from_secs(300);
@@ -141,12 +142,12 @@ async fn nodes_with_keys_join_and_strangers_do_not() {
     drop(soon("a lock", joiner.lock("x").acquire()).await.unwrap());
     // With keys of others, or through a member of another name.
     let stranger = join("stranger", &other, &through).await.unwrap();
-    common::trouble(&stranger, "its keys come from another").await;
+    crate::common::trouble(&stranger, "its keys come from another").await;
     let misled = join("misled", &authority, &format!("n0@{}", nodes[1].address())).await.unwrap();
-    common::trouble(&misled, "is called 'n0'").await;
+    crate::common::trouble(&misled, "is called 'n0'").await;
     assert_eq!(in_view(&nodes[0]), 3);
     let without = Node::builder().name("plain").join(nodes[1].address().to_string()).start().await.unwrap();
-    common::trouble(&without, "it has keys, and this node has none").await;
+    crate::common::trouble(&without, "it has keys, and this node has none").await;
 }
 
 /// The process is gone for certain: nobody waits for its session, which lasts as long as it does by default.

@@ -1,11 +1,10 @@
 //! What a node tells about its locks.
 
-mod common;
-
 use std::time::Duration;
 
-use common::group;
 use hallpass::{Mode, Node, Place};
+
+use crate::common::group;
 
 #[tokio::test]
 async fn one_lock_is_found_by_its_name() {

@@ -1,12 +1,11 @@
 //! Members that reject each other say so to both sides: who, why, and what to do.
 
-mod common;
-
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Authority, Log, Scratch, addresses, node_with_peer, trouble};
 use hallpass::{Builder, Keys, Node};
+
+use crate::common::{Authority, Log, Scratch, addresses, node_with_peer, trouble};
 
 /// Two nodes of one list, where the lower one, `a`, makes the connection.
 struct Pair {

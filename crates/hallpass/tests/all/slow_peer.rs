@@ -1,10 +1,9 @@
 //! A peer that reads late.
 
-mod common;
-
-use common::node_with_silent_peer;
 use hallpass_node::wire::{Body, Frame};
 use tokio::io::AsyncReadExt;
+
+use crate::common::node_with_silent_peer;
 
 /// More than sockets keep: what did not fit is written when the peer reads again, each request once.
 #[tokio::test]

@@ -1,16 +1,15 @@
 //! Connections of whoever is not a member: they keep no member out, and do not fill the log.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Authority, Log, Scratch, addresses};
 use hallpass::{Keys, Node};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::common::{Authority, Log, Scratch, addresses};
 
 /// Long enough for every machine. Whatever takes longer would never end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,13 +1,12 @@
 //! What the system may refuse: directories, keys; and what it may offer: IPv6.
 
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use common::{Authority, Scratch};
 use hallpass::Node;
+
+use crate::common::{Authority, Scratch};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -58,7 +57,7 @@ async fn ipv6_alone_is_enough() {
         for (index, address) in addresses.iter().enumerate() {
             assert!(address.starts_with("[::1]:"), "{address}");
             let name = format!("n{index}");
-            let mut builder = Node::builder().name(&name).listen(address).peers(common::named(&addresses));
+            let mut builder = Node::builder().name(&name).listen(address).peers(crate::common::named(&addresses));
             if encrypted {
                 builder = builder.keys(authority.keys(&scratch.0, &name));
             }

@@ -2,16 +2,15 @@
 //!
 //! There is only one version yet. A relay in front of a node pretends that the node is a later one.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{TTL, addresses, complete, named, soon, trouble};
 use hallpass::Node;
 use hallpass_node::wire::{Hello, OLDEST, Plane, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{TTL, addresses, complete, named, soon, trouble};
 
 /// What the greetings of the later version say: its own version, and the oldest that it understands.
 #[derive(Clone, Copy)]

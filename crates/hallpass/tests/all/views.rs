@@ -1,14 +1,13 @@
 //! Groups whose members come, go and fail while the others go on.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::relay::Network;
-use common::{PATIENCE, Scratch, TTL, addresses, complete, group, in_view, named, quick, soon, until};
 use hallpass::{AcquireError, GroupError, Node, ViewState};
+
+use crate::common::relay::Network;
+use crate::common::{PATIENCE, Scratch, TTL, addresses, complete, group, in_view, named, quick, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_gets_the_lock_of_a_member_that_was_killed() {

@@ -10,7 +10,7 @@ use hallpass::Node;
 use hallpass_agent::{Agent, AgentOptions, ServeError};
 use tokio::task::JoinHandle;
 
-use crate::client::{a_moment, get};
+use crate::http::client::{a_moment, get};
 
 /// Much longer than anything takes that must happen.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

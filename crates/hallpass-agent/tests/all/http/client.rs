@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::agent::{LIMIT, Running, within};
+use crate::http::agent::{LIMIT, Running, within};
 
 /// What was answered.
 #[derive(Debug)]

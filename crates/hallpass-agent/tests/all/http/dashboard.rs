@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::agent::Running;
-use super::client::{delete, get, post, read_until};
+use crate::http::agent::Running;
+use crate::http::client::{delete, get, post, read_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_and_its_files_are_served_under_a_strict_policy() {

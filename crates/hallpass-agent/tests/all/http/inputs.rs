@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::agent::{Running, within};
-use crate::client::{Answer, Ask, get, post};
+use crate::http::agent::{Running, within};
+use crate::http::client::{Answer, Ask, get, post};
 
 /// Text that goes into a path or a query as it is, or percent-encoded.
 fn text() -> impl Strategy<Value = String> {

@@ -4,8 +4,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::agent::{Running, within};
-use crate::client::{get, post};
+use crate::http::agent::{Running, within};
+use crate::http::client::{get, post};
 
 const STREAMS: usize = 1_000;
 const WAITS: usize = 5_000;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::agent::Running;
-use crate::client::{delete, get, post};
+use crate::http::agent::{Running, within};
+use crate::http::client::{delete, get, post};
 
 /// An agent of which everything has been asked once.
 async fn used() -> Running {
@@ -105,8 +105,8 @@ async fn messages_are_counted_by_protocol_and_kind() {
     let agent = Running::start().await;
     let other =
         hallpass::Node::builder().group("g").name("m").join(agent.node.address().to_string()).start().await.unwrap();
-    crate::within(other.ready()).await;
-    crate::within(other.lock("a").acquire()).await.unwrap().release().await.unwrap();
+    within(other.ready()).await;
+    within(other.lock("a").acquire()).await.unwrap().release().await.unwrap();
     let held = post("/v1/locks/a/acquire").to(&agent).await.ok();
     delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).to(&agent).await.ok();
     let text = get("/metrics").to(&agent).await.text();

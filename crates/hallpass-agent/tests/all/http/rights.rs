@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::agent::{Directory, LIMIT, Running, within};
-use crate::client::{Ask, a_moment, delete, get, post, read_until};
+use crate::http::agent::{Directory, LIMIT, Running, within};
+use crate::http::client::{Ask, a_moment, delete, get, post, read_until};
 
 /// Writes a file that its owner alone may write to.
 fn write(directory: &Directory, name: &str, text: &str) -> std::path::PathBuf {
