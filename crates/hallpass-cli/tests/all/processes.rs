@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use crate::user::ignores;
 use crate::user::{Ran, User, is_running, kill, skipped, wait_until, words};
 
 #[cfg(target_os = "linux")]
@@ -82,6 +84,48 @@ fn signals_are_passed_on_and_the_lock_is_released() {
     kill(run.id(), "-INT");
     assert_eq!(run.wait().unwrap().code(), Some(9));
     assert_eq!(user.run("run x --try -- true").code, 0);
+}
+
+/// As `nohup` and shells do for what runs in the background.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_caller_ignores_ends_neither_the_agent_nor_run_nor_its_command() {
+    let user = User::new("ignored");
+    let ignoring = |line: &str| {
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=HUP,INT", env!("CARGO_BIN_EXE_hallpass")]).args(words(line));
+        user.settings(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        command.spawn().unwrap()
+    };
+    let mut agent = ignoring("agent --name a");
+    wait_until("the agent answers", || user.run("status").code == 0);
+    let mut run =
+        ignoring("run x -- sh -c 'echo $$ >pid.new; mv pid.new pid; until test -e end; do sleep 0.02; done; exit 7'");
+    for pid in [agent.id(), run.id(), user.number_in("pid")] {
+        assert!(ignores(pid, &[1, 2]), "{}", fs::read_to_string(format!("/proc/{pid}/status")).unwrap());
+        kill(pid, "-HUP");
+        kill(pid, "-INT");
+    }
+    fs::write(user.home.join("end"), "").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(7));
+    kill(agent.id(), "-TERM");
+    assert!(agent.wait().unwrap().success());
+}
+
+/// The tests themselves may be started that way: `nohup cargo test &`.
+#[cfg(target_os = "linux")]
+#[test]
+fn these_tests_pass_where_signals_are_ignored() {
+    let mut again = Command::new("timeout");
+    again.args(["120", "env", "--ignore-signal=HUP,INT,QUIT"]).arg(std::env::current_exe().unwrap()).args([
+        "--exact",
+        "processes::signals_are_passed_on_and_the_lock_is_released",
+        "processes::ctrl_c_at_a_terminal_reaches_the_command_once_though_stdin_is_a_file",
+        "processes::ctrl_c_reaches_a_command_in_a_group_of_its_own",
+    ]);
+    let output = again.output().unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && out.contains("3 passed"), "{}: {out}", output.status);
 }
 
 #[test]

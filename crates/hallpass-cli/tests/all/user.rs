@@ -68,6 +68,8 @@ impl User {
     }
 
     pub(crate) fn settings(&self, command: &mut Command) {
+        #[cfg(target_os = "linux")]
+        reset_ignored_signals();
         command.current_dir(&self.home).env_remove("HALLPASS_CONFIG");
         let config = self.home.join("hallpass.toml");
         if config.exists() {
@@ -177,6 +179,30 @@ pub(crate) fn is_running(pid: u32) -> bool {
 pub(crate) fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
+}
+
+/// Makes the programs that are started from now on get the default for signals, though our parent ignores some, as `nohup` and shells
+/// do for what runs in the background. A handler here, which does nothing, is the default there.
+#[cfg(target_os = "linux")]
+fn reset_ignored_signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            if ignores(std::process::id(), &[signal]) {
+                signal_hook::flag::register(signal, std::sync::Arc::default()).unwrap();
+            }
+        }
+    });
+}
+
+/// Whether a process ignores all of these signals.
+#[cfg(target_os = "linux")]
+pub(crate) fn ignores(pid: u32, signals: &[i32]) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+    signals.iter().all(|signal| mask >> (signal - 1) & 1 == 1)
 }
 
 pub(crate) fn is_root() -> bool {

@@ -1,6 +1,6 @@
 //! The bytes that nodes write and the results of their runs must be as recorded.
 //!
-//! `HALLPASS_REWRITE=1 cargo test -p hallpass-sim --test wire` records them again. Do that only if the wire format is meant to
+//! `HALLPASS_REWRITE=1 cargo test -p hallpass-sim --test all -- wire::` records them again. Do that only if the wire format is meant to
 //! change: members of different versions must understand each other.
 
 use std::fmt::Write;
