@@ -102,7 +102,7 @@ pub enum Sabotage {
     CloseTwice,
     /// Banned candidates are proposed, and proposals that change nothing are made.
     ProposeBanned,
-    /// A proposal that the engine refused counts as made.
+    /// A proposal that the engine refused counts as made, and a steward that leaves offers its office once.
     CountRefusedProposals,
     /// A recovered group does not wait for the sessions of the lost one.
     GrantOnceRecovered,

@@ -9,7 +9,7 @@ use hallpass_core::{Mode, NodeId, Ticks};
 use crate::wire::Plane;
 use crate::{
     Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Record, Request, RequestError,
-    Ticket, ViewState, ViewsConfig, Write, keys,
+    Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
 const MS: Ticks = 1_000_000;
@@ -41,6 +41,8 @@ struct Net {
     under_way: BTreeMap<NodeId, Vec<Write>>,
     /// Processes that do not run.
     paused: BTreeSet<NodeId>,
+    /// A bug that is planted in all nodes.
+    sabotage: Option<Sabotage>,
     control: VecDeque<(NodeId, NodeId, Vec<u8>)>,
 }
 
@@ -51,6 +53,7 @@ impl Net {
         config.boot_id = u64::from(id * 31 + incarnation);
         let mut views = ViewsConfig::new(format!("host-{id}:1"));
         (views.founding, views.durable, views.ttl) = (founding, true, TTL);
+        views.sabotage = self.sabotage;
         config.views = Some(views);
         config
     }
@@ -77,7 +80,11 @@ impl Net {
 
     /// Founds a group of so many.
     fn founded(count: u32) -> Self {
-        let mut net = Self::default();
+        Self::founded_with(count, None)
+    }
+
+    fn founded_with(count: u32, sabotage: Option<Sabotage>) -> Self {
+        let mut net = Self { sabotage, ..Self::default() };
         for id in 1..=count {
             let config = net.config(id, Founding::Together(count as usize), 1);
             net.start(config);

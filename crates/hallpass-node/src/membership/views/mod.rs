@@ -607,7 +607,8 @@ impl Views {
     /// Another member is to be the steward: it stays when this one is gone. To be said again while this one still is, since the word may be lost.
     fn hand_over_office(&mut self) {
         let Phase::Withdrawing { keeps_vote } = self.phase else { return };
-        if self.now < self.timers.hand_over {
+        let is_once = self.settings.sabotage == Some(Sabotage::CountRefusedProposals) && self.timers.hand_over > 0;
+        if self.now < self.timers.hand_over || is_once {
             return;
         }
         // Meanwhile the engine takes no proposals: there is time for some before it is tried again.

@@ -39,9 +39,8 @@ impl Net {
 }
 
 /// D. A steward is paused for more than a session while a write is under way, and its first input afterwards is 'it is on disk'.
-#[test]
-fn a_session_that_ran_out_is_noticed_when_a_write_ends() {
-    let mut net = Net::founded(3);
+fn a_session_that_ran_out_is_noticed_when_a_write_ends(bug: Option<Sabotage>) {
+    let mut net = Net::founded_with(3, bug);
     let steward = net.steward();
     let others: Vec<u32> = (1..=3).filter(|id| *id != steward).collect();
     let (comes_back, stays_away) = (others[0], others[1]);
@@ -84,9 +83,8 @@ fn a_session_that_ran_out_is_noticed_when_a_write_ends() {
 }
 
 /// I. The engine takes no proposals while the office is being handed over. The message that hands it over is lost.
-#[test]
-fn a_steward_whose_heir_did_not_hear_of_it_still_leaves_the_view() {
-    let mut net = Net::founded(3);
+fn a_steward_whose_heir_did_not_hear_of_it_still_leaves_the_view(bug: Option<Sabotage>) {
+    let mut net = Net::founded_with(3, bug);
     let steward = net.steward();
     net.run(100);
     net.input(steward, |node, now| node.handle_request(Request::Stop, 1, now));
@@ -117,9 +115,8 @@ fn a_steward_leaves_for_good_though_its_messages_are_lost_for_a_while() {
 }
 
 /// J. Members of the lost group, and clients of their agents, may hold what they were granted for a session more.
-#[test]
-fn a_recovered_group_grants_nothing_before_all_old_sessions_are_over() {
-    let mut net = Net::default();
+fn a_recovered_group_grants_nothing_before_all_old_sessions_are_over(bug: Option<Sabotage>) {
+    let mut net = Net { sabotage: bug, ..Net::default() };
     for id in 1..=4 {
         let config = net.config(id, Founding::Together(4), 1);
         net.start(config);
@@ -150,9 +147,8 @@ fn a_recovered_group_grants_nothing_before_all_old_sessions_are_over() {
 }
 
 /// K. A node's directory was moved to another machine before the node's first group was on disk.
-#[test]
-fn a_node_takes_part_only_when_it_has_stored_that_it_does() {
-    let mut net = Net::founded(3);
+fn a_node_takes_part_only_when_it_has_stored_that_it_does(bug: Option<Sabotage>) {
+    let mut net = Net::founded_with(3, bug);
     let config = net.config(4, Founding::Never, 1);
     net.slow_disks.insert(NodeId(4));
     net.start(config);
@@ -174,10 +170,9 @@ fn a_node_takes_part_only_when_it_has_stored_that_it_does() {
 }
 
 /// B. Who votes first, and when a session ends, follows from each founder's own settings.
-#[test]
-fn founders_that_would_choose_other_voters_found_no_group() {
+fn founders_that_would_choose_other_voters_found_no_group(bug: Option<Sabotage>) {
     for (count, special, voters_max) in [(3, vec![1], 1), (5, vec![1, 2], 3)] {
-        let mut net = Net::default();
+        let mut net = Net { sabotage: bug, ..Net::default() };
         for id in 1..=count {
             let mut config = net.config(id, Founding::Together(count as usize), 1);
             if special.contains(&id) {
@@ -232,10 +227,9 @@ fn a_steward_that_was_busy_while_it_came_back_takes_part_in_its_view() {
 }
 
 /// H. A member that is banned while a view with it begins asks to join again before the ban is agreed on.
-#[test]
-fn a_member_that_was_banned_while_a_view_began_causes_no_storm_of_views() {
+fn a_member_that_was_banned_while_a_view_began_causes_no_storm_of_views(bug: Option<Sabotage>) {
     for moment in 0..100 {
-        let mut net = Net::founded(3);
+        let mut net = Net::founded_with(3, bug);
         let config = net.config(4, Founding::Never, 1);
         net.start(config);
         net.run(moment);
@@ -268,9 +262,8 @@ fn a_candidate_that_is_banned_is_not_admitted() {
 }
 
 /// F. A steward that leaves hands its vote over to a member that has just died, though another voter is there.
-#[test]
-fn a_vote_is_not_handed_over_to_one_that_has_just_died() {
-    let mut net = Net::founded(3);
+fn a_vote_is_not_handed_over_to_one_that_has_just_died(bug: Option<Sabotage>) {
+    let mut net = Net::founded_with(3, bug);
     assert_eq!(net.nodes[&NodeId(2)].node.status().steward, Some(NodeId(1)));
     // One is cut off until it is out of the view; it keeps its vote.
     net.cut(3, 1);
@@ -298,4 +291,30 @@ fn the_last_member_with_a_directory_does_not_leave_others_that_have_none() {
     assert!(matches!(&done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("directory")), "{done:?}");
     net.run(3 * TTL / MS);
     assert!([1, 2].iter().all(|id| net.nodes[&NodeId(*id)].node.is_complete()), "the group goes on");
+}
+
+type Hole = (Sabotage, fn(Option<Sabotage>));
+
+const HOLES: [Hole; 7] = [
+    (Sabotage::ForgetSessionOnDisk, a_session_that_ran_out_is_noticed_when_a_write_ends),
+    (Sabotage::CountRefusedProposals, a_steward_whose_heir_did_not_hear_of_it_still_leaves_the_view),
+    (Sabotage::GrantOnceRecovered, a_recovered_group_grants_nothing_before_all_old_sessions_are_over),
+    (Sabotage::JoinUnstored, a_node_takes_part_only_when_it_has_stored_that_it_does),
+    (Sabotage::FoundWithAnyVoters, founders_that_would_choose_other_voters_found_no_group),
+    (Sabotage::ProposeBanned, a_member_that_was_banned_while_a_view_began_causes_no_storm_of_views),
+    (Sabotage::HandVotesToSilence, a_vote_is_not_handed_over_to_one_that_has_just_died),
+];
+
+#[test]
+fn every_hole_is_closed() {
+    HOLES.iter().for_each(|(_, hole)| hole(None));
+}
+
+/// Each test fails when its hole is open again. G needs a handover that F forbids: the swarm opens it again.
+#[test]
+fn every_hole_that_is_opened_again_is_noticed() {
+    for (bug, hole) in HOLES {
+        let found = std::panic::catch_unwind(|| hole(Some(bug)));
+        assert!(found.is_err(), "{bug:?} is not noticed");
+    }
 }
