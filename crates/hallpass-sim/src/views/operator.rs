@@ -7,7 +7,9 @@ use hallpass_node::{keys, recover};
 use super::disk::Disk;
 use super::plan::MS;
 use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
+use super::faults::Aim;
 use crate::Rng;
+use crate::oracle::Violation;
 
 /// So many directories move in one run.
 const MOVES_MAX: usize = 3;
@@ -103,6 +105,34 @@ impl World {
         let at = self.within(50 * MS);
         self.queue.push(at, Event::Restart { machine: to });
         true
+    }
+
+    /// When all is well again the steward is asked to go, once: nothing is in its way now. False if it is not.
+    pub(super) fn goes_on_without_steward(&mut self) -> bool {
+        if !std::mem::take(&mut self.plan.ends_with_steward) {
+            return false;
+        }
+        let steward = self.aimed_at(Aim::Steward);
+        let mut rng = Rng::new(self.rng.next_u64());
+        let goes = if rng.chance(0.5) { self.leave(steward) } else { self.stop(steward, self.now, &mut rng) };
+        if goes {
+            self.calm_since = self.now;
+            self.queue.push(self.now + 100 * MS, Event::Check);
+        }
+        goes
+    }
+
+    /// Who was asked to go does so soon once nothing is in its way.
+    pub(super) fn watch_endings(&mut self) {
+        let limit = 20 * self.plan.ttl + 10_000 * MS;
+        let waits = |machine: &super::Machine| {
+            machine.ending.is_some() && self.now > machine.asked_at.max(self.plan.faults_until) + limit
+        };
+        if let Some(machine) = self.machines.iter().find(|machine| waits(machine)) {
+            let waited = (self.now - machine.asked_at) / (1000 * MS);
+            let text = format!("{} was asked to go {waited} s ago, and has no answer", machine.name);
+            self.note(Some(Violation { property: "answer", text }));
+        }
     }
 
     /// All processes are gone at once, and with them a group that nobody has stored.

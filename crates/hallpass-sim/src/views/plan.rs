@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) local_streak: u32,
     /// At most so many nodes join later.
     pub(super) joins_max: usize,
+    /// The steward is asked to go when all is well again.
+    pub(super) ends_with_steward: bool,
 }
 
 /// Nodes that were given other settings than the rest.
@@ -285,6 +287,7 @@ impl Plan {
             local_streak: [1, 1, 4][rng.below(3) as usize],
             // Enough to see several come and go.
             joins_max: 4,
+            ends_with_steward: rng.chance(0.2),
         }
     }
 
@@ -312,6 +315,7 @@ impl Plan {
             replace_after: 100 * ttl,
             voters_max: 5,
             joins_max: joins,
+            ends_with_steward: false,
             ..plan
         }
     }
