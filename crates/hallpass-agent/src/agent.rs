@@ -175,6 +175,8 @@ pub struct Agent {
     /// None for a moment, when the agent goes from one group to another.
     data: Option<Arc<DataDirectory>>,
     claims: [Claim; 2],
+    /// The rights on the directory above the data: others may have to look there for what it says about the agent.
+    parent_mode: Option<u32>,
     /// How often in a row its data directory could not be made again.
     failed_repairs: u32,
     state: Arc<State>,
@@ -308,9 +310,11 @@ impl Agent {
         api.socket.as_deref().map_or(Ok(()), check_free)?;
         // Claimed before it is opened, which counts a start. An error here will come again there.
         let _ = os::create_private_directory(&data);
+        let parent_mode = os::mode(data.parent());
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
         let claims = [claim(&data)?, claim(&socket)?];
         let directory = Arc::new(DataDirectory::open(&data)?);
+        mark_private(&data, private).map_err(|source| ServeError::Data { path: data.clone(), source })?;
         wait_for_old_sessions(&socket, &data.join("running"), ttl).await;
         let builder = builder.ttl(ttl);
         let node = builder.clone().data_directory(Arc::clone(&directory)).start().await?;
@@ -358,6 +362,7 @@ impl Agent {
             builder,
             data: Some(directory),
             claims,
+            parent_mode,
             failed_repairs: 0,
             state,
             joins,
@@ -428,9 +433,11 @@ impl Agent {
 
     /// Somebody may have removed what the agent is reached by, or what keeps other agents from being started beside it.
     fn check_files(&mut self) -> Result<(), ServeError> {
+        self.claims.iter().for_each(Claim::drain);
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_intact()) {
             // No other agent can have been started meanwhile if the claims were kept.
             let is_ours = self.claims.iter().all(Claim::is_exclusive);
+            os::create_again(data.path().parent(), self.parent_mode);
             let repaired = is_ours && data.repair().and_then(|()| self.state.marks.write()).is_ok();
             let path = data.path();
             self.failed_repairs = if repaired { 0 } else { self.failed_repairs + 1 };
@@ -785,6 +792,25 @@ fn check_free(socket: &Path) -> Result<(), ServeError> {
             let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
             Err(ServeError::Socket { path: socket.to_owned(), source })
         }
+    }
+}
+
+/// In a data directory: what is there belongs to a private agent, whose group never has another member.
+const PRIVATE_FILE: &str = "private";
+
+/// True if a private agent was the last to use this data directory.
+pub fn is_private_data(data: &Path) -> bool {
+    data.join(PRIVATE_FILE).exists()
+}
+
+fn mark_private(data: &Path, private: bool) -> std::io::Result<()> {
+    let file = data.join(PRIVATE_FILE);
+    match private {
+        true => std::fs::write(file, ""),
+        false => match std::fs::remove_file(file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
     }
 }
 

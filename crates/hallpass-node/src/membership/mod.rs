@@ -22,7 +22,7 @@ mod views;
 
 pub use fixed::HelloError;
 pub(crate) use fixed::{Advance, FixedList};
-pub use recover::{RecoverError, recover};
+pub use recover::{RecoverError, last_members, recover};
 pub(crate) use views::{Action, Views};
 
 /// The parts of the view layer, for whoever explores them around a model of everything else.
