@@ -27,7 +27,7 @@ mod status;
 mod telemetry;
 pub mod tokens;
 
-pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError, is_private_data};
+pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError, is_private_data, shared_mark};
 pub use client::{Client, ClientError, Handover};
 #[doc(hidden)]
 pub use grpc::fuzzing as etcd_fuzzing;

@@ -182,6 +182,11 @@ impl DataDirectory {
         &self.path
     }
 
+    /// True if its node is in a group, or has been.
+    pub fn is_in_group(&self) -> bool {
+        self.started.stored.contains_key(&keys::GROUP)
+    }
+
     /// False if its files were removed or replaced meanwhile: then another node can be started with it.
     pub fn is_intact(&self) -> bool {
         let files = self.files();

@@ -715,6 +715,22 @@ impl Driver {
         checked.map_err(|error| self.explain(&error, hello))
     }
 
+    /// A greeting was refused whose sender is who it says, as far as that can be proven here. If it is from another group of the same name
+    /// this node may have founded its own by mistake.
+    pub(crate) fn look_at_other_group(&self, hello: &Hello) {
+        let before = self.state().node.status().waits_for;
+        self.input(|state| state.node.handle_other_group(hello, state.now));
+        let why = self.state().node.status().waits_for;
+        if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
+            tracing::error!(why = printable(&why), "this node is in another group than others of its name, and grants nothing more");
+        }
+    }
+
+    /// This node is in a group that has had more than one member.
+    pub(crate) fn watches_others(&self) -> bool {
+        !self.is_stopped() && self.state().node.is_shared()
+    }
+
     fn explain(&self, error: &HelloError, hello: &Hello) -> String {
         // The peer's words are in it.
         printable(&error.explain(&self.me, &self.describe(hello)))

@@ -130,9 +130,18 @@ impl Place {
         }
         // A private agent that finds itself in a group would wait for its members.
         DataDirectory::forget(&self.data).map_err(|error| Fault::Failed(error.to_string()))?;
-        std::fs::remove_file(file).map_err(|error| {
-            Fault::Failed(format!("cannot remove {}: {error}; run as the user of the agent", file.display()))
-        })?;
+        // The one by which the place is known to belong to a group is the last.
+        for file in [hallpass_agent::shared_mark(&self.data), file.to_owned()] {
+            match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Fault::Failed(format!(
+                        "cannot remove {}: {error}; run as the user of the agent",
+                        file.display()
+                    )));
+                }
+                _ => {}
+            }
+        }
         Ok(true)
     }
 }

@@ -3,6 +3,8 @@
 mod agents;
 #[cfg(target_os = "linux")]
 mod disk;
+#[cfg(target_os = "linux")]
+mod elsewhere;
 mod ending;
 mod explain;
 #[cfg(target_os = "linux")]

@@ -55,7 +55,7 @@ impl Views {
     }
 
     pub(super) fn repeat(&mut self, links: &Links) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) || self.held_back.is_some() {
             return;
         }
         let is_in_group = self.is_in_group();
@@ -287,6 +287,10 @@ impl Views {
         let Some(group) = &self.replica else { return };
         if member.id != from {
             return;
+        }
+        if let Some(held_back) = &self.held_back {
+            let why = format!("'{}' admits nobody: {}", self.me.name, held_back.why());
+            return self.send(from, Control::Refused { why });
         }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);
