@@ -18,16 +18,26 @@ pub(crate) use tokio::net::{UnixListener as Listener, UnixStream as Connection};
 /// The longest command that is shown.
 const COMMAND_CHARS: usize = 200;
 
-/// Nanoseconds of the clock that an agent and its clients share: one that counts while the machine is suspended, and that nobody sets.
+/// Nanoseconds of the clock by which deadlines are counted, in an agent and in its clients: one that counts while the machine is suspended, and
+/// whose rate nobody changes.
 pub fn now() -> u64 {
-    use rustix::time::{ClockId, clock_gettime};
-    // Elsewhere CLOCK_MONOTONIC counts suspended time; on Linux it does not.
-    #[cfg(target_os = "linux")]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let time = clock_gettime(CLOCK);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    hallpass::clock::now()
+}
+
+/// A moment of [`now`], as it is told to other processes: by CLOCK_BOOTTIME, which clients of all versions know. Rather too early than too late.
+pub(crate) fn to_boot_time(at: u64) -> u64 {
+    let boot_time = hallpass::clock::boot_time();
+    boot_time.saturating_add_signed(difference(at, now()))
+}
+
+/// The moment by [`now`] that another process has told by CLOCK_BOOTTIME.
+pub(crate) fn of_boot_time(at: u64) -> u64 {
+    let now = now();
+    now.saturating_add_signed(difference(at, hallpass::clock::boot_time()))
+}
+
+fn difference(a: u64, b: u64) -> i64 {
+    (a as i64).saturating_sub(b as i64)
 }
 
 /// What is at the path of a socket.

@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::AcquireError;
+use crate::clock::sleep_before;
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::disk::Job;
@@ -229,7 +230,7 @@ impl Driver {
         let mut wakers = Wakers::default();
         state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
         let (sender, done) = oneshot::channel();
-        state.now = now();
+        state.read_clock();
         // Guards are lost before anybody else is told.
         state.request(Request::Stop, sender);
         state.stopping = Some((done, limit));
@@ -335,7 +336,7 @@ impl Driver {
     ) -> Result<Granted, bool> {
         let mut state = self.state();
         // Read under the lock: the session must not end between the look at the clock and the grant.
-        let now = now();
+        let now = state.read_clock();
         if self.turn.is_over(now) {
             return Err(true);
         }
@@ -348,7 +349,7 @@ impl Driver {
         }
         let slot = slot.ok_or(false)?;
         let grant = state.node.handle_fast_acquire(slot, lock, mode, now).ok_or(false)?;
-        (state.now, state.grants) = (now, state.grants + 1);
+        state.grants += 1;
         let generation = state.node.generation();
         self.drain_if_needed(state);
         Ok(Granted { grant, generation })
@@ -360,8 +361,7 @@ impl Driver {
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
-        let now = now();
-        state.now = now;
+        let now = state.read_clock();
         let answer = state.node.handle_acquire(lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         });
@@ -393,12 +393,11 @@ impl Driver {
     #[inline]
     pub(crate) fn release_held(&self, granted: &Granted) -> bool {
         let mut state = self.state();
-        let now = now();
+        let now = state.read_clock();
         if self.is_stopped() {
             return false;
         }
         let is_held = now < state.held_until(granted);
-        state.now = now;
         state.forget_revoked(granted.grant.ticket);
         let released = state.node.handle_release(granted.grant.ticket, now);
         self.drain_if_needed(state);
@@ -475,7 +474,7 @@ impl Driver {
             if now >= at {
                 return;
             }
-            let left = Duration::from_nanos(at - now).max(Duration::from_millis(1));
+            let left = sleep_before(at - now).max(Duration::from_millis(1));
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(left.min(TICK)), if at != Ticks::MAX => {}
@@ -519,7 +518,7 @@ impl Driver {
         if self.is_closed() {
             return None;
         }
-        state.now = now();
+        state.read_clock();
         let result = input(&mut state);
         self.drain_and_schedule(state);
         Some(result)
@@ -637,7 +636,9 @@ impl Driver {
         let now = now();
         let tick = now + TICK.as_nanos() as Ticks;
         state.wakes_at = state.node.poll_timeout().unwrap_or(Ticks::MAX).min(tick);
-        Duration::from_nanos(state.wakes_at.saturating_sub(now))
+        let left = state.wakes_at.saturating_sub(now);
+        // The end of the session alone does not wait for a timer that is late.
+        if state.wakes_at < state.node.valid_until() { Duration::from_nanos(left) } else { sleep_before(left) }
     }
 
     // ---- peers ----
@@ -832,7 +833,7 @@ impl Driver {
         if self.is_closed() {
             return Err(ReceiveError::Replaced);
         }
-        state.now = now();
+        state.read_clock();
         let State { node, connections, now, .. } = &mut *state;
         let current = find(connections, peer).ok().map(|index| &mut connections[index].1);
         let received = match current.filter(|connection| connection.generation == generation) {
@@ -875,6 +876,13 @@ fn find(connections: &[(NodeId, Connection)], peer: NodeId) -> Result<usize, usi
 }
 
 impl State {
+    /// Looks at the clock. The node's time does not go back: two looks may contradict each other by a few microseconds.
+    #[inline]
+    fn read_clock(&mut self) -> Ticks {
+        self.now = self.now.max(now());
+        self.now
+    }
+
     fn connection(&self, peer: NodeId) -> Option<&Connection> {
         find(&self.connections, peer).ok().map(|index| &self.connections[index].1)
     }

@@ -81,8 +81,8 @@ fn a_command_ends_no_agent_that_it_did_not_come_to_end() {
     group.wait_until_members("d", &["a", "b", "c", "d"]);
 }
 
-/// A group of three whose first member, which was given no peers, loses its directory.
-fn without_the_first(name: &str) -> Group {
+/// A group of three whose first member, which was given no peers, loses its directory, once this has happened.
+fn without_the_first(name: &str, happened: impl Fn(&Group) -> bool) -> Group {
     let mut group = Group::new(name, "1s");
     group.start_with("a", "");
     group.wait_until_open("a");
@@ -91,8 +91,7 @@ fn without_the_first(name: &str) -> Group {
     }
     group.wait_until_members("a", &["a", "b", "c"]);
     group.wait_until_members("c", &["a", "b", "c"]);
-    // It looks twice a second.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    wait_until("the time has come", || happened(&group));
     group.end("a", "-KILL");
     fs::remove_dir_all(group.user.home.join("a.data")).unwrap();
     let _ = fs::remove_file(group.user.home.join("a.sock"));
@@ -101,8 +100,7 @@ fn without_the_first(name: &str) -> Group {
 
 #[test]
 fn an_agent_that_has_lost_its_directory_founds_no_second_group() {
-    let mut group = without_the_first("founds-no-second");
-    assert!(group.user.home.join("a.data.shared").exists(), "it has written down that it is not alone");
+    let mut group = without_the_first("founds-no-second", |group| group.user.home.join("a.data.shared").exists());
     let line = group.agent_line("a", "");
     let refused = group.user.run(&line);
     assert_eq!(refused.code, 1, "{}", refused.err);
@@ -116,7 +114,7 @@ fn an_agent_that_has_lost_its_directory_founds_no_second_group() {
 #[test]
 fn a_second_group_of_one_ends_when_a_member_of_the_first_meets_it() {
     for evicted in [false, true] {
-        let mut group = without_the_first("second");
+        let mut group = without_the_first("second", |_| true);
         let _ = fs::remove_file(group.user.home.join("a.data.shared"));
         if evicted {
             group.wait_until_members("b", &["b", "c"]);
