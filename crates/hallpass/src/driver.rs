@@ -14,7 +14,7 @@ use hallpass_core::codec::DecodeError;
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{
-    Answer, Contact, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
+    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
     Slot, Ticket, ViewState, Write,
 };
 use tokio::net::TcpStream;
@@ -88,6 +88,8 @@ pub(crate) struct State {
     controls: BTreeMap<NodeId, Vec<Arc<Outbox>>>,
     /// Tells a connection from earlier ones with the same peer.
     generation: u64,
+    /// Which process every peer was that has greeted.
+    processes: BTreeMap<NodeId, Process>,
     /// Grants that are lost by themselves, and when.
     revoked: BTreeMap<Ticket, Ticks>,
     /// Who waits for the answer to a request to the group.
@@ -140,6 +142,14 @@ pub(crate) enum Validity {
     Held { until: Ticks, at_risk_from: Ticks },
 }
 
+/// One process of a peer, as it has greeted.
+struct Process {
+    incarnation: Incarnation,
+    boot_id: u64,
+    /// When it was last known to be connected, unless it is.
+    seen: Ticks,
+}
+
 /// What a driver is made from.
 pub(crate) struct Parts {
     pub(crate) me: String,
@@ -161,6 +171,7 @@ impl Driver {
             disk: None,
             connections: Vec::new(),
             controls: BTreeMap::new(),
+            processes: BTreeMap::new(),
             generation: 0,
             revoked: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -665,6 +676,8 @@ impl Driver {
                 peers.insert(*id, seed.map_or_else(new, Arc::clone));
             }
         }
+        drop(peers);
+        self.state().forget_processes(&contacts);
         Some(contacts)
     }
 
@@ -712,8 +725,25 @@ impl Driver {
     }
 
     pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
-        let checked = self.state().node.check_hello(hello);
+        let state = self.state();
+        let checked = state.node.check_hello(hello);
+        let is_mine = hello.from == self.id && hello.boot_id != self.boot_id;
+        let is_twice = !self.is_fixed && (is_mine || state.is_twice(hello));
+        drop(state);
+        if is_twice {
+            return Err(self.explain_twice(hello));
+        }
         checked.map_err(|error| self.explain(&error, hello))
+    }
+
+    /// Ids are drawn at random, and a directory can be copied.
+    fn explain_twice(&self, hello: &Hello) -> String {
+        format!(
+            "{} has the id {} of another node that runs: start it again if it has no data directory; if it has, the directory was copied: \
+             give it an empty one",
+            self.describe(hello),
+            hello.from
+        )
     }
 
     /// A greeting was refused whose sender is who it says, as far as that can be proven here. If it is from another group of the same name
@@ -756,6 +786,7 @@ impl Driver {
     pub(crate) fn connect(&self, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
+            state.meet_process(hello);
             state.generation += 1;
             connection.generation = state.generation;
             state.put_connection(hello.from, connection).into_iter().for_each(|old| old.close());
@@ -773,6 +804,7 @@ impl Driver {
                 return Ok(false);
             }
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
+            state.meet_process(hello);
             let standing = state.controls.entry(hello.from).or_default();
             if !outbox.is_dialed && hello.from < self.id {
                 standing.iter().filter(|other| other.is_dialed).for_each(|other| other.close());
@@ -791,7 +823,9 @@ impl Driver {
         self.input(|state| {
             let Some(standing) = state.controls.get_mut(&peer) else { return };
             standing.retain(|other| !Arc::ptr_eq(other, outbox));
-            if standing.is_empty() {
+            let is_last = standing.is_empty();
+            state.see_process(peer);
+            if is_last {
                 state.controls.remove(&peer);
                 state.node.handle_control_disconnect(peer, state.now);
             }
@@ -849,6 +883,7 @@ impl Driver {
         self.input(|state| {
             if state.connection(peer).is_some_and(|connection| connection.generation == generation) {
                 state.take_connection(peer);
+                state.see_process(peer);
                 state.node.handle_disconnect(peer, state.now);
             }
         });
@@ -881,6 +916,34 @@ impl State {
     fn read_clock(&mut self) -> Ticks {
         self.now = self.now.max(now());
         self.now
+    }
+
+    /// Those that are neither peers nor connected need not be told from others any more.
+    fn forget_processes(&mut self, contacts: &[Contact]) {
+        let Self { processes, controls, .. } = self;
+        processes.retain(|id, _| controls.contains_key(id) || contacts.iter().any(|contact| contact.id == *id));
+    }
+
+    fn meet_process(&mut self, hello: &Hello) {
+        let process = Process { incarnation: hello.incarnation, boot_id: hello.boot_id, seen: self.now };
+        self.processes.insert(hello.from, process);
+    }
+
+    /// A connection with a peer has ended.
+    fn see_process(&mut self, peer: NodeId) {
+        let now = self.now;
+        self.processes.entry(peer).and_modify(|process| process.seen = now);
+    }
+
+    /// Two processes under one id. A start is a higher incarnation, or a new id where no directory counts starts. One that was not seen for two
+    /// sessions holds nothing any more: it may have crashed before what it greeted with was on its disk.
+    fn is_twice(&self, hello: &Hello) -> bool {
+        let id = hello.from;
+        let Some(process) = self.processes.get(&id) else { return false };
+        let is_there = self.controls.contains_key(&id)
+            || self.connection(id).is_some()
+            || self.now.saturating_sub(process.seen) < 2 * self.node.status().ttl;
+        process.incarnation == hello.incarnation && process.boot_id != hello.boot_id && is_there
     }
 
     fn connection(&self, peer: NodeId) -> Option<&Connection> {

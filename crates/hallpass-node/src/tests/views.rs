@@ -10,6 +10,9 @@ use crate::{
     Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
+#[path = "versions.rs"]
+mod versions;
+
 const MS: Ticks = 1_000_000;
 const TTL: Ticks = 1000 * MS;
 

@@ -8,7 +8,7 @@ use super::{Action, Opening, Phase, Views, break_token};
 use crate::Incarnation;
 use crate::config::Sabotage;
 use crate::links::{Links, Sender};
-use crate::locks::HeldLock;
+use crate::locks::{Classes, HeldLock};
 use crate::membership::control::{Contacts, Control, Envelope, Founder};
 use crate::membership::engine::Engine;
 use crate::membership::group::{Group, Member};
@@ -451,6 +451,10 @@ impl Views {
         }
         self.known.steward = Some(from);
         self.is_stored = true;
+        if let Some(why) = Classes::unknown(&group.classes) {
+            self.refusal = Some(why);
+            return self.withdraw(self.me.durable);
+        }
         match self.install.on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),
@@ -510,6 +514,12 @@ impl Views {
         };
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
+        }
+        if let Request::SetClass(class) = &request
+            && let Some(why) = Classes::unknown(std::slice::from_ref(class))
+        {
+            let why = format!("the steward refuses it: {why}");
+            return self.send(from, Control::Answer { token, result: Err(why) });
         }
         if let Request::Evict { node, .. } = request {
             let stays = |member: &Member| {

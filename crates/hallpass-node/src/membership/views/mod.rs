@@ -120,6 +120,8 @@ pub(crate) struct Views {
     why: Option<String>,
     /// Its group has had more than one member.
     pub(super) is_shared: bool,
+    /// Why it takes no part in views that it was asked for.
+    refusal: Option<String>,
     /// Why it grants nothing though it could decide alone.
     held_back: Option<HeldBack>,
     pub(super) timers: Timers,
@@ -237,6 +239,7 @@ impl Views {
             steward_heard: 0,
             why: None,
             is_shared: views.stored.contains_key(&keys::SHARED),
+            refusal: None,
             held_back: None,
             timers: Timers::default(),
             now: 0,
@@ -483,6 +486,9 @@ impl Views {
         }
         self.requests.insert(token, request);
         self.timers.repeat = 0;
+        if self.phase == Phase::Gone {
+            self.gone();
+        }
         self.finish_withdrawing();
         self.go_on();
     }
