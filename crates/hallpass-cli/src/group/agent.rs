@@ -147,7 +147,7 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
 fn prepare_data(place: &Place, is_member: bool) -> Result<(), Fault> {
     let is_private = || hallpass_agent::is_private_data(&place.data);
     let mut is_told = false;
-    while is_private() && place.is_in_use() {
+    while place.is_machines() && is_private() && place.is_in_use() {
         if !std::mem::replace(&mut is_told, true) {
             tracing::warn!(data = %place.data.display(), "root's private agent still runs; waiting until it has ended");
         }

@@ -60,7 +60,12 @@ impl Place {
 
     /// It is root's, and the machine's.
     fn is_roots(&self) -> bool {
-        os::is_root() && self.directory() == Path::new(os::SYSTEM_STATE)
+        os::is_root() && self.is_machines()
+    }
+
+    /// The machine's agent belongs there, which may have a user of its own.
+    pub(super) fn is_machines(&self) -> bool {
+        self.directory() == Path::new(os::SYSTEM_STATE)
     }
 
     /// True if an agent has the data of this place, or is about to have it, whatever has become of its files.
@@ -307,7 +312,7 @@ fn still_runs(former: &Place) -> String {
 
 /// Before root's agent starts: what was counted where its private agent was in earlier releases goes on here, so that no fence falls.
 pub(super) fn take_over_former(place: &Place) -> Result<(), Fault> {
-    if !os::is_root() || place.data != Place::of_machine().data {
+    if !place.is_roots() || place.data != Place::of_machine().data {
         return Ok(());
     }
     for former in former_places() {

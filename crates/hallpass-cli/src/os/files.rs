@@ -52,16 +52,11 @@ pub(crate) fn user_directory() -> Result<PathBuf, String> {
 /// Where this user's agent was before: in earlier releases, or while the user had no home directory. A directory that cannot be looked at
 /// from here has nothing to say.
 pub(crate) fn former_directories() -> Vec<PathBuf> {
-    let mut former = Vec::new();
-    if let Ok(Some(home)) = home() {
-        if is_root() {
-            former.push(home.join(IN_HOME));
-        }
-        if is_own_home(&home).unwrap_or(false) {
-            former.push(without_home());
-        }
+    match home() {
+        Ok(home) if is_root() => home.map(|home| home.join(IN_HOME)).into_iter().chain([without_home()]).collect(),
+        Ok(Some(home)) if is_own_home(&home).unwrap_or(false) => vec![without_home()],
+        _ => Vec::new(),
     }
-    former
 }
 
 /// This user's home directory, by the password database.
