@@ -82,6 +82,7 @@ pub fn recover(stored: &BTreeMap<u64, Vec<u8>>, me: NodeId) -> Result<(u64, BTre
     let mut records: BTreeMap<u64, Vec<u8>> =
         stored.iter().filter(|(key, _)| **key < keys::GROUP).map(|(key, value)| (*key, value.clone())).collect();
     records.insert(keys::GROUP, bytes);
+    records.insert(keys::RECOVERED, Vec::new());
     // It is to go on alone: an operator says so.
     records.insert(keys::SHARED, Vec::new());
     while let Some(event) = engine.poll() {

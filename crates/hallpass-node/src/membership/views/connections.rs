@@ -7,6 +7,7 @@ use hallpass_core::{NodeId, Ticks};
 use super::{Action, Views};
 use crate::links::{Links, Process};
 use crate::membership::HelloError;
+use crate::node::Checked;
 use crate::wire::{Hello, Plane};
 
 impl Views {
@@ -77,14 +78,14 @@ impl Views {
         Ok(())
     }
 
-    pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Ticks) {
-        self.now = now;
+    pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
+        self.now = now.ticks();
         self.connected.insert(hello.from);
         self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.find_own_group(hello);
         self.repeat_soon();
         self.announce_soon();
-        if !self.session.is_valid(now) {
+        if !self.session.is_valid(self.now) {
             self.timers.renew = 0;
         }
         self.actions.push_back(Action::View);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hallpass_core::{NodeId, View};
 
-use super::{Action, Opening, Phase, Views, break_token};
+use super::{Action, Opening, Phase, Purpose, Views, break_token};
 use crate::Incarnation;
 use crate::config::Sabotage;
 use crate::links::{Links, Sender};
@@ -67,6 +67,7 @@ impl Views {
             return;
         }
         if let Phase::Withdrawing { keeps_vote } = self.phase {
+            self.hand_over_office();
             let message = Control::Withdraw { incarnation: self.me.incarnation, keeps_vote };
             self.ask_steward(message);
         } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from {
@@ -123,9 +124,7 @@ impl Views {
                     self.timers.renew = sent + self.session.ttl() / 4;
                     self.known.steward = Some(from);
                 }
-                if let Some((from, group, voters)) = self.pending.take() {
-                    self.on_prepare(from, group, voters);
-                }
+                self.take_up_pending();
             }
             Control::Expelled { incarnation } => {
                 let takes_part = self.view.is_some() || self.pending.is_some();
@@ -455,14 +454,17 @@ impl Views {
             self.refusal = Some(why);
             return self.withdraw(self.me.durable);
         }
+        if self.closing.is_some() && self.settings.sabotage != Some(Sabotage::CloseTwice) {
+            // The report is on its way, and if this is about a later view it is said again.
+            return;
+        }
         match self.install.on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),
-            Prepare::Report if !self.session.is_valid(self.now) && !self.renews_alone() => {
+            Prepare::Report if !self.may_take_part(&group) => {
                 if self.pending.is_none() {
                     self.timers.renew = 0;
                 }
-                self.session = Session::new(self.me.incarnation, group.ttl);
                 self.known.voters.clone_from(&voters);
                 self.pending = Some((from, group, voters));
             }
@@ -474,12 +476,27 @@ impl Views {
                 self.known.voters = voters;
                 self.known.members = group.members.values().cloned().collect();
                 self.remember(&group);
-                self.view = Some(group);
+                self.closing = Some(group);
                 self.wants_epoch = false;
                 self.actions.push_back(Action::Close);
                 self.actions.push_back(Action::Peers);
             }
         }
+    }
+
+    /// Whether this node can be in a view of this group: it has a session, and has stored that it is in the group. What is missing is asked for.
+    fn may_take_part(&mut self, group: &Group) -> bool {
+        let forgets_session = self.settings.sabotage == Some(Sabotage::ForgetSessionOnDisk);
+        let has_session = self.session.is_valid(self.now) || self.renews_alone();
+        if !has_session && (self.view.is_none() || forgets_session) {
+            // Without a view nothing is held under the session before: it never began.
+            self.session = Session::new(self.me.incarnation, group.ttl);
+        }
+        let is_remembered = self.remembered == group.id || self.settings.sabotage == Some(Sabotage::JoinUnstored);
+        if !is_remembered && !self.writes.values().any(|purpose| *purpose == Purpose::Group(group.id)) {
+            self.remember(group);
+        }
+        has_session && is_remembered
     }
 
     pub(super) fn on_start(&mut self, from: NodeId, epoch: u64, part: u32, count: u32, locks: Vec<HeldLock>) {
@@ -521,7 +538,7 @@ impl Views {
             let why = format!("the steward refuses it: {why}");
             return self.send(from, Control::Answer { token, result: Err(why) });
         }
-        if let Request::Evict { node, .. } = request {
+        if let Request::Evict { node, ban } = request {
             let stays = |member: &Member| {
                 let is_leaving = steward.sessions.is_doomed(member.id);
                 member.id != node && !group.banned.contains(&member.name) && !is_leaving
@@ -530,7 +547,8 @@ impl Views {
                 let why = "it is the last member: nobody would be left to admit it again".to_owned();
                 return self.send(from, Control::Answer { token, result: Err(why) });
             }
-            if group.find(node).is_none() {
+            let is_candidate = steward.candidates.contains_key(&node);
+            if group.find(node).is_none() && !(ban && is_candidate) {
                 return self.send(from, Control::Answer { token, result: Ok(()) });
             }
             steward.sessions.doom(node);

@@ -55,9 +55,9 @@ impl Views {
             && self.steward.as_ref().is_none_or(|steward| steward.candidates.is_empty())
     }
 
-    /// Until when what is held here is held for certain.
+    /// Until when what is held here is held for certain; 0 without a session.
     pub(crate) fn valid_until(&self) -> Ticks {
-        if self.needs_no_session() { Ticks::MAX } else { self.session.valid_until().unwrap_or(Ticks::MAX) }
+        if self.needs_no_session() { Ticks::MAX } else { self.session.valid_until().unwrap_or(0) }
     }
 
     pub(crate) fn at_risk_from(&self) -> Ticks {
@@ -180,7 +180,8 @@ impl Views {
         if let Some(founders) = self.founders.as_ref().filter(|_| !self.is_in_group()) {
             if let Some(other) = founders.other_settings() {
                 return format!(
-                    "'{}' ({}) has other lock classes or another ttl: give all members the same",
+                    "'{}' ({}) has another ttl, drift or number of voters, another time after which voters are replaced, or other lock \
+                     classes: give all members the same",
                     other.name, other.address
                 );
             }
