@@ -25,6 +25,8 @@ const REPAIRS_MAX: u32 = 3;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long an agent that may be alone waits until it is.
 const FOUNDING_TIME: Duration = Duration::from_secs(1);
+/// The pause before a node is started again that could not be.
+const START_RETRY: Duration = Duration::from_millis(500);
 /// How often to look whether the agent's files are still there.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -62,6 +64,19 @@ pub enum ServeError {
         "the agent's data directory {0} was removed or replaced, so it has ended; leave it alone while an agent runs"
     )]
     DataGone(PathBuf),
+    /// The agent here was in a group with others, and would found another one of the same name.
+    #[error(
+        "the agent here was in group '{group}' with others, and its data directory {data} is new: alone it would found a second group \
+         of that name. Start it with --join and the address of a member; if the group is no more, remove {mark}"
+    )]
+    WasShared {
+        /// The group.
+        group: String,
+        /// The directory.
+        data: PathBuf,
+        /// What says so.
+        mark: PathBuf,
+    },
     /// The API cannot be served as it is set up.
     #[error("{0}")]
     Api(String),
@@ -175,6 +190,8 @@ pub struct Agent {
     /// None for a moment, when the agent goes from one group to another.
     data: Option<Arc<DataDirectory>>,
     claims: [Claim; 2],
+    /// The rights on the directory above the data: others may have to look there for what it says about the agent.
+    parent_mode: Option<u32>,
     /// How often in a row its data directory could not be made again.
     failed_repairs: u32,
     state: Arc<State>,
@@ -235,6 +252,8 @@ pub(crate) struct Marks {
     member: Option<PathBuf>,
     /// The group that it belongs to, once it does.
     group: OnceLock<String>,
+    /// Exists from when the group has had more than one member.
+    shared: PathBuf,
 }
 
 impl Marks {
@@ -308,9 +327,18 @@ impl Agent {
         api.socket.as_deref().map_or(Ok(()), check_free)?;
         // Claimed before it is opened, which counts a start. An error here will come again there.
         let _ = os::create_private_directory(&data);
+        let parent_mode = os::mode(data.parent());
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
         let claims = [claim(&data)?, claim(&socket)?];
         let directory = Arc::new(DataDirectory::open(&data)?);
+        let shared = shared_mark(&data);
+        if let Ok(group) = std::fs::read_to_string(&shared)
+            && !directory.is_in_group()
+            && builder.founds_alone()
+        {
+            return Err(ServeError::WasShared { group: group.escape_debug().to_string(), data, mark: shared });
+        }
+        mark_private(&data, private).map_err(|source| ServeError::Data { path: data.clone(), source })?;
         wait_for_old_sessions(&socket, &data.join("running"), ttl).await;
         let builder = builder.ttl(ttl);
         let node = builder.clone().data_directory(Arc::clone(&directory)).start().await?;
@@ -325,6 +353,7 @@ impl Agent {
             outlive_ms: AtomicU64::new(ttl.as_millis() as u64),
             member: member_file,
             group: OnceLock::new(),
+            shared,
         };
         if is_member {
             let _ = marks.group.set(node.status().group);
@@ -358,6 +387,7 @@ impl Agent {
             builder,
             data: Some(directory),
             claims,
+            parent_mode,
             failed_repairs: 0,
             state,
             joins,
@@ -396,10 +426,10 @@ impl Agent {
                 accepted = self.door.listener.accept() => accepted,
                 why = self.state.stopped() => break Ok(why),
                 () = self.state.failed() => break Err(ServeError::Failed),
-                Some(join) = self.joins.recv() => match self.join(join).await {
-                    Ok(()) => continue,
-                    Err(error) => break Err(error),
-                },
+                Some(join) = self.joins.recv() => {
+                    self.join(join).await;
+                    continue;
+                }
                 () = &mut idle => break Ok(Ended::Idle),
                 _ = checks.tick() => match self.check_files() {
                     Ok(()) => continue,
@@ -428,9 +458,11 @@ impl Agent {
 
     /// Somebody may have removed what the agent is reached by, or what keeps other agents from being started beside it.
     fn check_files(&mut self) -> Result<(), ServeError> {
+        self.claims.iter().for_each(Claim::drain);
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_intact()) {
             // No other agent can have been started meanwhile if the claims were kept.
             let is_ours = self.claims.iter().all(Claim::is_exclusive);
+            os::create_again(data.path().parent(), self.parent_mode);
             let repaired = is_ours && data.repair().and_then(|()| self.state.marks.write()).is_ok();
             let path = data.path();
             self.failed_repairs = if repaired { 0 } else { self.failed_repairs + 1 };
@@ -459,6 +491,7 @@ impl Agent {
             }
         }
         self.check_api();
+        self.state.mark_shared();
         Ok(())
     }
 
@@ -486,24 +519,26 @@ impl Agent {
         tokio::spawn(session.run());
     }
 
-    /// Leaves the group that the node is alone in, and joins another one as a new node. An error ends the agent.
-    async fn join(&mut self, join: Join) -> Result<(), ServeError> {
+    /// Leaves the group that the node is alone in, and joins another one as a new node.
+    async fn join(&mut self, join: Join) {
         let Join { address, limit, answer } = join;
         self.state.settled.send_replace(false);
         let node = self.state.node();
         let prepared = self.check_join(&node, &address, limit).await;
-        let Ok(alone) = prepared else {
-            self.state.settled.send_replace(true);
-            let _ = answer.send(prepared.map(drop));
-            return Ok(());
+        let builder = match prepared {
+            Ok(builder) => builder,
+            Err(why) => {
+                self.state.settled.send_replace(true);
+                let _ = answer.send(Err(why));
+                return;
+            }
         };
         let deadline = Instant::now() + limit;
-        let joined = if alone { self.become_new(&node, &address).await } else { Ok(()) };
-        self.state.settled.send_replace(true);
-        if let Err(error) = joined {
-            let _ = answer.send(Err(GroupFault::Refused(format!("{error}; the agent has ended"))));
-            return Err(error);
+        let alone = builder.is_some();
+        if let Some(builder) = builder {
+            self.become_new(&node, builder).await;
         }
+        self.state.settled.send_replace(true);
         if let Some(error) = self.state.belongs_to_group().err() {
             tracing::warn!(%error, "cannot write down that this place belongs to a member of a group");
         }
@@ -518,17 +553,16 @@ impl Agent {
             };
             let _ = answer.send(joined.map_err(GroupFault::Group));
         });
-        Ok(())
     }
 
-    /// True if the node has a group of its own to give up, false if it is in none. Otherwise nothing has changed.
-    async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<bool, GroupFault> {
+    /// What the new node is made from if this one has a group of its own to give up; none if it is in no group. Otherwise nothing has changed.
+    async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<Option<Builder>, GroupFault> {
         let refuse = |why: String| Err(GroupFault::Refused(why));
         if self.state.private {
             return refuse("a private agent joins no group; start another one with 'hallpass agent'".to_owned());
         }
         let status = node.status();
-        let is_in_group = status.epoch.is_some();
+        let is_in_group = status.group_id.is_some();
         if is_in_group && status.members.len() > 1 {
             return refuse(format!(
                 "this agent is a member of a group of {}; let it leave that first",
@@ -540,27 +574,49 @@ impl Agent {
                 "clients of this agent hold locks or wait for them; try again when they have ended".to_owned(),
             );
         }
+        let builder = match self.builder.clone().only_join(address) {
+            Ok(builder) => builder,
+            Err(error) => return refuse(format!("{error}; nothing has changed")),
+        };
         let host = address.split_once('@').map_or(address, |(_, host)| host);
         match tokio::time::timeout(limit, TcpStream::connect(host)).await {
-            Ok(Ok(_)) => Ok(is_in_group),
+            Ok(Ok(stream)) if is_own(&stream, node.address()) => {
+                refuse(format!("{host} is the address of this agent itself; nothing has changed"))
+            }
+            Ok(Ok(_)) => Ok(is_in_group.then_some(builder)),
             Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
             Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
         }
     }
 
-    /// Replaces the node by a new one that has no group yet.
-    async fn become_new(&mut self, node: &Node, address: &str) -> Result<(), ServeError> {
+    /// Replaces the node by a new one that has no group yet. What keeps that from starting, such as a full disk, passes or is seen to: it is
+    /// tried again until the agent is stopped, which is all that its clients could do with an agent that has ended.
+    async fn become_new(&mut self, node: &Node, builder: Builder) {
         node.stop().await;
-        if let Some(data) = self.data.take() {
-            let path = data.path().to_owned();
-            // The claims keep other agents out while the directory is not locked.
-            drop(data);
-            DataDirectory::forget(&path)?;
-            let directory = Arc::new(DataDirectory::open(&path)?);
-            self.data = Some(Arc::clone(&directory));
-            let joining = self.builder.clone().join(address).data_directory(directory);
-            *lock(&self.state.member) = Member::new(joining.start().await?);
+        let Some(data) = self.data.take() else { return };
+        let path = data.path().to_owned();
+        // The claims keep other agents out while the directory is not locked.
+        drop(data);
+        while let Err(error) = self.start_anew(&path, &builder).await {
+            tracing::error!(%error, "the agent has no node: it cannot be started to join a group; trying again");
+            tokio::select! {
+                () = tokio::time::sleep(START_RETRY) => {}
+                _ = self.state.stopped() => return,
+            }
         }
+        self.builder = builder;
+    }
+
+    async fn start_anew(&mut self, path: &Path, builder: &Builder) -> Result<(), StartError> {
+        let directory = match &self.data {
+            Some(directory) => Arc::clone(directory),
+            None => {
+                DataDirectory::forget(path)?;
+                let directory = Arc::new(DataDirectory::open(path)?);
+                Arc::clone(self.data.insert(directory))
+            }
+        };
+        *lock(&self.state.member) = Member::new(builder.clone().data_directory(directory).start().await?);
         Ok(())
     }
 
@@ -592,8 +648,10 @@ impl Agent {
         if nothing_held && result.is_ok() {
             let _ = std::fs::remove_file(&marks.running);
         }
-        if let (Some(file), Ok(Ended::Left), Ok(_)) = (&marks.member, result, &left) {
-            let _ = std::fs::remove_file(file);
+        if let (Ok(Ended::Left), Ok(_)) = (result, &left) {
+            for file in [&marks.shared].into_iter().chain(&marks.member) {
+                let _ = std::fs::remove_file(file);
+            }
         }
         drop(self.server);
         self.door.remove();
@@ -706,6 +764,19 @@ impl State {
         answered.await.map_err(|_| stopped())?
     }
 
+    /// Writes down that others are in the group, once they are.
+    fn mark_shared(&self) {
+        let node = self.node();
+        if self.marks.shared.exists() || node.members().iter().filter(|member| member.in_view).count() < 2 {
+            return;
+        }
+        // The directory above may not be this user's to write to. Then members that look for the lost one tell it.
+        let marked = write_durably(&self.marks.shared, &node.status().group);
+        if let Err(error) = self.belongs_to_group().and(marked) {
+            tracing::debug!(%error, "cannot write down that others are in this agent's group");
+        }
+    }
+
     /// From now on the place belongs to a member of a group.
     fn belongs_to_group(&self) -> std::io::Result<()> {
         let _ = self.marks.group.set(self.node().status().group);
@@ -763,6 +834,12 @@ impl std::fmt::Debug for State {
     }
 }
 
+/// True if a connection leads to the node that listens at this address.
+fn is_own(stream: &TcpStream, node: SocketAddr) -> bool {
+    let (Ok(here), Ok(there)) = (stream.local_addr(), stream.peer_addr()) else { return false };
+    there.port() == node.port() && (there.ip() == node.ip() || node.ip().is_unspecified() && there.ip() == here.ip())
+}
+
 /// Waits one session if the last agent did not end in order: then it left its file or its socket.
 async fn wait_for_old_sessions(socket: &Path, running_file: &Path, ttl: Duration) {
     let last_ttl_ms = std::fs::read_to_string(running_file);
@@ -785,6 +862,32 @@ fn check_free(socket: &Path) -> Result<(), ServeError> {
             let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
             Err(ServeError::Socket { path: socket.to_owned(), source })
         }
+    }
+}
+
+/// In a data directory: what is there belongs to a private agent, whose group never has another member.
+const PRIVATE_FILE: &str = "private";
+
+/// Beside a data directory: its agent was in a group with others. It outlives the directory, so that an agent that has lost that founds no
+/// second group alone.
+pub fn shared_mark(data: &Path) -> PathBuf {
+    let name = data.file_name().unwrap_or_default().to_string_lossy();
+    data.with_file_name(format!("{name}.shared"))
+}
+
+/// True if a private agent was the last to use this data directory.
+pub fn is_private_data(data: &Path) -> bool {
+    data.join(PRIVATE_FILE).exists()
+}
+
+fn mark_private(data: &Path, private: bool) -> std::io::Result<()> {
+    let file = data.join(PRIVATE_FILE);
+    match private {
+        true => std::fs::write(file, ""),
+        false => match std::fs::remove_file(file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
     }
 }
 

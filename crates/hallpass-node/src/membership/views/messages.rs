@@ -8,7 +8,7 @@ use super::{Action, Opening, Phase, Purpose, Views, break_token};
 use crate::Incarnation;
 use crate::config::Sabotage;
 use crate::links::{Links, Sender};
-use crate::locks::HeldLock;
+use crate::locks::{Classes, HeldLock};
 use crate::membership::control::{Contacts, Control, Envelope, Founder};
 use crate::membership::engine::Engine;
 use crate::membership::group::{Group, Member};
@@ -57,7 +57,7 @@ impl Views {
     }
 
     pub(super) fn repeat(&mut self, links: &Links) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) || self.held_back.is_some() {
             return;
         }
         let is_in_group = self.is_in_group();
@@ -290,6 +290,10 @@ impl Views {
         if member.id != from {
             return;
         }
+        if let Some(held_back) = &self.held_back {
+            let why = format!("'{}' admits nobody: {}", self.me.name, held_back.why());
+            return self.send(from, Control::Refused { why });
+        }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);
             return self.send(from, Control::Refused { why });
@@ -452,6 +456,10 @@ impl Views {
         }
         self.known.steward = Some(from);
         self.is_stored = true;
+        if let Some(why) = Classes::unknown(&group.classes) {
+            self.refusal = Some(why);
+            return self.withdraw(self.me.durable);
+        }
         if self.closing.is_some() && self.settings.sabotage != Some(Sabotage::CloseTwice) {
             // The report is on its way, and if this is about a later view it is said again.
             return;
@@ -561,6 +569,12 @@ impl Views {
         };
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
+        }
+        if let Request::SetClass(class) = &request
+            && let Some(why) = Classes::unknown(std::slice::from_ref(class))
+        {
+            let why = format!("the steward refuses it: {why}");
+            return self.send(from, Control::Answer { token, result: Err(why) });
         }
         if let Request::Evict { node, ban } = request {
             let stays = |member: &Member| {
