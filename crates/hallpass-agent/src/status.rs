@@ -59,7 +59,11 @@ pub(crate) fn of(agent: &State) -> StatusLine {
         steward: status.steward.map(name),
         voters,
         session_ms: match status.view {
-            ViewState::Open | ViewState::Changing => status.session.map(|left| left.as_millis() as u64),
+            // An agent that ends holds nothing for longer.
+            ViewState::Open | ViewState::Changing => {
+                let left = [status.session, agent.ending_left()].into_iter().flatten().min();
+                left.map(|left| left.as_millis() as u64)
+            }
             // Nothing is held, and nothing is certain.
             ViewState::Lapsed | ViewState::Joining => Some(0),
         },

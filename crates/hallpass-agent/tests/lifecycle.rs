@@ -296,3 +296,20 @@ fn an_agent_is_idle_only_without_clients() {
     assert_eq!(agent.ended().unwrap(), Ended::Idle);
     assert!(place.member_file().exists());
 }
+
+/// Alone in its group it has told no deadline until then: nothing could take the lock away.
+#[test]
+fn an_agent_that_ends_tells_its_holders_until_when() {
+    let place = Place::new("until");
+    let agent = place.start();
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    assert_eq!(holder.holding("x", fence).unwrap().valid_until_ns(), None);
+    (agent.stop)();
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
+    let told = holder.receive_within(Some(LIMIT));
+    let Ok(Response::Session { valid_until_ns: Some(until) }) = told else { panic!("{told:?}") };
+    assert!(until <= hallpass_agent::now() + LIMIT.as_nanos() as u64, "{until}");
+    drop(holder);
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+}

@@ -454,3 +454,21 @@ proptest! {
         fuzzing::gateway(text.as_bytes());
     }
 }
+
+/// Go's client takes an answer with ttl 0 for the end of its session, at once.
+#[tokio::test]
+async fn an_agent_that_ends_says_so_with_every_keepalive() {
+    let agent = Running::start().await;
+    let key = agent.key("a").await;
+    assert!(agent.txn(take(&key)).await.unwrap().succeeded);
+    let keepalive = || {
+        let request = LeaseKeepAliveRequest { id: key.lease.get() as i64 };
+        agent.etcd.lease_keep_alive(&Caller::trusted(), &request).map(|answer| answer.ttl)
+    };
+    assert!(keepalive().unwrap() > 0);
+    (agent.stop)();
+    agent.until(|| *agent.etcd.api.service.state().ending.borrow()).await;
+    assert_eq!(keepalive().unwrap(), 0);
+    agent.revoke(key.lease).await;
+    agent.end().await;
+}

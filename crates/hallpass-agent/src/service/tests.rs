@@ -22,12 +22,16 @@ struct Running {
 
 impl Running {
     async fn start() -> Self {
+        Self::start_with(SESSION).await
+    }
+
+    async fn start_with(session: Duration) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("hallpass-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&directory);
         let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
-        options.ttl = SESSION;
+        options.ttl = session;
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
         let (service, node, stop) = (agent.service(), agent.node(), Box::new(agent.stopper()));
         let serving = tokio::spawn(async move { drop(agent.serve().await) });
@@ -127,7 +131,7 @@ async fn a_lease_that_is_not_kept_alive_ends_and_the_next_gets_in() {
     let first = agent.acquire(lease, "a").await;
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(agent.service.keepalive(lease).unwrap().ttl <= Duration::from_millis(300));
+        assert!(agent.service.keepalive(lease).unwrap().ttl() <= Duration::from_millis(300));
     }
     let next = agent.lease(HOUR).id;
     let second = agent.acquire(next, "a").await;
@@ -189,10 +193,10 @@ async fn nobody_is_told_more_than_a_session_less_drift() {
     let agent = Running::start().await;
     let told = agent.lease(HOUR);
     let most = SESSION * 100 / 101 + Duration::from_millis(1);
-    assert!(told.ttl <= most && told.granted == HOUR, "{told:?}");
+    assert!(told.ttl() <= most && told.granted == HOUR, "{told:?}");
     let acquired = within(agent.service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await.unwrap();
-    assert!(acquired.lease.ttl <= most, "{acquired:?}");
-    assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl <= most);
+    assert!(acquired.lease.ttl() <= most, "{acquired:?}");
+    assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl() <= most);
     let exists = agent.service.grant(Some(told.id), HOUR, None, Arc::default());
     assert_eq!(exists, Err(LeaseError::Exists(told.id)));
     agent.end().await;
@@ -204,7 +208,7 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
     let lease = agent.lease(HOUR).id;
     agent.acquire(lease, "a").await;
     agent.acquire(lease, "b").await;
-    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl;
+    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl();
     let (_, mut events) = agent.service.subscribe();
     let node = agent.node.clone();
     let broken = tokio::spawn(async move { node.break_lock("a", LIMIT).await });
@@ -247,7 +251,7 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     let before = Instant::now();
     tokio::time::sleep(SESSION / 4).await;
     if let Ok(told) = agent.service.keepalive(lease) {
-        assert!(told.ttl <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
+        assert!(told.ttl() <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
     }
     assert_eq!(agent.service.keepalive(idle), Err(LeaseError::NotFound(idle)));
     assert_eq!(agent.service.grant(None, HOUR, None, Arc::default()), Err(LeaseError::Ending));
@@ -255,4 +259,24 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     let _ = agent.service.revoke(lease);
     within(agent.serving).await.unwrap();
     let _ = std::fs::remove_dir_all(&agent.directory);
+}
+
+/// A lease of 20 s at 0.5 s: whoever acquires under it may count on 19.5 s and the drift, not on 20 s.
+#[tokio::test]
+async fn a_lock_under_an_old_lease_is_certain_for_no_longer_than_the_lease() {
+    const LEASE: Duration = Duration::from_secs(20);
+    let agent = Running::start_with(LIMIT).await;
+    let lease = agent.lease(LEASE).id;
+    let granted = Instant::now();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // A new lock, and one that the lease holds already.
+    for already in [false, true] {
+        let left = (LEASE * 101 / 100).saturating_sub(granted.elapsed());
+        let acquired = agent.acquire(lease, "a").await;
+        assert_eq!(acquired.already, already);
+        let ttl = acquired.lease.ttl();
+        assert!(ttl <= left * 100 / 101, "told {ttl:?}, and the lease ends in {left:?}");
+    }
+    agent.service.revoke(lease).unwrap();
+    agent.end().await;
 }
