@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hallpass::{Builder, DataDirectory, GroupError, Guard, Node, StartError};
+use hallpass::{Builder, DataDirectory, GroupError, Guard, Node, StartError, Status};
 use hallpass_node::leases::Bounds;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -711,6 +711,13 @@ impl State {
     /// How long the agent goes on holding what it has granted, once it ends.
     pub(crate) fn ending_left(&self) -> Option<Duration> {
         self.ending_at.get().map(|at| Duration::from_nanos(at.saturating_sub(os::now())))
+    }
+
+    /// The node's status, as people see it: an agent that ends is certain of nothing for longer.
+    pub(crate) fn node_status(&self) -> Status {
+        let mut status = self.node().status();
+        status.session = [status.session, self.ending_left()].into_iter().flatten().min();
+        status
     }
 
     /// What bounds all that clients are told who hold these, by the clock that they share with the agent. It is written down when this

@@ -39,7 +39,7 @@ impl From<Member> for MemberLine {
 
 /// The status of an agent and its node.
 pub(crate) fn of(agent: &State) -> StatusLine {
-    let status = agent.node().status();
+    let status = agent.node_status();
     let name = |id: u32| {
         let member = status.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), name_of)
@@ -59,11 +59,7 @@ pub(crate) fn of(agent: &State) -> StatusLine {
         steward: status.steward.map(name),
         voters,
         session_ms: match status.view {
-            // An agent that ends holds nothing for longer.
-            ViewState::Open | ViewState::Changing => {
-                let left = [status.session, agent.ending_left()].into_iter().flatten().min();
-                left.map(|left| left.as_millis() as u64)
-            }
+            ViewState::Open | ViewState::Changing => status.session.map(|left| left.as_millis() as u64),
             // Nothing is held, and nothing is certain.
             ViewState::Lapsed | ViewState::Joining => Some(0),
         },

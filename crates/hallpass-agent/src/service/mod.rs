@@ -587,12 +587,7 @@ impl Service {
     }
 
     /// For how long the client of a lease may count on it, from when its request came in. It is covered when this returns.
-    fn told(
-        &self,
-        id: LeaseId,
-        term: &mut LeaseTerm,
-        held: &BTreeMap<Arc<str>, Held>,
-    ) -> Result<Told, LeaseError> {
+    fn told(&self, id: LeaseId, term: &mut LeaseTerm, held: &BTreeMap<Arc<str>, Held>) -> Result<Told, LeaseError> {
         let state = &self.state;
         let (node, now) = (state.node(), os::now());
         // Before the guards are looked at: one that is broken after this look waits for what is told.

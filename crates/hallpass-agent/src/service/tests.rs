@@ -30,6 +30,10 @@ impl Running {
         let name = format!("hallpass-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&directory);
+        Self::start_in(directory, session).await
+    }
+
+    async fn start_in(directory: PathBuf, session: Duration) -> Self {
         let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
         options.ttl = session;
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
@@ -39,9 +43,14 @@ impl Running {
     }
 
     async fn end(self) {
+        let directory = self.leave_directory().await;
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+
+    async fn leave_directory(self) -> PathBuf {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
-        let _ = std::fs::remove_dir_all(&self.directory);
+        self.directory
     }
 
     fn lease(&self, ttl: Duration) -> Told {
@@ -278,5 +287,57 @@ async fn a_lock_under_an_old_lease_is_certain_for_no_longer_than_the_lease() {
         assert!(ttl <= left * 100 / 101, "told {ttl:?}, and the lease ends in {left:?}");
     }
     agent.service.revoke(lease).unwrap();
+    agent.end().await;
+}
+
+/// Nobody keeps the lease alive any more, and nobody releases it: what was told is kept, and the next one is in no sooner.
+#[tokio::test]
+async fn an_agent_that_ends_keeps_what_it_has_told() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    agent.acquire(lease, "a").await;
+    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl();
+    let lock = agent.node.lock("a");
+    let next = tokio::spawn(async move { lock.acquire().await.map(|_| Instant::now()) });
+    agent.until(|| agent.waiters("a") == 1).await;
+    (agent.stop)();
+    // By the lease's end, or by that of the node, if the machine is slow.
+    let passed = within(next).await.unwrap().unwrap_or_else(|_| Instant::now());
+    assert!(passed >= told, "the lock was free {:?} before the client's time was over", told - passed);
+    agent.end().await;
+}
+
+/// The group's sessions are longer than what the agent has on disk, and it cannot write more.
+#[tokio::test]
+async fn an_agent_that_cannot_cover_what_it_tells_grants_nothing() {
+    let directory = Running::start_with(LIMIT).await.leave_directory().await;
+    let agent = Running::start_in(directory, SESSION).await;
+    let draft = agent.directory.join("data/running.new");
+    std::fs::create_dir(&draft).unwrap();
+    assert_eq!(agent.node.status().ttl, LIMIT, "the group's sessions are as it was founded");
+    let service = &agent.service;
+    let refused = service.grant(None, HOUR, None, Arc::default());
+    assert!(matches!(refused, Err(LeaseError::Uncovered(_))), "{refused:?}");
+    let refused = within(service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await;
+    assert!(matches!(refused, Err(AcquireFault::Lease(LeaseError::Uncovered(_)))), "{refused:?}");
+    std::fs::remove_dir(&draft).unwrap();
+    agent.until(|| service.grant(None, HOUR, None, Arc::default()).is_ok()).await;
+    let running = std::fs::read_to_string(agent.directory.join("data/running")).unwrap();
+    assert_eq!(running, LIMIT.as_millis().to_string());
+    let told = agent.lease(HOUR);
+    assert!(told.ttl() > SESSION, "{told:?}");
+    agent.end().await;
+}
+
+/// What holders of such an agent are told is what the next one waits in any case.
+#[tokio::test]
+async fn what_is_held_is_told_no_longer_than_it_is_covered() {
+    let directory = Running::start_with(LIMIT).await.leave_directory().await;
+    let agent = Running::start_in(directory, SESSION).await;
+    std::fs::create_dir(agent.directory.join("data/running.new")).unwrap();
+    let guard = within(agent.node.lock("a").acquire()).await.unwrap();
+    let bounds = agent.service.state().bounds(std::iter::once(&guard));
+    assert_eq!(u128::from(bounds.covered), SESSION.as_nanos());
+    drop(guard);
     agent.end().await;
 }
