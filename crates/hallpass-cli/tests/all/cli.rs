@@ -537,7 +537,7 @@ fn a_swarm_of_whole_nodes_finds_nothing_and_reports_what_it_did() {
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(
         keys(&report),
-        ["runs", "simulated_seconds", "grants", "faults", "violations", "first_failure", "failures"],
+        ["runs", "simulated_seconds", "grants", "faults", "violations", "first_failure", "failures", "kinds"],
         "the keys are a contract"
     );
     assert_eq!((report["runs"].as_u64(), report["violations"].as_u64()), (Some(60), Some(0)));
