@@ -516,6 +516,8 @@ impl Service {
             return Err(AcquireFault::LeaseEnded(id));
         };
         used.granted(fence);
+        // Never both: it would count twice against the lease's limit.
+        lease.pending.remove(&name);
         lease.held.insert(Arc::clone(&name), Held::new(mode, guard, used));
         let told = self.told(id, &mut lease.term, &lease.held);
         // Whoever is told that it has not got the lock must not have it.
