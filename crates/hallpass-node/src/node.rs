@@ -20,7 +20,7 @@ use crate::wire::{Body, Frame, Hello, Plane};
 /// - **Inputs** of callers: [`handle_acquire`](Self::handle_acquire), [`handle_fast_acquire`](Self::handle_fast_acquire),
 ///   [`handle_release`](Self::handle_release), [`handle_cancel`](Self::handle_cancel),
 ///   [`handle_request`](Self::handle_request).
-/// - **Inputs** of connections: [`handle_hello`](Self::handle_hello); [`handle_bytes`](Self::handle_bytes),
+/// - **Inputs** of connections: [`handle_hello`](Self::handle_hello), [`handle_other_group`](Self::handle_other_group); [`handle_bytes`](Self::handle_bytes),
 ///   [`handle_writable`](Self::handle_writable), [`handle_disconnect`](Self::handle_disconnect);
 ///   [`handle_control`](Self::handle_control), [`handle_control_disconnect`](Self::handle_control_disconnect).
 /// - **Inputs** of disk and clock: [`handle_persisted`](Self::handle_persisted), [`handle_timeout`](Self::handle_timeout).
@@ -163,6 +163,16 @@ impl<C> Node<C> {
         match &self.membership {
             Membership::Fixed(list) => list.check(hello, &self.links).map(drop),
             Membership::Views(views) => views.check(hello, &self.links),
+        }
+    }
+
+    /// A greeting of a member of another group of the same name, which [`check_hello`](Self::check_hello) has refused: who it is has been
+    /// proven as far as it can be. A node that is alone in a group of its own grants nothing more then.
+    pub fn handle_other_group(&mut self, hello: &Hello, now: Ticks) {
+        let now = self.begin(now);
+        if let Membership::Views(views) = &mut self.membership {
+            views.on_other_group(hello);
+            self.progress(now);
         }
     }
 
@@ -406,6 +416,11 @@ impl<C> Node<C> {
     /// From when on what is held here is at risk: a renewal of the session should have been answered by then.
     pub fn at_risk_from(&self) -> Ticks {
         self.views().map_or(Ticks::MAX, Views::at_risk_from)
+    }
+
+    /// True if the group that this node is in has had more than one member.
+    pub fn is_shared(&self) -> bool {
+        self.views().is_some_and(Views::is_shared)
     }
 
     /// How far this node is.

@@ -353,6 +353,8 @@ fn a_holder_is_told_that_the_agent_ends_and_keeps_the_lock_until_it_releases() {
     agent.wait_until("x", (1, 1));
     (agent.stop)();
     assert_eq!(holder.hear()["is"], "ending");
+    let until = holder.hear();
+    assert!(until["is"] == "session" && until["valid_until_ns"].is_u64(), "{until}");
     // Nobody else comes in: who waits is sent away.
     waiter.is_closed();
     assert_eq!(holder.ask(&release("x", fence))["held"], true);

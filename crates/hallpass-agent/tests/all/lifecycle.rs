@@ -68,17 +68,20 @@ impl Drop for Place {
     }
 }
 
-type Stop = Box<dyn Fn() + Send>;
+/// Ends an agent, and where its node is.
+type Started = (Box<dyn Fn() + Send>, String);
 
 /// An agent that may not be ready yet, in a thread of its own.
 struct Starting {
-    started: Receiver<Result<Stop, ServeError>>,
+    started: Receiver<Result<Started, ServeError>>,
     thread: JoinHandle<Option<Result<Ended, ServeError>>>,
 }
 
 /// An agent that serves.
 struct Running {
-    stop: Stop,
+    stop: Box<dyn Fn() + Send>,
+    /// Of its node.
+    address: String,
     thread: JoinHandle<Option<Result<Ended, ServeError>>>,
 }
 
@@ -90,7 +93,9 @@ impl Starting {
             runtime.block_on(async {
                 match Agent::start(Node::builder().group("g").name("n"), options).await {
                     Ok(agent) => {
-                        sender.send(Ok(Box::new(agent.stopper()) as Stop)).ok()?;
+                        let address = agent.node().address().to_string();
+                        let stop: Box<dyn Fn() + Send> = Box::new(agent.stopper());
+                        sender.send(Ok((stop, address))).ok()?;
                         Some(agent.serve().await)
                     }
                     Err(error) => {
@@ -108,8 +113,8 @@ impl Starting {
     }
 
     fn wait(self) -> Result<Running, ServeError> {
-        let stop = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
-        Ok(Running { stop, thread: self.thread })
+        let (stop, address) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
+        Ok(Running { stop, address, thread: self.thread })
     }
 
     #[track_caller]
@@ -295,4 +300,57 @@ fn an_agent_is_idle_only_without_clients() {
     drop(client);
     assert_eq!(agent.ended().unwrap(), Ended::Idle);
     assert!(place.member_file().exists());
+}
+
+/// Alone in its group it has told no deadline until then: nothing could take the lock away.
+#[test]
+fn an_agent_that_ends_tells_its_holders_until_when() {
+    let place = Place::new("until");
+    let agent = place.start();
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    assert_eq!(holder.holding("x", fence).unwrap().valid_until_ns(), None);
+    (agent.stop)();
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
+    let told = holder.receive_within(Some(LIMIT));
+    let Ok(Response::Session { valid_until_ns: Some(until) }) = told else { panic!("{told:?}") };
+    assert!(until <= hallpass_agent::now() + LIMIT.as_nanos() as u64, "{until}");
+    drop(holder);
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+}
+
+/// The holder does not release: it goes by what it is told, and the next one waits on another member.
+#[test]
+fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
+    let place = Place::new("told");
+    let mut options = place.options(Duration::from_secs(2));
+    options.is_member = false;
+    let agent = Starting::new(options).wait().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let others = ["m", "o"].map(|name| {
+        let builder = Node::builder().group("g").name(name).join(agent.address.clone());
+        runtime.block_on(builder.data(place.0.join(name)).start()).unwrap()
+    });
+    wait_until("all vote", || others.iter().all(|other| other.status().voters.len() == 3));
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    let lock = others[0].lock("x");
+    let next = runtime.spawn(async move {
+        let guard = lock.acquire().await;
+        (hallpass_agent::now(), guard.expect("it is granted").fence())
+    });
+    (agent.stop)();
+    // Everything that is said until the agent is gone.
+    let told = |holder: &Client| holder.holding("x", fence).and_then(|holding| holding.valid_until_ns());
+    let mut longest = told(&holder).expect("another member could take it");
+    let mut lost = false;
+    while let Ok(said) = holder.receive_within(Some(LIMIT)) {
+        longest = longest.max(told(&holder).unwrap());
+        lost |= matches!(said, Response::Lost { .. });
+    }
+    let (granted, newer) = runtime.block_on(async { tokio::time::timeout(LIMIT, next).await }).unwrap().unwrap();
+    assert!(newer > fence && lost);
+    assert!(granted >= longest, "the next one was in {:?} too soon", Duration::from_nanos(longest - granted));
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+    others.iter().for_each(|other| runtime.block_on(other.stop()));
 }

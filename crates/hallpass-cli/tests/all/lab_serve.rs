@@ -205,7 +205,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 /// Every part of the page in a real browser: `crates/hallpass-lab-web/browser` has the test itself. It takes two minutes, so it is run only
-/// where `HALLPASS_LONG_TESTS` is set: `.ci/run` sets it.
+/// where `HALLPASS_LONG_TESTS` is set: `.ci/full` sets it.
 #[test]
 fn the_page_works_in_a_browser() {
     if std::env::var_os("HALLPASS_LONG_TESTS").is_none() {

@@ -17,6 +17,10 @@ mount -t tmpfs none /run
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /var/tmp
 chmod 1777 /var/tmp
+# Where root kept its private agent once.
+former=$(getent passwd 0 | cut -d: -f6)
+case "$PWD" in "$former"/*) ;; *) mount -t tmpfs none "$former" ;; esac
+former=$former/.local/state/hallpass
 as() { user=$1; shift; setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; }
 expect() {
     code=$1 text=$2; shift 2
@@ -30,6 +34,8 @@ answers() {
     for _ in $(seq 300); do "$@" >/dev/null 2>&1 </dev/null && return; sleep 0.05; done
     echo "never answered: $*" >&2; exit 1
 }
+# The fence of the next grant of lock x.
+fence() { "$@" ./hallpass run x --timeout 30s -- sh -c 'echo $HALLPASS_FENCE'; }
 works() { grep -qs '^State:.[RSD]' "/proc/$1/status"; }
 end() { kill -"$1" "$2"; wait "$2" || true; }
 "#;
@@ -201,6 +207,139 @@ rm -r /etc/hallpass
 expect 0 '' as 70005 ./hallpass run x -- true
 test -e /var/tmp/hallpass-70005/agent.sock
 as 70005 ./hallpass leave
+"#,
+    );
+}
+
+/// The machine's agent, and the private one that `run` starts for root, serve the same locks.
+#[test]
+fn roots_fences_rise_whichever_agent_serves_them() {
+    script(
+        "rise",
+        r#"
+last=0
+rises() {
+    now=$(fence env)
+    test "$now" -gt "$last" || { echo "fence $now after $last: $1" >&2; exit 1; }
+    last=$now
+}
+for round in 1 2; do
+    ./hallpass agent 2>>agent.log & agent=$!
+    answers test -S /run/hallpass/agent.sock
+    rises "the machine's agent"; rises "the machine's agent"
+    end TERM $agent
+    rises "a private agent"
+    expect 0 '' ./hallpass leave
+done
+# It is root's alone: others have private agents of their own.
+rises "a private agent"
+expect 0 '' as 70008 ./hallpass run x -- true
+as 70008 ./hallpass leave
+# The machine's agent takes over when it has ended.
+./hallpass agent 2>>agent.log & agent=$!
+expect 0 '' ./hallpass leave
+answers test -S /run/hallpass/agent.sock
+rises "the machine's agent"
+end TERM $agent
+"#,
+    );
+}
+
+/// Its socket's directory is emptied, or its data too: it makes them again, and meanwhile nobody else lets anybody in.
+#[test]
+fn nobody_starts_an_agent_beside_the_machines_that_lost_its_files() {
+    script(
+        "emptied",
+        r#"
+./hallpass agent --socket-group 70009 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+./hallpass run x -- sh -c 'touch held; until test -e end; do sleep 0.02; done' 2>holder.log & holder=$!
+answers test -e held
+for files in /run/hallpass "/run/hallpass /var/lib/hallpass" /run/hallpass; do
+    for user in 0 70009; do
+        rm -r $files
+        as $user ./hallpass run x --try -- touch /var/tmp/entered 2>>tries.log </dev/null || true
+        if test -e /var/tmp/entered; then echo "two inside" >&2; cat tries.log >&2; exit 1; fi
+        answers test -S /run/hallpass/agent.sock
+        answers test -e /var/lib/hallpass/data/running
+    done
+done
+touch end; wait $holder
+# One that is stopped cannot make them again: nobody enters beside it either.
+kill -STOP $agent
+rm -r /run/hallpass
+for user in 0 70009; do
+    expect 69 "the machine's agent" as $user ./hallpass run x --timeout 1s -- touch /var/tmp/entered
+done
+test ! -e /var/tmp/entered
+kill -CONT $agent
+answers test -S /run/hallpass/agent.sock
+expect 0 '' as 70009 ./hallpass run x -- true
+end TERM $agent
+"#,
+    );
+}
+
+/// Root's private agent had its data in root's home directory in earlier releases.
+#[test]
+fn what_roots_agent_kept_where_it_was_before_counts() {
+    script(
+        "former",
+        r#"
+mkdir -p -m 700 "$former"
+echo "state = '$former'" >before.toml
+last=0
+for round in 1 2 3; do
+    last=$(fence env HALLPASS_CONFIG=$PWD/before.toml)
+    test $round = 3 || expect 0 '' env HALLPASS_CONFIG=$PWD/before.toml ./hallpass leave
+done
+# It still runs: its commands would know nothing of those of another one.
+expect 69 'still runs where it was' ./hallpass run x -- touch entered
+expect 75 'still runs where it was' ./hallpass agent
+test ! -e entered
+expect 0 '' env HALLPASS_CONFIG=$PWD/before.toml ./hallpass leave
+now=$(fence env)
+test "$now" -gt "$last" || { echo "fence $now after $last" >&2; exit 1; }
+expect 0 '' ./hallpass leave
+last=$now; now=$(fence env)
+test "$now" -gt "$last" || { echo "fence $now after $last, at the second start" >&2; exit 1; }
+expect 0 '' ./hallpass leave
+# The same where the machine's agent has a history of its own, which is shorter.
+rm -r /var/lib/hallpass "$former"
+./hallpass agent 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+fence env >/dev/null
+end TERM $agent
+mkdir -p -m 700 "$former"
+for round in 1 2 3 4; do
+    last=$(fence env HALLPASS_CONFIG=$PWD/before.toml)
+    expect 0 '' env HALLPASS_CONFIG=$PWD/before.toml ./hallpass leave
+done
+./hallpass agent 2>agent.log & agent=$!
+answers test -S /run/hallpass/agent.sock
+now=$(fence env)
+test "$now" -gt "$last" || { echo "fence $now after $last, by the machine's agent" >&2; exit 1; }
+end TERM $agent
+"#,
+    );
+}
+
+/// What a private agent has kept does not make a group of one of an agent that is to found one with others.
+#[test]
+fn an_agent_with_peers_founds_its_group_where_roots_private_agent_was() {
+    script(
+        "peers",
+        r#"
+last=$(fence env)
+expect 0 '' ./hallpass leave
+peers="127.0.0.1:$PORT,127.0.0.1:$((PORT + 1))"
+./hallpass agent --name a --listen 127.0.0.1:$PORT --peers "$peers" 2>a.log & a=$!
+./hallpass agent --name b --listen 127.0.0.1:$((PORT + 1)) --peers "$peers" --socket b.sock --data b.data 2>b.log & b=$!
+answers test -S /run/hallpass/agent.sock
+now=$(fence env)
+test "$now" -gt "$last" || { echo "fence $now after $last" >&2; exit 1; }
+./hallpass members --json | grep -c '"name"' | grep -qx 2
+end TERM $a; end TERM $b
 "#,
     );
 }

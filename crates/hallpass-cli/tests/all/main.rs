@@ -8,6 +8,8 @@ mod bench;
 mod cli;
 #[cfg(target_os = "linux")]
 mod disk;
+#[cfg(target_os = "linux")]
+mod elsewhere;
 mod ending;
 mod explain;
 mod init;

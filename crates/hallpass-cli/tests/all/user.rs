@@ -133,6 +133,11 @@ impl Ran {
         Self { code, out: text(output.stdout), err: text(output.stderr) }
     }
 
+    /// Asserts that it failed, and said why.
+    pub(crate) fn failed_somehow(&self, text: &str) {
+        assert!(self.code != 0 && self.err.contains(text), "{}: {}{}", self.code, self.out, self.err);
+    }
+
     /// Asserts the exit code, nothing on stdout, and one line on stderr that contains this text.
     pub(crate) fn failed(&self, code: i32, text: &str) {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);

@@ -59,7 +59,7 @@ impl Group {
         )
     }
 
-    fn start_with(&mut self, name: &str, options: &str) {
+    pub(crate) fn start_with(&mut self, name: &str, options: &str) {
         let line = self.agent_line(name, options);
         let log = File::options().create(true).append(true).open(self.log_of(name)).unwrap();
         let agent = self.user.command(&words(&line)).stderr(log).spawn().unwrap();
@@ -91,7 +91,7 @@ impl Group {
         self.user.run(&line.replace("{}", &format!("--socket {name}.sock")))
     }
 
-    fn start_run(&self, name: &str, line: &str) -> Child {
+    pub(crate) fn start_run(&self, name: &str, line: &str) -> Child {
         self.user.start(&line.replace("{}", &format!("--socket {name}.sock")))
     }
 

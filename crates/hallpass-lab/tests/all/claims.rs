@@ -1,6 +1,6 @@
 //! Every claim holds, and every row of it can fail: of the bugs planted for its id one turns it to not ok.
 //!
-//! Ids that explore for long are left out, and the tests say so, unless `HALLPASS_LONG_TESTS` is set: `.ci/run` sets it.
+//! Ids that explore for long are left out, and the tests say so, unless `HALLPASS_LONG_TESTS` is set: `.ci/full` sets it.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};

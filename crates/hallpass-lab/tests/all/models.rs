@@ -48,6 +48,11 @@ fn an_agent_waits_for_its_predecessors_clients() {
 }
 
 #[test]
+fn nothing_passes_on_that_a_client_was_told_it_holds() {
+    is_clean("leases", 1_000_000);
+}
+
+#[test]
 fn consensus_agrees_over_restarts() {
     is_clean("consensus", 500_000);
 }
@@ -91,6 +96,14 @@ const BUGS: &[(&str, &str, &str, usize)] = &[
     ("founding-all-lost", "keep-id", "one-history", 5),
     ("restart", "no-wait", "exclusion", 6),
     ("restart", "short-wait", "exclusion", 8),
+    ("leases", "ttl-past-lease", "told", 5),
+    ("leases", "told-past-end", "told", 8),
+    ("leases", "told-past-session", "told", 6),
+    ("leases", "no-drift", "told", 5),
+    ("leases", "told-uncovered", "told", 5),
+    ("leases", "break-past-promise", "told", 5),
+    ("leases", "promise-without-drift", "told", 5),
+    ("leases", "end-at-once", "told", 3),
     ("consensus", "forget-vote", "one-leader", 4),
     ("consensus", "send-before-sync", "agreement", 12),
     ("progress", "keep-both", "progress", 2),

@@ -12,6 +12,8 @@ use crate::{
     Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
+mod versions;
+
 const MS: Ticks = 1_000_000;
 const TTL: Ticks = 1000 * MS;
 

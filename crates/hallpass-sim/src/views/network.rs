@@ -303,6 +303,10 @@ impl World {
         };
         let earlier = process.current(plane).get(&peer).copied();
         if let Some(refusal) = refusal {
+            if let Some(process) = self.machines[machine].process.as_mut() {
+                process.node.handle_other_group(&hello, now);
+                self.drain(machine);
+            }
             self.log(|world| format!("{} refuses {connection}: {refusal}", world.machines[machine].name));
             return self.close(connection, end);
         }

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Authority, Scratch, addresses, group, named, trouble};
+use crate::common::{Authority, Scratch, addresses, group, named, soon, trouble};
 
 /// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
@@ -115,6 +115,46 @@ impl Impostor {
         let length = stream.read(&mut buffer).unwrap();
         buffer[..length].to_vec()
     }
+}
+
+/// A node that is alone grants nothing more when a member of another group of its name greets: one that can prove who it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
+    let (scratch, authority) = (Scratch::new("wrong-group"), Authority::new());
+    let address = addresses(1).remove(0);
+    let node = Node::builder().name("n0").listen(&address).keys(authority.keys(&scratch.0, "n0")).start().await.unwrap();
+    let guard = node.lock("x").acquire().await.unwrap();
+    let hello = Hello {
+        group: "hallpass".to_owned(),
+        name: "n1".to_owned(),
+        from: hallpass_core::NodeId(77),
+        to: hallpass_core::NodeId(0),
+        plane: hallpass_node::wire::Plane::Control,
+        address: "127.0.0.1:9".to_owned(),
+        group_id: 99,
+        incarnation: hallpass_node::Incarnation::FIRST,
+        boot_id: 1,
+        to_incarnation: None,
+        received: 0,
+        config_digest: 1,
+        incarnations_digest: None,
+    };
+    let call = |keys: Keys, hello: Hello| {
+        let address = address.clone();
+        soon("an answer", async { tokio::task::spawn_blocking(move || Impostor(keys).call(&address, &hello)).await })
+    };
+    // The certificate of another name; a group that nobody else was ever in.
+    for (keys, config_digest) in [("n2", 1), ("n1", 0)] {
+        let answer = call(authority.keys(&scratch.0, keys), Hello { config_digest, ..hello.clone() }).await.unwrap();
+        assert!(answer.starts_with(b"deny"), "{answer:?}");
+        assert!(!guard.is_lost() && node.status().complete, "{keys}, {config_digest}");
+    }
+    let answer = call(authority.keys(&scratch.0, "n1"), hello).await.unwrap();
+    assert!(answer.starts_with(b"deny"), "{answer:?}");
+    soon("the loss", guard.lost()).await;
+    assert!(!node.status().complete);
+    let why = node.status().waits_for.unwrap_or_default();
+    assert!(why.contains("'n1' (127.0.0.1:9)") && why.contains("hallpass join"), "{why}");
 }
 
 /// A member's certificate is for one name: nobody can use it to speak for another member, neither called nor calling.

@@ -24,7 +24,7 @@ impl Views {
             boot_id: self.boot_id,
             to_incarnation: None,
             received: 0,
-            config_digest: 0,
+            config_digest: self.is_shared.into(),
             incarnations_digest: None,
         }
     }
@@ -82,6 +82,7 @@ impl Views {
         self.now = now.ticks();
         self.connected.insert(hello.from);
         self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
+        self.find_own_group(hello);
         self.repeat_soon();
         self.announce_soon();
         if !self.session.is_valid(self.now) {

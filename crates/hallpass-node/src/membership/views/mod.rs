@@ -3,6 +3,7 @@
 //! Messages that it sends to itself, such as the renewals of the steward's own session, take the same way as all others.
 
 mod connections;
+mod elsewhere;
 mod messages;
 mod serve;
 mod status;
@@ -27,6 +28,7 @@ use crate::membership::session::Session;
 use crate::membership::steward::{Steward, Withdrawal};
 use crate::node::Checked;
 use crate::output::{Request, RequestError, Ticket, Write};
+use elsewhere::HeldBack;
 
 /// What the node is to do, in order.
 pub(crate) enum Action {
@@ -123,6 +125,12 @@ pub(crate) struct Views {
     /// When the steward last said that it is the steward.
     steward_heard: Ticks,
     why: Option<String>,
+    /// Its group has had more than one member.
+    pub(super) is_shared: bool,
+    /// Why it takes no part in views that it was asked for.
+    refusal: Option<String>,
+    /// Why it grants nothing though it could decide alone.
+    held_back: Option<HeldBack>,
     pub(super) timers: Timers,
     pub(super) now: Ticks,
     inbox: VecDeque<Control>,
@@ -245,6 +253,9 @@ impl Views {
             asked: 0,
             steward_heard: 0,
             why: None,
+            is_shared: views.stored.contains_key(&keys::SHARED),
+            refusal: None,
+            held_back: None,
             timers: Timers::default(),
             now: 0,
             inbox: VecDeque::new(),
@@ -258,10 +269,11 @@ impl Views {
         }
         if let Some(group) = last_seen {
             node.session = Session::new(node.me.incarnation, group.ttl);
-            node.known.epoch = group.epoch;
+            (node.known.epoch, node.known.ttl, node.known.drift_ppm) = (group.epoch, group.ttl, group.drift_ppm);
             node.known.absent = group.absent.values().cloned().collect();
             node.known.members = group.members.into_values().collect();
         }
+        node.held_back = node.hold_back(views);
         let is_recovered =
             views.stored.contains_key(&keys::RECOVERED) && views.sabotage != Some(Sabotage::GrantOnceRecovered);
         if node.is_in_group() && (!views.predecessor_is_dead || is_recovered) {
@@ -345,6 +357,7 @@ impl Views {
             }
             Some(Purpose::Group(id)) => {
                 self.remembered = id;
+                self.timers.repeat = 0;
                 self.take_up_pending();
             }
             Some(Purpose::Nothing) | None => {}
@@ -393,8 +406,8 @@ impl Views {
         let now = now.ticks();
         self.now = now;
         if let Phase::Waiting { until } = self.phase {
-            let wait =
-                self.session.ttl() + self.session.ttl().saturating_mul(self.settings.drift_ppm.into()) / 1_000_000;
+            let drift_ppm = self.settings.drift_ppm.max(self.known.drift_ppm);
+            let wait = self.session.ttl() + self.session.ttl().saturating_mul(drift_ppm.into()) / 1_000_000;
             match until {
                 None => self.phase = Phase::Waiting { until: Some(now + wait) },
                 Some(until) if now >= until => (self.phase, self.waits_for_lost) = (Phase::Running, false),
@@ -465,8 +478,10 @@ impl Views {
             || !self.requests.is_empty()
             || self.install.open().is_none()
             || self.phase != Phase::Running;
+        let busy = busy && self.held_back.is_none();
         let ticks = self.engine.as_ref().filter(|engine| !self.decides_alone() || !engine.learners().is_empty());
-        let steward = self.steward.as_ref().and_then(|steward| {
+        let serving = self.steward.as_ref().filter(|_| self.held_back.is_none());
+        let steward = serving.and_then(|steward| {
             let expiry = self.replica.as_ref().map_or(0, Group::expiry);
             // What is proposed comes first, whoever else is gone.
             let waits_for_next = !self.is_alone() && steward.proposed.is_none();
@@ -516,6 +531,9 @@ impl Views {
         }
         self.requests.insert(token, request);
         self.timers.repeat = 0;
+        if self.phase == Phase::Gone {
+            self.gone();
+        }
         self.finish_withdrawing();
         self.go_on();
     }
@@ -862,8 +880,11 @@ impl Views {
     fn remember(&mut self, group: &Group) {
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
+        self.is_shared |= group.members.len() > 1;
+        let shared = self.is_shared.then(|| (keys::SHARED, Vec::new()));
+        let put = [(keys::GROUP, bytes)].into_iter().chain(shared).collect();
         // Whoever is in a view again has waited for what a lost group had granted.
-        self.persist(Purpose::Group(group.id), keys::RECOVERED..keys::RECOVERED + 1, vec![(keys::GROUP, bytes)]);
+        self.persist(Purpose::Group(group.id), keys::RECOVERED..keys::RECOVERED + 1, put);
     }
 }
 

@@ -21,7 +21,8 @@ impl Views {
             self.found(&founders);
             return true;
         }
-        self.steward.is_some() && (self.confirm() || self.expel() || self.propose() || self.announce() || self.answer())
+        let serves = self.steward.is_some() && self.held_back.is_none();
+        serves && (self.confirm() || self.expel() || self.propose() || self.announce() || self.answer())
     }
 
     /// Has the renewals that came in confirmed by a quorum.

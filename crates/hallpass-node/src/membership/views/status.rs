@@ -115,6 +115,7 @@ impl Views {
         match self.phase {
             Phase::Gone => false,
             _ if !self.is_in_group() => self.founders.as_ref().is_none_or(|founders| founders.expect() > 1),
+            _ if self.held_back.is_some() => true,
             _ if self.is_alone() => false,
             // Only the steward lets it in, and does not dial whom it does not know.
             _ => {
@@ -170,7 +171,10 @@ impl Views {
 
     /// What is missing before locks are granted, for people.
     pub(super) fn waits_for(&self, links: &Links) -> String {
-        if let Some(why) = &self.why {
+        if let Some(held_back) = &self.held_back {
+            return held_back.why().to_owned();
+        }
+        if let Some(why) = self.refusal.as_ref().or(self.why.as_ref()) {
             return why.clone();
         }
         if let Some(founders) = self.founders.as_ref().filter(|_| !self.is_in_group()) {
