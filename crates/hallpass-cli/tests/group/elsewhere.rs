@@ -91,6 +91,8 @@ fn without_the_first(name: &str, happened: impl Fn(&Group) -> bool) -> Group {
     }
     group.wait_until_members("a", &["a", "b", "c"]);
     group.wait_until_members("c", &["a", "b", "c"]);
+    // Until then there is no group without it.
+    wait_until("all three vote", || group.json("b", "status")["voters"].as_array().is_some_and(|all| all.len() == 3));
     wait_until("the time has come", || happened(&group));
     group.end("a", "-KILL");
     fs::remove_dir_all(group.user.home.join("a.data")).unwrap();
