@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hallpass::{Builder, DataDirectory, GroupError, Node, StartError};
+use hallpass::{Builder, DataDirectory, GroupError, Guard, Node, StartError, Status};
+use hallpass_node::leases::Bounds;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -27,6 +28,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const FOUNDING_TIME: Duration = Duration::from_secs(1);
 /// The pause before a node is started again that could not be.
 const START_RETRY: Duration = Duration::from_millis(500);
+/// How often at most to try to write a mark again that could not be written.
+const MARK_RETRY: Duration = Duration::from_secs(1);
 /// How often to look whether the agent's files are still there.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -244,10 +247,12 @@ impl RareLines {
 /// Files that tell others of an agent that does not run.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// Exists while an agent runs, and after one whose clients may still hold locks.
+    /// Exists while an agent runs, and after one whose clients may still hold locks. It says for how many milliseconds they may.
     running: PathBuf,
-    /// For how many milliseconds clients may hold locks after the agent.
-    outlive_ms: AtomicU64,
+    /// What it says.
+    covered_ms: AtomicU64,
+    /// Held while it is written: when that failed, if it did, and why.
+    failed: Mutex<Failed>,
     /// Exists while the place belongs to a member of a group.
     member: Option<PathBuf>,
     /// The group that it belongs to, once it does.
@@ -256,9 +261,56 @@ pub(crate) struct Marks {
     shared: PathBuf,
 }
 
+/// A mark that could not be written.
+#[derive(Debug, Default)]
+struct Failed {
+    last: Option<(Instant, String)>,
+    log: RareLines,
+}
+
 impl Marks {
+    /// Writes them again, as they are.
     fn write(&self) -> std::io::Result<()> {
-        write_durably(&self.running, &self.outlive_ms.load(Ordering::Relaxed).to_string())?;
+        let _writing = lock(&self.failed);
+        self.write_all(self.covered_ms.load(Ordering::Relaxed))
+    }
+
+    /// How long the next agent waits, at least.
+    fn covered(&self) -> Duration {
+        Duration::from_millis(self.covered_ms.load(Ordering::Acquire))
+    }
+
+    /// Has the mark say at least so much. An error if it does not, and could not be written.
+    fn cover(&self, needed_ms: u64) -> Result<(), String> {
+        let is_covered = || self.covered_ms.load(Ordering::Acquire) >= needed_ms;
+        if is_covered() {
+            return Ok(());
+        }
+        let mut failed = lock(&self.failed);
+        if is_covered() {
+            return Ok(());
+        }
+        if let Some((_, why)) = failed.last.as_ref().filter(|(at, _)| at.elapsed() < MARK_RETRY) {
+            return Err(why.clone());
+        }
+        match self.write_all(needed_ms) {
+            Ok(()) => {
+                self.covered_ms.store(needed_ms, Ordering::Release);
+                failed.last = None;
+                Ok(())
+            }
+            Err(error) => {
+                if failed.log.due().is_some() {
+                    tracing::error!(%error, "cannot write down how long clients may outlive this agent: it grants nothing");
+                }
+                failed.last = Some((Instant::now(), error.to_string()));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn write_all(&self, covered_ms: u64) -> std::io::Result<()> {
+        write_durably(&self.running, &covered_ms.to_string())?;
         match (&self.member, self.group.get()) {
             (Some(file), Some(group)) => write_durably(file, group),
             _ => Ok(()),
@@ -294,7 +346,7 @@ pub(crate) struct State {
 /// The agent's node: another one after it has joined a group.
 struct Member {
     node: Node,
-    /// How long sessions last in its group, once it has granted a lock.
+    /// How long sessions last in its group, once it is in one.
     ttl: OnceLock<Duration>,
     drift_ppm: u32,
     /// The group and the node, as numbers.
@@ -350,7 +402,8 @@ impl Agent {
         let door = Door::open(&socket, socket_group).map_err(fail)?;
         let marks = Marks {
             running: data.join("running"),
-            outlive_ms: AtomicU64::new(ttl.as_millis() as u64),
+            covered_ms: AtomicU64::new(ttl.as_millis() as u64),
+            failed: Mutex::default(),
             member: member_file,
             group: OnceLock::new(),
             shared,
@@ -630,14 +683,13 @@ impl Agent {
         self.state.ending.send_replace(true);
         // Leases that hold nothing end at once.
         self.state.leases.look();
-        let deadline = tokio::time::sleep(ttl);
-        tokio::pin!(deadline);
-        while self.state.clients.len() > 0 {
+        while self.state.clients.len() > 0 && self.state.ending_left().is_some_and(|left| !left.is_zero()) {
             tokio::select! {
                 () = self.state.client_left() => {}
                 // New clients: their connections are closed at once.
                 _ = self.door.listener.accept() => {}
-                () = &mut deadline => break,
+                // By the clock that clients were told the end by: a timer may be early or late by it.
+                () = tokio::time::sleep(self.state.ending_left().unwrap_or_default()) => {}
             }
         }
         let nothing_held = self.state.clients.len() == 0;
@@ -698,12 +750,6 @@ impl State {
         lock(&self.member).node.clone()
     }
 
-    /// How long a session lasts.
-    pub(crate) fn ttl(&self) -> Duration {
-        let member = Arc::clone(&lock(&self.member));
-        member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
-    }
-
     /// The group and the node in it, as numbers: etcd's clients are told them with every answer.
     pub(crate) fn identity(&self) -> (u64, u64) {
         let member = Arc::clone(&lock(&self.member));
@@ -720,22 +766,48 @@ impl State {
         lock(&self.member).drift_ppm
     }
 
-    /// How long the agent goes on granting, once it ends.
-    pub(crate) fn ending_left(&self) -> Duration {
-        self.ending_at.get().map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(os::now())))
+    /// How long the agent goes on holding what it has granted, once it ends.
+    pub(crate) fn ending_left(&self) -> Option<Duration> {
+        self.ending_at.get().map(|at| Duration::from_nanos(at.saturating_sub(os::now())))
     }
 
-    /// A client is about to be told that it holds locks until then: the next agent must wait so long if this one is killed.
-    pub(crate) fn cover(&self, valid_until_ns: Option<u64>) {
+    /// The node's status, as people see it: an agent that ends is certain of nothing for longer.
+    pub(crate) fn node_status(&self) -> Status {
+        let mut status = self.node().status();
+        status.session = [status.session, self.ending_left()].into_iter().flatten().min();
+        status
+    }
+
+    /// What bounds all that clients are told who hold these, by the clock that they share with the agent. It is written down when this
+    /// returns, as far as it can be.
+    pub(crate) fn bounds<'a>(&self, guards: impl Iterator<Item = &'a Guard>) -> Bounds {
+        let session = self.ttl();
+        let covered = if self.may_grant().is_ok() { session } else { self.marks.covered() };
+        // Read before the node's clock is: so nothing is certain for longer by this clock than by the node's.
+        let (shared, own) = (os::now(), Instant::now());
+        let until = guards.filter_map(Guard::valid_until).min();
+        let held_until = until.map(|until| shared + until.saturating_duration_since(own).as_nanos() as u64);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (end, drift_ppm) = (self.ending_at.get().copied(), self.drift_ppm());
+        Bounds { held_until, end, covered: nanos(covered), session: nanos(session), drift_ppm }
+    }
+
+    /// An error if clients might outlive this agent by more than the next one would wait: then nothing is granted.
+    pub(crate) fn may_grant(&self) -> Result<(), String> {
+        self.marks.cover(self.ttl().as_millis() as u64)
+    }
+
+    /// How long a session lasts. It does not change once the node is in a group.
+    pub(crate) fn ttl(&self) -> Duration {
         let member = Arc::clone(&lock(&self.member));
-        let ttl = *member.ttl.get_or_init(|| member.node.status().ttl);
-        let left = valid_until_ns.map_or(0, |until| until.saturating_sub(os::now()) / 1_000_000);
-        let needed = left.max(ttl.as_millis() as u64);
-        if self.marks.outlive_ms.fetch_max(needed, Ordering::Relaxed) < needed
-            && let Err(error) = self.marks.write()
-        {
-            tracing::warn!(%error, "cannot write down how long clients may outlive this agent");
+        if let Some(ttl) = member.ttl.get() {
+            return *ttl;
         }
+        let status = member.node.status();
+        if status.epoch.is_some() {
+            let _ = member.ttl.set(status.ttl);
+        }
+        status.ttl
     }
 
     /// Resolves when the agent is not about to go from one group to another.

@@ -22,32 +22,64 @@ pub(crate) struct Agents {
     hallpass: PathBuf,
     directory: PathBuf,
     names: Vec<String>,
-    ttl: Duration,
+    ttls: Vec<Duration>,
     running: Vec<Option<Child>>,
+    /// Those that were asked to end.
+    ending: Vec<bool>,
+}
+
+/// A group as it is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'a> {
+    /// Its name, and that of its directory.
+    pub(crate) group: &'a str,
+    pub(crate) port: u16,
+    /// The hosts, and the agents on them.
+    pub(crate) names: &'a [String],
+    pub(crate) ttl: Duration,
+    /// Lines for the configuration of every agent.
+    pub(crate) config: &'a str,
 }
 
 impl Agents {
     /// Makes keys and configurations with `hallpass init`. Nothing runs yet.
-    pub(crate) fn create(
-        hallpass: &Path,
-        directory: &Path,
-        names: &[String],
-        ttl: Duration,
-        config: &str,
-    ) -> Result<Self, ChaosError> {
-        let directory = directory.join("group");
+    pub(crate) fn create(hallpass: &Path, directory: &Path, plan: &Plan<'_>) -> Result<Self, ChaosError> {
+        let directory = directory.join(plan.group);
         let mut init = hallpass_command(hallpass);
-        init.args(["init", "--names", &names.join(","), "--out"]).arg(&directory);
+        init.args(["init", "--names", &plan.names.join(","), "--group", plan.group]);
+        init.args(["--port", &plan.port.to_string(), "--out"]).arg(&directory);
         output(&mut init)?;
-        for name in names {
-            let path = directory.join(name).join("hallpass.toml");
-            let failed = |error| ChaosError::file(&path, &error);
-            // In front: what follows the head of a table belongs to it.
-            let text = format!("{config}\n{}", fs::read_to_string(&path).map_err(failed)?);
-            fs::write(&path, text).map_err(failed)?;
+        let count = plan.names.len();
+        let agents = Self {
+            hallpass: hallpass.to_owned(),
+            directory,
+            names: plan.names.to_vec(),
+            ttls: vec![plan.ttl; count],
+            running: plan.names.iter().map(|_| None).collect(),
+            ending: vec![false; count],
+        };
+        // In front: what follows the head of a table belongs to it.
+        for agent in 0..count {
+            agents.configure(agent, |text| format!("{}\n{text}", plan.config))?;
         }
-        let running = names.iter().map(|_| None).collect();
-        Ok(Self { hallpass: hallpass.to_owned(), directory, names: names.to_vec(), ttl, running })
+        Ok(agents)
+    }
+
+    /// Changes the configuration of an agent that does not run.
+    pub(crate) fn configure(&self, agent: usize, change: impl Fn(&str) -> String) -> Result<(), ChaosError> {
+        let path = self.home(agent).join("hallpass.toml");
+        let failed = |error| ChaosError::file(&path, &error);
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        fs::write(&path, change(&text)).map_err(failed)
+    }
+
+    /// Gives an agent that does not run another session.
+    pub(crate) fn set_ttl(&mut self, agent: usize, ttl: Duration) {
+        self.ttls[agent] = ttl;
+    }
+
+    fn home(&self, agent: usize) -> PathBuf {
+        self.directory.join(&self.names[agent])
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -59,7 +91,7 @@ impl Agents {
     }
 
     pub(crate) fn socket(&self, agent: usize) -> PathBuf {
-        self.directory.join(&self.names[agent]).join("agent.sock")
+        self.home(agent).join("agent.sock")
     }
 
     /// Starts an agent that does not run.
@@ -67,13 +99,13 @@ impl Agents {
         if self.running[agent].is_some() {
             return Ok(());
         }
-        let home = self.directory.join(&self.names[agent]);
+        let home = self.home(agent);
         let log_path = home.join("agent.log");
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
         let log = log.map_err(|error| ChaosError::file(&log_path, &error))?;
         let mut command = without_settings(on_host(&self.names[agent], &self.hallpass));
         command.arg("agent").arg("--config").arg(home.join("hallpass.toml"));
-        command.arg("--ttl").arg(format!("{}ms", self.ttl.as_millis()));
+        command.arg("--ttl").arg(format!("{}ms", self.ttls[agent].as_millis()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(|error| ChaosError::Failed(format!("cannot start an agent: {error}")))?;
         self.running[agent] = Some(child);
@@ -86,6 +118,7 @@ impl Agents {
 
     /// SIGKILL, also if it is stopped.
     pub(crate) fn kill(&mut self, agent: usize) {
+        self.ending[agent] = false;
         if let Some(mut child) = self.running[agent].take() {
             // An error means that it has ended already.
             let _ = child.kill();
@@ -99,9 +132,22 @@ impl Agents {
         }
     }
 
-    /// Asks for the end of an agent and waits for it.
-    pub(crate) fn end(&mut self, agent: usize) -> Result<(), ChaosError> {
+    /// Asks for the end of an agent. It lets its clients end first.
+    pub(crate) fn ask_to_end(&mut self, agent: usize) {
+        self.ending[agent] = self.running[agent].is_some();
         self.signal(agent, Signal::TERM);
+    }
+
+    /// Those that were asked to end, and may not have done so yet.
+    pub(crate) fn ending(&self) -> Vec<usize> {
+        (0..self.names.len()).filter(|agent| self.ending[*agent]).collect()
+    }
+
+    /// Asks for the end of an agent, unless it was asked already, and waits for it.
+    pub(crate) fn end(&mut self, agent: usize) -> Result<(), ChaosError> {
+        if !std::mem::take(&mut self.ending[agent]) {
+            self.signal(agent, Signal::TERM);
+        }
         let Some(mut child) = self.running[agent].take() else { return Ok(()) };
         let limit = Instant::now() + END_TIMEOUT;
         while Instant::now() < limit {
@@ -118,7 +164,7 @@ impl Agents {
 
     /// Removes the data of an agent that does not run: it comes back as a new one.
     pub(crate) fn wipe(&self, agent: usize) -> Result<(), ChaosError> {
-        let data = self.directory.join(&self.names[agent]).join("data");
+        let data = self.home(agent).join("data");
         match fs::remove_dir_all(&data) {
             // It was wiped before, in the same round.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -129,21 +175,39 @@ impl Agents {
     /// Those that have ended by themselves, each with how.
     pub(crate) fn ended_by_themselves(&mut self) -> Vec<(usize, ExitStatus)> {
         let ended = |(agent, child): (usize, &mut Option<Child>)| Some((agent, child.as_mut()?.try_wait().ok()??));
-        let ended: Vec<_> = self.running.iter_mut().enumerate().filter_map(ended).collect();
+        let asked = self.ending.clone();
+        let running = self.running.iter_mut().enumerate().filter(|(agent, _)| !asked[*agent]);
+        let ended: Vec<_> = running.filter_map(ended).collect();
         ended.iter().for_each(|(agent, _)| self.running[*agent] = None);
         ended
+    }
+
+    /// Whether an agent takes part in its group.
+    pub(crate) fn is_ready(&self, agent: usize) -> bool {
+        let status = self.ask(agent, "status");
+        status.is_some_and(|status| status["complete"] != false && status.get("view").is_none_or(|view| view == "open"))
+    }
+
+    /// What an agent says it waits for.
+    pub(crate) fn waits_for(&self, agent: usize) -> Option<String> {
+        self.ask(agent, "status")?["waits_for"].as_str().map(str::to_owned)
+    }
+
+    /// The id of an agent's node.
+    pub(crate) fn id(&self, agent: usize) -> Option<u64> {
+        let members = self.ask(agent, "members")?;
+        members.as_array()?.iter().find(|member| member["this"] == true)?["id"].as_u64()
+    }
+
+    /// How many members an agent knows.
+    pub(crate) fn member_count(&self, agent: usize) -> Option<usize> {
+        Some(self.ask(agent, "members")?.as_array()?.len())
     }
 
     /// Waits until an agent takes part in its group, but no longer than this.
     pub(crate) fn wait_until_ready(&self, agent: usize, limit: Duration) -> bool {
         let end = Instant::now() + limit;
-        let is_ready = || {
-            let status = self.ask(agent, "status");
-            status.is_some_and(|status| {
-                status["complete"] != false && status.get("view").is_none_or(|view| view == "open")
-            })
-        };
-        while !is_ready() {
+        while !self.is_ready(agent) {
             if Instant::now() >= end {
                 return false;
             }

@@ -10,10 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use serde::{Deserialize, Serialize};
 
 use crate::agents::hallpass_command;
 use crate::clock;
-use crate::holder::{Identity, LOCKS, hold_through_socket, lock_name, work_under_run};
+use crate::holder::{Identity, draw_lock, hold_by_lease, hold_through_socket, work_under_run};
 use crate::random::Random;
 use crate::records::Files;
 
@@ -31,16 +32,49 @@ const FAILURES_MAX: usize = 20;
 pub(crate) enum Way {
     /// A process that speaks the agent's line protocol.
     Socket,
+    /// A process with leases of the agent's HTTP API.
+    Lease,
     /// `hallpass run`, again and again.
     Run,
+}
+
+impl Way {
+    /// With the word for it in clients' names.
+    pub(crate) const ALL: [(Self, &'static str); 3] =
+        [(Self::Socket, "socket"), (Self::Lease, "lease"), (Self::Run, "run")];
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) way: Way,
+    /// What the names of its locks begin with.
+    pub(crate) locks: String,
     /// The agent's socket.
     pub(crate) socket: PathBuf,
+}
+
+/// What a client process is to do, as the harness tells it in one argument.
+#[derive(Serialize, Deserialize)]
+struct Part {
+    client: String,
+    locks: String,
+    directory: PathBuf,
+    seed: u64,
+    ttl_ms: u64,
+    does: Does,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Does {
+    /// Through this socket.
+    Socket(PathBuf),
+    Lease(PathBuf),
+    /// It is what `hallpass run` runs.
+    Run {
+        shared: bool,
+    },
 }
 
 /// What all clients share.
@@ -124,7 +158,8 @@ impl Shared {
         let mut random = Random::new(setting.seed ^ (index as u64 + 1) << 32);
         while !self.ending.load(Ordering::SeqCst) {
             let mut command = match spec.way {
-                Way::Socket => socket_client(spec, setting, random.next()),
+                Way::Socket => own_client(spec, setting, random.next(), Does::Socket(spec.socket.clone())),
+                Way::Lease => own_client(spec, setting, random.next(), Does::Lease(api_socket(&spec.socket))),
                 Way::Run => run_command(spec, setting, &mut random),
             };
             let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
@@ -135,8 +170,8 @@ impl Shared {
             if spec.way == Way::Run {
                 *lock(&self.exits).entry(code.unwrap_or(-1)).or_default() += 1;
             }
-            // A client of the socket ends by a signal only.
-            let unexpected = code.filter(|code| spec.way == Way::Socket || !RUN_EXITS.contains(code));
+            // A client of this program's own ends by a signal only.
+            let unexpected = code.filter(|code| spec.way != Way::Run || !RUN_EXITS.contains(code));
             let mut failures = lock(&self.failures);
             if let Some(code) = unexpected.filter(|_| failures.len() < FAILURES_MAX) {
                 failures.push(format!("client {} ended with exit code {code}", spec.name));
@@ -166,43 +201,63 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn socket_client(spec: &Spec, setting: &Setting, seed: u64) -> Command {
+/// This program, to play a part.
+fn client(command: &mut Command, spec: &Spec, setting: &Setting, seed: u64, does: Does) {
+    let part = Part {
+        client: spec.name.clone(),
+        locks: spec.locks.clone(),
+        directory: setting.directory.clone(),
+        seed,
+        ttl_ms: setting.ttl.as_millis() as u64,
+        does,
+    };
+    let text = serde_json::to_string(&part).expect("a part is JSON");
+    command.arg("client").arg(text);
+}
+
+fn own_client(spec: &Spec, setting: &Setting, seed: u64, does: Does) -> Command {
     let mut command = Command::new(&setting.this);
-    command.arg("client").arg(&spec.name).arg(&setting.directory).arg(seed.to_string());
-    command.arg(setting.ttl.as_millis().to_string()).arg("socket").arg(&spec.socket);
+    client(&mut command, spec, setting, seed, does);
     command
 }
 
 fn run_command(spec: &Spec, setting: &Setting, random: &mut Random) -> Command {
     let mut command = hallpass_command(&setting.hallpass);
     let shared = random.once_in(5);
-    command.arg("run").arg(lock_name(random.below(LOCKS))).arg("--socket").arg(&spec.socket);
+    command.arg("run").arg(draw_lock(&spec.locks, random)).arg("--socket").arg(&spec.socket);
     if shared {
         command.arg("--shared");
     }
     if random.once_in(6) {
         command.args(["--timeout", "200ms"]);
     }
-    command.arg("--").arg(&setting.this).arg("client").arg(&spec.name).arg(&setting.directory);
-    command.arg(random.next().to_string()).arg(setting.ttl.as_millis().to_string());
-    command.arg("run").arg(if shared { "shared" } else { "exclusive" });
+    command.arg("--").arg(&setting.this);
+    client(&mut command, spec, setting, random.next(), Does::Run { shared });
     command
 }
 
 /// The part of a client process, with the arguments that the harness gave it.
 pub fn take_part(args: &[OsString]) -> std::io::Result<()> {
-    let wrong = || std::io::Error::other("a client is started by the harness only");
-    let [client, directory, seed, ttl, way, rest] = args else { return Err(wrong()) };
-    let number = |text: &OsString| text.to_str().and_then(|text| text.parse::<u64>().ok()).ok_or_else(wrong);
-    let directory = Path::new(directory);
-    let client = client.to_string_lossy().into_owned();
-    let identity = Identity { client, files: Files(directory.to_owned()), resource: resource_socket(directory) };
-    let (seed, ttl) = (number(seed)?, Duration::from_millis(number(ttl)?));
-    match way.to_str() {
-        Some("socket") => hold_through_socket(&identity, Path::new(rest), seed, ttl),
-        Some("run") => work_under_run(&identity, rest == "shared", seed, ttl),
-        _ => Err(wrong()),
+    let part = match args {
+        [part] => part.to_str().and_then(|part| serde_json::from_str::<Part>(part).ok()),
+        _ => None,
+    };
+    let Some(Part { client, locks, directory, seed, ttl_ms, does }) = part else {
+        return Err(std::io::Error::other("a client is started by the harness only"));
+    };
+    let resource = resource_socket(&directory);
+    let identity = Identity { client, locks, files: Files(directory), resource };
+    let ttl = Duration::from_millis(ttl_ms);
+    match does {
+        Does::Socket(socket) => hold_through_socket(&identity, &socket, seed, ttl),
+        Does::Lease(socket) => hold_by_lease(&identity, &socket, seed, ttl),
+        Does::Run { shared } => work_under_run(&identity, shared, seed, ttl),
     }
+}
+
+/// Where the agent with this socket serves its API.
+fn api_socket(socket: &Path) -> PathBuf {
+    socket.with_file_name("agent-api.sock")
 }
 
 pub(crate) fn resource_socket(directory: &Path) -> PathBuf {

@@ -8,6 +8,12 @@ use std::time::Duration;
 use crate::network::{Link, Links, pairs};
 use crate::random::Random;
 
+/// How many agents a group has that is there for one round.
+pub(crate) const SIDE_AGENTS: usize = 3;
+
+/// After so many faults that do not go with the others of a round it is left as it is.
+const DRAWS_MAX: usize = 3;
+
 /// The kinds of faults, with the names that arguments and figures use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -19,14 +25,17 @@ pub(crate) enum Kind {
     KillAgent,
     StopAgent,
     WipeAgent,
+    EndAgent,
     RollingRestart,
     RestartAll,
     KillClient,
     StopClient,
+    WipeFounder,
+    OtherSettings,
 }
 
 impl Kind {
-    pub(crate) const ALL: [(Self, &'static str); 12] = [
+    pub(crate) const ALL: [(Self, &'static str); 15] = [
         (Self::Partition, "partition"),
         (Self::OneWay, "one-way"),
         (Self::Partial, "partial"),
@@ -35,10 +44,13 @@ impl Kind {
         (Self::KillAgent, "kill-agent"),
         (Self::StopAgent, "stop-agent"),
         (Self::WipeAgent, "wipe-agent"),
+        (Self::EndAgent, "end-agent"),
         (Self::RollingRestart, "rolling-restart"),
         (Self::RestartAll, "restart-all"),
         (Self::KillClient, "kill-client"),
         (Self::StopClient, "stop-client"),
+        (Self::WipeFounder, "wipe-founder"),
+        (Self::OtherSettings, "other-settings"),
     ];
 }
 
@@ -69,6 +81,8 @@ pub(crate) enum Fault {
     StopAgent(usize),
     /// An agent that does not vote is killed, and comes back without its data: this one, or the next that does not vote.
     WipeAgent(usize),
+    /// The agent is asked to end, and is started again at the healing. Its clients go on for as long as they were told.
+    EndAgent(usize),
     /// All agents end and start again, one after the other.
     RollingRestart,
     /// All at once, asked to end or killed.
@@ -77,6 +91,26 @@ pub(crate) enum Fault {
     },
     KillClient(usize),
     StopClient(usize),
+    /// In a group of its own: the agent that founded it alone comes back without its data.
+    WipeFounder,
+    /// In a group of its own: the agents that found it have different settings.
+    OtherSettings(OtherSettings),
+}
+
+/// In what one of the founders differs from the two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherSettings {
+    /// Which one, in the order of their nodes' ids: those with the lowest ones vote first.
+    pub(crate) rank: usize,
+    pub(crate) what: Setting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// How many vote: as this one has it, and as the others do.
+    Voters(u8, u8),
+    /// This one has a longer session.
+    Ttl,
 }
 
 impl Fault {
@@ -86,24 +120,30 @@ impl Fault {
             Self::KillAgent(_) => Kind::KillAgent,
             Self::StopAgent(_) => Kind::StopAgent,
             Self::WipeAgent(_) => Kind::WipeAgent,
+            Self::EndAgent(_) => Kind::EndAgent,
             Self::RollingRestart => Kind::RollingRestart,
             Self::RestartAll { .. } => Kind::RestartAll,
             Self::KillClient(_) => Kind::KillClient,
             Self::StopClient(_) => Kind::StopClient,
+            Self::WipeFounder => Kind::WipeFounder,
+            Self::OtherSettings(_) => Kind::OtherSettings,
         }
     }
 
     /// The one agent that it is about.
     fn agent(&self) -> Option<usize> {
         match self {
-            Self::KillAgent(agent) | Self::StopAgent(agent) | Self::WipeAgent(agent) => Some(*agent),
+            Self::KillAgent(agent) | Self::StopAgent(agent) | Self::WipeAgent(agent) | Self::EndAgent(agent) => {
+                Some(*agent)
+            }
             _ => None,
         }
     }
 
-    /// It restarts every agent, and is a round of its own.
-    fn is_of_all_agents(&self) -> bool {
-        matches!(self, Self::RollingRestart | Self::RestartAll { .. })
+    /// It restarts every agent, or needs a network of which it knows what works: it is a round of its own.
+    fn is_alone(&self) -> bool {
+        use Fault::{OtherSettings, RestartAll, RollingRestart, WipeFounder};
+        matches!(self, RollingRestart | RestartAll { .. } | WipeFounder | OtherSettings(_))
     }
 }
 
@@ -112,6 +152,13 @@ impl Fault {
 pub(crate) struct Round {
     pub(crate) faults: Vec<Fault>,
     pub(crate) lasts: Duration,
+}
+
+impl Round {
+    /// It is about a group of its own, and takes the time that this one takes.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, Fault::WipeFounder | Fault::OtherSettings(_)))
+    }
 }
 
 /// Draws rounds, for ever.
@@ -135,17 +182,18 @@ impl Schedule {
     pub(crate) fn next(&mut self) -> Round {
         let wanted = 1 + self.random.below(3);
         let mut faults: Vec<Fault> = vec![self.fault()];
-        for _ in 1..wanted {
+        // What does not go together comes in a later round.
+        let mut later = Vec::new();
+        while faults.len() < wanted && !faults[0].is_alone() && later.len() < DRAWS_MAX {
             let fault = self.fault();
-            let alone = fault.is_of_all_agents() || faults[0].is_of_all_agents();
             let twice = fault.agent().is_some() && faults.iter().any(|other| other.agent() == fault.agent());
-            if alone || twice {
-                // It comes in a later round.
-                self.left.push(fault.kind());
-                break;
+            if fault.is_alone() || twice {
+                later.push(fault.kind());
+            } else {
+                faults.push(fault);
             }
-            faults.push(fault);
         }
+        self.left.extend(later);
         let ttl_ms = self.ttl.as_millis() as u64;
         let lasts = match self.random.once_in(2) {
             true => self.random.between(ttl_ms / 8, ttl_ms),
@@ -183,11 +231,22 @@ impl Schedule {
             Kind::KillAgent => Fault::KillAgent(self.random.below(self.agents)),
             Kind::StopAgent => Fault::StopAgent(self.random.below(self.agents)),
             Kind::WipeAgent => Fault::WipeAgent(self.random.below(self.agents)),
+            Kind::EndAgent => Fault::EndAgent(self.random.below(self.agents)),
             Kind::RollingRestart => Fault::RollingRestart,
             Kind::RestartAll => Fault::RestartAll { kill: self.random.once_in(2) },
             Kind::KillClient => Fault::KillClient(self.random.below(self.clients)),
             Kind::StopClient => Fault::StopClient(self.random.below(self.clients)),
+            Kind::WipeFounder => Fault::WipeFounder,
+            Kind::OtherSettings => Fault::OtherSettings(self.other_settings()),
         }
+    }
+
+    fn other_settings(&mut self) -> OtherSettings {
+        // One that takes itself for the only voter, where the others count on it as one of three, is the worst of them.
+        let what = [Setting::Voters(1, 3), Setting::Voters(1, 3), Setting::Voters(3, 1), Setting::Ttl];
+        let what = what[self.random.below(what.len())];
+        let rank = if self.random.once_in(2) { 0 } else { self.random.below(SIDE_AGENTS.min(self.agents)) };
+        OtherSettings { rank, what }
     }
 
     /// Which hosts are on the smaller side: one, or up to half of them.
@@ -219,6 +278,12 @@ fn cut(sides: &[bool], is_cut: impl Fn(bool, bool) -> bool) -> Links {
     pairs(sides.len()).filter(|&(from, to)| is_cut(sides[from], sides[to])).map(|pair| (pair, Link::CUT)).collect()
 }
 
+/// One host cut off from all others.
+pub(crate) fn links_around(host: usize, hosts: usize) -> Links {
+    let sides: Vec<bool> = (0..hosts).map(|other| other == host).collect();
+    cut(&sides, |from, to| from != to)
+}
+
 /// All troubles of the network in a round.
 pub(crate) fn links(faults: &[Fault]) -> Links {
     let mut all = Links::new();
@@ -237,7 +302,7 @@ pub(crate) fn links(faults: &[Fault]) -> Links {
 mod tests {
     use super::*;
 
-    fn kinds() -> [Kind; 12] {
+    fn kinds() -> [Kind; 15] {
         Kind::ALL.map(|(kind, _)| kind)
     }
 
@@ -270,7 +335,7 @@ mod tests {
             agents.sort_unstable();
             agents.dedup();
             assert_eq!(agents.len(), count, "{round:?}");
-            assert!(round.faults.len() == 1 || !round.faults.iter().any(Fault::is_of_all_agents), "{round:?}");
+            assert!(round.faults.len() == 1 || !round.faults.iter().any(Fault::is_alone), "{round:?}");
         }
     }
 

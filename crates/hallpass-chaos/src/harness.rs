@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::agents::Agents;
+use crate::agents::{Agents, Plan};
 use crate::checker::{History, check};
 use crate::clients::{Clients, Setting, Spec, Way, resource_socket};
 use crate::faults::{Fault, Kind, Round, Schedule, links};
@@ -15,6 +15,7 @@ use crate::network::{Links, Network};
 use crate::records::{Event, Files, Log};
 use crate::report::Report;
 use crate::resource::Resource;
+use crate::side::Side;
 use crate::{ChaosError, clock};
 
 /// Everybody must get in within a session and so long after each healing.
@@ -103,8 +104,12 @@ struct Harness {
     files: Files,
     events: Log,
     ttl: Duration,
+    setting: Setting,
+    names: Vec<String>,
     faults: BTreeMap<Kind, usize>,
     rounds: usize,
+    /// Groups that were there for one round.
+    sides: usize,
     /// What went wrong that is not in the records.
     troubles: Vec<String>,
 }
@@ -114,7 +119,8 @@ impl Harness {
         let names: Vec<String> = (0..options.agents).map(|index| ((b'a' + index as u8) as char).to_string()).collect();
         let directory = &options.directory;
         let network = Network::create(&names, directory)?;
-        let mut agents = Agents::create(&options.hallpass, directory, &names, options.ttl, &options.config)?;
+        let plan = Plan { group: "group", port: 7400, names: &names, ttl: options.ttl, config: &options.config };
+        let mut agents = Agents::create(&options.hallpass, directory, &plan)?;
         agents.start_all()?;
         let files = Files(directory.clone());
         let socket = resource_socket(directory);
@@ -136,8 +142,11 @@ impl Harness {
             files,
             events,
             ttl: options.ttl,
+            setting,
+            names,
             faults: BTreeMap::new(),
             rounds: 0,
+            sides: 0,
             troubles: Vec::new(),
         })
     }
@@ -156,7 +165,9 @@ impl Harness {
         for fault in &round.faults {
             self.begin(fault, &mut stopped)?;
         }
-        thread::sleep(round.lasts.saturating_sub(begun.elapsed()));
+        if !round.is_beside() {
+            thread::sleep(round.lasts.saturating_sub(begun.elapsed()));
+        }
         for (agent, status) in self.agents.ended_by_themselves() {
             self.troubles.push(format!("agent '{}' ended by itself: {status}", self.agents.name(agent)));
         }
@@ -181,21 +192,36 @@ impl Harness {
                     self.agents.kill(agent);
                 }
             },
+            Fault::EndAgent(agent) => self.agents.ask_to_end(agent),
             Fault::RollingRestart => self.rolling_restart()?,
             Fault::RestartAll { kill } => self.end_all(kill)?,
             Fault::KillClient(client) => {
                 let killed = self.clients.signal(client, Signal::KILL);
                 // What `hallpass run` ran is another process: its last work shows how long it lived.
-                if let Some(at) = killed.filter(|_| self.clients.way(client) == Way::Socket) {
+                if let Some(at) = killed.filter(|_| self.clients.way(client) != Way::Run) {
                     self.log(&Event::Killed { client: self.clients.names()[client].clone(), at })?;
                 }
             }
             Fault::StopClient(client) => {
                 stopped.extend(self.clients.signal(client, Signal::STOP).map(|at| (client, at)))
             }
+            Fault::WipeFounder | Fault::OtherSettings(_) => self.beside(fault)?,
         }
         *self.faults.entry(kind).or_default() += 1;
         self.log(&Event::Fault { kind: kind.to_string(), what: format!("{fault:?}"), at })
+    }
+
+    /// A fault of a group of its own, from its first agent to its last.
+    fn beside(&mut self, fault: &Fault) -> Result<(), ChaosError> {
+        self.sides += 1;
+        let side = Side::create(self.sides, &self.names, &self.setting)?;
+        let limit = self.ttl + RECOVERY;
+        let troubles = match *fault {
+            Fault::OtherSettings(other) => side.other_settings(other, &mut self.network, limit)?,
+            _ => side.wipe_founder(limit)?,
+        };
+        self.troubles.extend(troubles);
+        Ok(())
     }
 
     fn rolling_restart(&mut self) -> Result<(), ChaosError> {
@@ -238,6 +264,9 @@ impl Harness {
             self.clients.signal(client, Signal::CONT);
             let client = self.clients.names()[client].clone();
             self.log(&Event::Stopped { client, from, to: clock::now() })?;
+        }
+        for agent in self.agents.ending() {
+            self.end_agent(agent);
         }
         self.agents.start_all()
     }
@@ -297,9 +326,9 @@ fn specs(options: &Options, agents: &Agents) -> Vec<Spec> {
     let mut specs = Vec::new();
     for agent in 0..options.agents {
         for number in 1..=options.clients {
-            for (way, word) in [(Way::Socket, "socket"), (Way::Run, "run")] {
+            for (way, word) in Way::ALL {
                 let name = format!("{}-{word}-{number}", agents.name(agent));
-                specs.push(Spec { name, way, socket: agents.socket(agent) });
+                specs.push(Spec { name, way, locks: "chaos".to_owned(), socket: agents.socket(agent) });
             }
         }
     }

@@ -1,29 +1,43 @@
 //! What clients do: they get a lock, work under it, and write down when.
 
+mod api;
 mod command;
+mod lease;
 mod socket;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock;
+use crate::random::Random;
 use crate::records::{Files, Log, Record, Work};
-use crate::resource::ResourceClient;
+use crate::resource::{Answer, ResourceClient};
 
 pub(crate) use command::work_under_run;
+pub(crate) use lease::hold_by_lease;
 pub(crate) use socket::hold_through_socket;
 
 /// How often a holder works.
 const WORK_INTERVAL: Duration = Duration::from_millis(10);
 /// How many locks clients contend for.
-pub(crate) const LOCKS: usize = 3;
+const LOCKS: usize = 3;
+/// Before a client looks for an agent that is gone again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who a client is, as the harness tells it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) client: String,
+    /// What the names of its locks begin with: each group has locks of its own.
+    pub(crate) locks: String,
     pub(crate) files: Files,
     pub(crate) resource: PathBuf,
+}
+
+/// Why a client's talk with its agent is over.
+enum Gone {
+    Agent,
+    Harness(std::io::Error),
 }
 
 /// Whether a holder still has its lock.
@@ -42,6 +56,13 @@ struct Holder {
     resource: ResourceClient,
 }
 
+/// One grant, and the work that is done under it.
+struct Stint {
+    work: Work,
+    /// When the holder last worked.
+    worked: u64,
+}
+
 impl Holder {
     fn new(identity: &Identity) -> std::io::Result<Self> {
         Ok(Self {
@@ -49,6 +70,31 @@ impl Holder {
             records: Log::open(&identity.files.records())?,
             resource: ResourceClient::connect(&identity.resource)?,
         })
+    }
+
+    /// Notes that a grant has arrived. A process that holds several locks has a `place` for each, counted from 1.
+    fn begin(&mut self, place: usize, lock: &str, shared: bool, fence: u64, at: u64) -> std::io::Result<Stint> {
+        let client = if place == 1 { self.client.clone() } else { format!("{}/{place}", self.client) };
+        let (lock, start) = (lock.to_owned(), at);
+        self.records.append(&Record::Start { client: client.clone(), lock: lock.clone(), shared, fence, at })?;
+        let work = Work { client, lock, shared, fence, start, asked: start, at: 0, accepted: false };
+        Ok(Stint { work, worked: start })
+    }
+
+    /// Works once. `asked` is a moment in which the lock was held, as far as the holder knew.
+    fn work_once(&mut self, stint: &mut Stint, asked: u64) -> std::io::Result<Answer> {
+        stint.work.asked = asked;
+        let answer = self.resource.work(&stint.work)?;
+        if answer.accepted {
+            stint.worked = asked;
+        }
+        Ok(answer)
+    }
+
+    /// Notes that the holder works no more. A release is sent after this.
+    fn end(&mut self, stint: Stint, at: u64, lost: bool) -> std::io::Result<()> {
+        let Stint { work: Work { client, lock, fence, .. }, worked } = stint;
+        self.records.append(&Record::End { client, lock, fence, at, worked, lost })
     }
 
     /// Works for as long as `hold`, or while the network fails for as long as `hold_in_storm`. `holding` waits up to the given time and
@@ -68,37 +114,35 @@ impl Holder {
             Holding::AtRisk => return Ok(true),
             Holding::Lost => return Ok(false),
         }
-        let (client, lock) = (self.client.clone(), lock.to_owned());
-        self.records.append(&Record::Start { client: client.clone(), lock: lock.clone(), shared, fence, at: start })?;
-        let mut work = Work { client, lock, shared, fence, start, asked: start, at: 0, accepted: false };
-        let mut worked = start;
+        let mut stint = self.begin(1, lock, shared, fence, start)?;
+        let mut asked = start;
         let lost = loop {
-            let answer = self.resource.work(&work)?;
+            let answer = self.work_once(&mut stint, asked)?;
             if !answer.accepted {
                 break true;
             }
-            worked = work.asked;
             let limit = if answer.calm { hold } else { hold_in_storm };
-            let now = clock::now();
-            if now - start >= limit.as_nanos() as u64 {
+            if clock::now() - start >= limit.as_nanos() as u64 {
                 break false;
             }
             let held = holding(WORK_INTERVAL);
             // Read before the lock is looked after: whatever comes between, the lock was held at this moment.
-            let asked = clock::now();
+            let now = clock::now();
             match if held == Holding::Yes { holding(Duration::ZERO) } else { held } {
-                Holding::Yes => work.asked = asked,
+                Holding::Yes => asked = now,
                 Holding::AtRisk => break false,
                 Holding::Lost => break true,
             }
         };
-        let Work { client, lock, .. } = work;
-        self.records.append(&Record::End { client, lock, fence, at: clock::now(), worked, lost })?;
+        // Until the release the lock is held, unless its time was over when it was about to be sent.
+        let at = clock::now();
+        let lost = lost || holding(Duration::ZERO) == Holding::Lost;
+        self.end(stint, at, lost)?;
         Ok(!lost)
     }
 }
 
-/// The name of a lock.
-pub(crate) fn lock_name(index: usize) -> String {
-    format!("chaos/{index}")
+/// One of the locks whose names begin like this.
+pub(crate) fn draw_lock(locks: &str, random: &mut Random) -> String {
+    format!("{locks}/{}", random.below(LOCKS))
 }

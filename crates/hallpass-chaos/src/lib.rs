@@ -18,6 +18,7 @@ mod relay;
 mod report;
 mod resource;
 mod sandbox;
+mod side;
 
 use std::path::Path;
 

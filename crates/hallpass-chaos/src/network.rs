@@ -78,6 +78,11 @@ impl Network {
         Ok(Self { names: names.to_vec(), relay, delayed: Vec::new() })
     }
 
+    /// How many hosts there are.
+    pub(crate) fn hosts(&self) -> usize {
+        self.names.len()
+    }
+
     /// Makes exactly these links troubled. None: the network is as it should be.
     pub(crate) fn set(&mut self, links: &Links) -> Result<(), ChaosError> {
         for (receiver, name) in self.names.iter().enumerate() {

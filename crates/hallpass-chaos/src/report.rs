@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::ChaosError;
 use crate::checker::{History, Verdict, Violation, check};
+use crate::clients::Way;
 use crate::harness::Options;
 use crate::records::Files;
 
@@ -96,7 +97,7 @@ impl Report {
             seed: options.seed,
             seconds: (took.as_secs_f64() * 10.0).round() / 10.0,
             agents: options.agents,
-            clients: options.agents * options.clients * 2,
+            clients: options.agents * options.clients * Way::ALL.len(),
             ttl_ms: options.ttl.as_millis() as u64,
             rounds,
             faults: faults_by_kind.values().sum(),

@@ -42,6 +42,7 @@
 
 mod config;
 mod incarnation;
+pub mod leases;
 mod links;
 mod locks;
 mod membership;

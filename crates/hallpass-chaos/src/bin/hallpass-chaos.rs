@@ -24,8 +24,8 @@ const CLIENT: &str = "client";
 const INSIDE: &str = "inside";
 
 const AFTER_HELP: &str = "\
-Faults: partition, one-way, partial, loss, delay, kill-agent, stop-agent, wipe-agent, rolling-restart, restart-all, kill-client, \
-stop-client.
+Faults: partition, one-way, partial, loss, delay, kill-agent, stop-agent, wipe-agent, end-agent, rolling-restart, restart-all, \
+kill-client, stop-client, wipe-founder, other-settings.
 
 Needs root, ip, nft and /dev/net/tun. Everything happens in namespaces of its own and is gone at the end.
 
@@ -55,7 +55,7 @@ struct Args {
     /// How many of them vote, at most; only those that do not are wiped
     #[arg(long, value_name = "1, 3 or 5", default_value_t = 3, value_parser = voters)]
     voters: u8,
-    /// How many clients of each of two kinds every agent has
+    /// How many clients of each of three kinds every agent has
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=20))]
     clients: u8,
     /// How long a session lasts, in milliseconds

@@ -175,7 +175,7 @@ fn holds(history: &History) -> BTreeMap<&str, Vec<Hold>> {
             Some((at, worked, true)) => (*worked, Some(*at)),
             Some((at, _, false)) => (*at, None),
             None => {
-                let killed = kills.get(client.as_str()).and_then(|kills| kills.iter().copied().find(within));
+                let killed = kills.get(process(client)).and_then(|kills| kills.iter().copied().find(within));
                 let worked = last_work.get(&key).copied().filter(within);
                 (killed.max(worked).unwrap_or(*start), None)
             }
@@ -268,10 +268,15 @@ fn check_resource(history: &History, verdict: &mut Verdict) {
     }
 }
 
+/// The process that a holder is: one that holds several locks at once has a name for each, such as 'a' and 'a/2'.
+fn process(client: &str) -> &str {
+    client.split('/').next().unwrap_or(client)
+}
+
 /// The process was stopped between making sure of the lock and asking the resource.
 fn was_paused(history: &History, work: &Work) -> bool {
     history.events.iter().any(|event| match event {
-        Event::Stopped { client, from, to } => *client == work.client && *from < work.at && *to > work.asked,
+        Event::Stopped { client, from, to } => client == process(&work.client) && *from < work.at && *to > work.asked,
         _ => false,
     })
 }

@@ -208,3 +208,17 @@ fn whoever_does_not_get_in_after_the_healing_is_starved() {
     assert_eq!(found(&healed(60, &["d"])), ["starved"], "it never got in");
     assert_eq!(found(&healed(30, &["a"])), [""; 0], "the next fault came first");
 }
+
+#[test]
+fn a_process_that_holds_several_locks_is_killed_and_stopped_as_one() {
+    let mut history = history(&[start("a/2", false, 5, 10), start("b", false, 6, 25), end("b", 6, 30)]);
+    history.events = vec![Event::Killed { client: "a".to_owned(), at: 27 }];
+    assert_eq!(found(&history), ["overlap"]);
+    history.events = vec![Event::Killed { client: "a".to_owned(), at: 20 }];
+    assert_eq!(found(&history), [""; 0]);
+
+    history.work = vec![work("b", false, 6, 26), Work { accepted: false, at: 40, ..work("a/2", false, 5, 19) }];
+    assert_eq!(found(&history), ["stale"]);
+    history.events.push(Event::Stopped { client: "a".to_owned(), from: 19, to: 39 });
+    assert_eq!(found(&history), [""; 0]);
+}

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Holder, Holding, Identity, LOCKS, lock_name};
+use super::{Gone, Holder, Holding, Identity, RETRY_INTERVAL, draw_lock};
 use crate::clock;
 use crate::random::Random;
-
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Acquires, works and releases, for ever. Ends when the harness does.
 pub(crate) fn hold_through_socket(identity: &Identity, socket: &Path, seed: u64, ttl: Duration) -> std::io::Result<()> {
@@ -20,7 +18,8 @@ pub(crate) fn hold_through_socket(identity: &Identity, socket: &Path, seed: u64,
     let mut random = Random::new(seed);
     loop {
         // The agent may be gone, stopped, or about to end: the next connection shows.
-        let gone = Connection::open(socket).and_then(|connection| contend(&mut holder, connection, &mut random, ttl));
+        let gone = Connection::open(socket)
+            .and_then(|connection| contend(&mut holder, connection, &identity.locks, &mut random, ttl));
         match gone {
             Err(Gone::Agent) => thread::sleep(RETRY_INTERVAL),
             Err(Gone::Harness(error)) => return Err(error),
@@ -29,21 +28,17 @@ pub(crate) fn hold_through_socket(identity: &Identity, socket: &Path, seed: u64,
     }
 }
 
-enum Gone {
-    Agent,
-    Harness(std::io::Error),
-}
-
 fn contend(
     holder: &mut Holder,
     mut agent: Connection,
+    locks: &str,
     random: &mut Random,
     ttl: Duration,
 ) -> Result<std::convert::Infallible, Gone> {
     agent.next(None)?;
     loop {
         thread::sleep(Duration::from_millis(random.between(0, 30)));
-        let (lock, shared) = (lock_name(random.below(LOCKS)), random.once_in(5));
+        let (lock, shared) = (draw_lock(locks, random), random.once_in(5));
         // Some give up early: a waiter that leaves must not disturb the others.
         let timeout = random.once_in(6).then_some(200);
         agent.send(&json!({"do": "acquire", "lock": lock, "shared": shared, "timeout_ms": timeout}))?;
@@ -53,8 +48,10 @@ fn contend(
             continue;
         };
         let hold = Duration::from_millis(random.between(1, 30));
-        let in_storm = if random.once_in(4) { ttl * 3 } else { hold };
-        let mut session = Session { deadline: answer["valid_until_ns"].as_u64(), stubborn: random.once_in(4) };
+        let stubborn = random.once_in(4);
+        let by_the_clock = random.once_in(3);
+        let in_storm = if by_the_clock || random.once_in(4) { ttl * 3 } else { hold };
+        let mut session = Session { deadline: answer["valid_until_ns"].as_u64(), stubborn, by_the_clock, gone: false };
         let held = holder
             .work(&lock, shared, fence, [hold, in_storm], |wait| session.holding(&mut agent, wait))
             .map_err(Gone::Harness)?;
@@ -72,14 +69,19 @@ struct Session {
     deadline: Option<u64>,
     /// The client goes on while the session is at risk, which it may, until the lock is lost.
     stubborn: bool,
+    /// The client goes by its deadline alone, which it may, whatever has become of the agent: it goes on when the agent ends, and when
+    /// the connection breaks.
+    by_the_clock: bool,
+    /// The connection is broken.
+    gone: bool,
 }
 
 impl Session {
     /// Waits up to this time for the agent to say something.
     fn holding(&mut self, agent: &mut Connection, wait: Duration) -> Holding {
-        let said = match agent.next(Some(wait.max(Duration::from_micros(1)))) {
-            Err(Gone::Agent | Gone::Harness(_)) => return Holding::Lost,
+        let said = match self.listen(agent, wait) {
             Ok(said) => said,
+            Err(_) => return Holding::Lost,
         };
         let holding = match said["is"].as_str() {
             Some("lost") => Holding::Lost,
@@ -87,16 +89,32 @@ impl Session {
                 self.deadline = said["valid_until_ns"].as_u64();
                 Holding::Yes
             }
-            Some("at_risk") if self.stubborn => {
+            Some("at_risk") if self.stubborn || self.by_the_clock => {
                 // A lock that was broken is lost before the session is.
                 self.deadline = said["valid_until_ns"].as_u64();
                 Holding::Yes
             }
+            Some("ending") if self.by_the_clock => Holding::Yes,
             // The session is at risk, or the agent ends.
             Some(_) => Holding::AtRisk,
             None => Holding::Yes,
         };
         if self.deadline.is_some_and(|deadline| clock::now() >= deadline) { Holding::Lost } else { holding }
+    }
+
+    fn listen(&mut self, agent: &mut Connection, wait: Duration) -> Result<Value, Gone> {
+        if self.gone {
+            thread::sleep(wait);
+            return Ok(Value::Null);
+        }
+        match agent.next(Some(wait.max(Duration::from_micros(1)))) {
+            // Without a deadline the connection is all that was promised.
+            Err(Gone::Agent) if self.by_the_clock && self.deadline.is_some() => {
+                self.gone = true;
+                Ok(Value::Null)
+            }
+            said => said,
+        }
     }
 }
 

@@ -49,7 +49,8 @@ pub fn last_members(stored: &BTreeMap<u64, Vec<u8>>) -> Option<usize> {
 pub fn recover(stored: &BTreeMap<u64, Vec<u8>>, me: NodeId) -> Result<(u64, BTreeMap<u64, Vec<u8>>), RecoverError> {
     let damaged = |error: &dyn fmt::Display| RecoverError::Damaged(error.to_string());
     let decode = |bytes: &[u8]| Group::decode(&mut Reader::new(bytes)).map_err(|error| damaged(&error));
-    let seen = stored.get(&keys::GROUP).map(|bytes| decode(bytes)).transpose()?;
+    // What a node has heard of a group before it was in one of its views is not all there is to it.
+    let seen = stored.get(&keys::GROUP).map(|bytes| decode(bytes)).transpose()?.filter(|group| group.term > 0);
     let replicated = match Engine::recover(stored).map_err(|error| damaged(&error))? {
         None => None,
         Some(recovered) => {

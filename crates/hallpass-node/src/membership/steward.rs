@@ -301,14 +301,18 @@ impl Steward {
         changes
     }
 
-    /// The names of members and candidates that operators want to be out for good.
+    /// The names of members and candidates that operators want to be out for good. An order bans once: whoever is admitted again stays.
     fn names_to_ban(&self, group: &Group) -> BTreeSet<String> {
-        let candidate = |node| self.candidates.get(&node).map(|candidate| &candidate.member);
-        let name = |order: &Order| match order.request {
-            Request::Evict { node, ban: true } => {
-                group.find(node).or_else(|| candidate(node)).map(|one| one.name.clone())
-            }
-            _ => None,
+        let name = |order: &Order| {
+            let Request::Evict { node, ban: true } = order.request else { return None };
+            let member = match order.state {
+                OrderState::New => self.candidates.get(&node).map(|candidate| &candidate.member),
+                OrderState::Evicting(incarnation) => {
+                    group.find(node).filter(|member| member.incarnation == incarnation)
+                }
+                _ => None,
+            };
+            member.map(|member| member.name.clone())
         };
         self.orders.iter().filter_map(name).collect()
     }

@@ -22,9 +22,11 @@ impl Views {
     pub(super) fn renew(&mut self, links: &Links) {
         let ttl = self.session.ttl();
         self.timers.renew = self.now + ttl / 4;
+        // One whose disk does not take the group lets its session end: the others go on without it.
+        let is_awaited = self.pending.as_ref().is_some_and(|(_, group, _)| self.remembered == group.id);
         let is_member = self.phase == Phase::Running
             && !self.session.has_lapsed()
-            && (self.view.is_some() || self.pending.is_some());
+            && (self.view.is_some() || is_awaited || self.pending.is_some() && self.joins_unstored());
         if !is_member {
             return;
         }
@@ -70,7 +72,8 @@ impl Views {
             self.hand_over_office();
             let message = Control::Withdraw { incarnation: self.me.incarnation, keeps_vote };
             self.ask_steward(message);
-        } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from {
+        } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from && !self.is_remembering()
+        {
             let reached = links.iter().filter(|link| link.connected).map(|link| link.peer).collect();
             let message = Control::Join { member: self.me.clone(), reached };
             self.ask_steward(message);
@@ -338,6 +341,8 @@ impl Views {
                 absent: group.absent.values().cloned().collect(),
                 candidates: candidates.collect(),
                 voters: self.voters(),
+                ttl: group.ttl,
+                drift_ppm: group.drift_ppm,
             },
             None => Contacts { steward: self.steward_id(), voters: self.voters(), ..self.known.clone() },
         }
@@ -402,6 +407,7 @@ impl Views {
         }
         let changed = self.known != contacts;
         self.known = contacts;
+        self.remember_before_joining();
         if self.phase == Phase::Running && is_out {
             let known = self.known.members.iter().chain(&self.known.absent).find(|member| member.id == self.me.id);
             let next = known.map_or(0, |member| member.incarnation.get()).max(self.me.incarnation.get()) + 1;
@@ -492,11 +498,43 @@ impl Views {
             // Without a view nothing is held under the session before: it never began.
             self.session = Session::new(self.me.incarnation, group.ttl);
         }
-        let is_remembered = self.remembered == group.id || self.settings.sabotage == Some(Sabotage::JoinUnstored);
-        if !is_remembered && !self.writes.values().any(|purpose| *purpose == Purpose::Group(group.id)) {
+        let is_remembered = self.remembered == group.id || self.joins_unstored();
+        if !is_remembered && !self.is_remembering() {
             self.remember(group);
         }
         has_session && is_remembered
+    }
+
+    /// A node stores that it is in a group before it asks to join: members that wait for a view do not wait for its disk.
+    fn remember_before_joining(&mut self) {
+        let Contacts { epoch, ttl, drift_ppm, .. } = self.known;
+        let joins = self.view.is_none() && self.pending.is_none() && ttl > 0;
+        if !joins || self.remembered == self.group_id || self.is_remembering() {
+            return;
+        }
+        let by_id = |members: &[Member]| members.iter().map(|member| (member.id, member.clone())).collect();
+        // Of a term in which nothing is decided: it was in no view yet, and cannot be what a group is recovered from.
+        self.remember(&Group {
+            id: self.group_id,
+            epoch,
+            term: 0,
+            members: by_id(&self.known.members),
+            absent: by_id(&self.known.absent),
+            banned: BTreeSet::new(),
+            classes: Vec::new(),
+            ttl,
+            drift_ppm,
+            durable: self.me.durable,
+        });
+    }
+
+    fn joins_unstored(&self) -> bool {
+        self.settings.sabotage == Some(Sabotage::JoinUnstored)
+    }
+
+    /// Whether the group is being written, and this node waits for that.
+    fn is_remembering(&self) -> bool {
+        !self.joins_unstored() && self.writes.values().any(|purpose| *purpose == Purpose::Group(self.group_id))
     }
 
     pub(super) fn on_start(&mut self, from: NodeId, epoch: u64, part: u32, count: u32, locks: Vec<HeldLock>) {
@@ -543,9 +581,15 @@ impl Views {
                 let is_leaving = steward.sessions.is_doomed(member.id);
                 member.id != node && !group.banned.contains(&member.name) && !is_leaving
             };
-            if !group.members.values().any(stays) {
-                let why = "it is the last member: nobody would be left to admit it again".to_owned();
-                return self.send(from, Control::Answer { token, result: Err(why) });
+            let votes = |member: &&Member| member.durable || !group.durable;
+            let staying: Vec<&Member> = group.members.values().filter(|member| stays(member)).collect();
+            let why = match staying.iter().any(|member| votes(member)) {
+                true => None,
+                false if staying.is_empty() => Some("it is the last member: nobody would be left to admit it again"),
+                false => Some("it is the last member with a data directory: nobody could take its vote over"),
+            };
+            if let Some(why) = why.filter(|_| group.find(node).is_some()) {
+                return self.send(from, Control::Answer { token, result: Err(why.to_owned()) });
             }
             let is_candidate = steward.candidates.contains_key(&node);
             if group.find(node).is_none() && !(ban && is_candidate) {

@@ -269,7 +269,7 @@ impl Views {
         }
         if let Some(group) = last_seen {
             node.session = Session::new(node.me.incarnation, group.ttl);
-            node.known.epoch = group.epoch;
+            (node.known.epoch, node.known.ttl, node.known.drift_ppm) = (group.epoch, group.ttl, group.drift_ppm);
             node.known.absent = group.absent.values().cloned().collect();
             node.known.members = group.members.into_values().collect();
         }
@@ -357,6 +357,7 @@ impl Views {
             }
             Some(Purpose::Group(id)) => {
                 self.remembered = id;
+                self.timers.repeat = 0;
                 self.take_up_pending();
             }
             Some(Purpose::Nothing) | None => {}
@@ -405,8 +406,8 @@ impl Views {
         let now = now.ticks();
         self.now = now;
         if let Phase::Waiting { until } = self.phase {
-            let wait =
-                self.session.ttl() + self.session.ttl().saturating_mul(self.settings.drift_ppm.into()) / 1_000_000;
+            let drift_ppm = self.settings.drift_ppm.max(self.known.drift_ppm);
+            let wait = self.session.ttl() + self.session.ttl().saturating_mul(drift_ppm.into()) / 1_000_000;
             match until {
                 None => self.phase = Phase::Waiting { until: Some(now + wait) },
                 Some(until) if now >= until => (self.phase, self.waits_for_lost) = (Phase::Running, false),

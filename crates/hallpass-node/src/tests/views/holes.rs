@@ -261,6 +261,35 @@ fn a_candidate_that_is_banned_is_not_admitted() {
     assert!(net.nodes[&NodeId(steward)].node.view().len() == 3);
 }
 
+/// A member whose disk takes nothing any more does not keep the others waiting.
+#[test]
+fn the_others_do_not_wait_for_the_disk_of_one_that_joins() {
+    let mut net = Net::founded(3);
+    let config = net.config(4, Founding::Never, 1);
+    net.full_disks.insert(NodeId(4));
+    net.start(config);
+    for round in 0..40 {
+        net.run(100);
+        let id = 1 + round % 3;
+        let grant = net.lock(id, "x", round, 10);
+        net.input(id, |node, now| assert!(node.handle_release(grant.ticket, now)));
+    }
+}
+
+/// Whoever cannot vote cannot let the last voter in again.
+#[test]
+fn the_last_member_with_a_directory_is_not_evicted() {
+    let mut net = Net::founded(1);
+    let mut config = net.config(2, Founding::Never, 1);
+    config.views.as_mut().unwrap().durable = false;
+    net.start(config);
+    net.run_until_open(3000);
+    net.input(2, |node, now| node.handle_request(Request::Evict { node: NodeId(1), ban: true }, 1, now));
+    net.run(100);
+    let done = &net.nodes[&NodeId(2)].done;
+    assert!(matches!(&done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("directory")), "{done:?}");
+}
+
 /// F. A steward that leaves hands its vote over to a member that has just died, though another voter is there.
 fn a_vote_is_not_handed_over_to_one_that_has_just_died(bug: Option<Sabotage>) {
     let mut net = Net::founded_with(3, bug);
