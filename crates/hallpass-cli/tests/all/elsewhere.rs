@@ -166,7 +166,8 @@ fn no_private_agent_takes_the_place_of_one_whose_group_has_grown() {
     let base = free_ports(2);
     let mut first = user.start(&format!("agent --name a --listen 127.0.0.1:{base}"));
     user.wait_for("state/agent.sock");
-    let line = format!("agent --name b --listen 127.0.0.1:{} --join 127.0.0.1:{base} --socket b.sock --data b.data", base + 1);
+    let line =
+        format!("agent --name b --listen 127.0.0.1:{} --join 127.0.0.1:{base} --socket b.sock --data b.data", base + 1);
     let mut second = user.start(&line);
     user.wait_for("state/data.shared");
     kill(first.id(), "-TERM");
