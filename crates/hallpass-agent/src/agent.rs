@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use hallpass::{Builder, DataDirectory, GroupError, Node, StartError};
+use hallpass::{Builder, DataDirectory, GroupError, Guard, Node, StartError, Status};
+use hallpass_node::leases::Bounds;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -25,6 +26,10 @@ const REPAIRS_MAX: u32 = 3;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long an agent that may be alone waits until it is.
 const FOUNDING_TIME: Duration = Duration::from_secs(1);
+/// The pause before a node is started again that could not be.
+const START_RETRY: Duration = Duration::from_millis(500);
+/// How often at most to try to write a mark again that could not be written.
+const MARK_RETRY: Duration = Duration::from_secs(1);
 /// How often to look whether the agent's files are still there.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -62,6 +67,19 @@ pub enum ServeError {
         "the agent's data directory {0} was removed or replaced, so it has ended; leave it alone while an agent runs"
     )]
     DataGone(PathBuf),
+    /// The agent here was in a group with others, and would found another one of the same name.
+    #[error(
+        "the agent here was in group '{group}' with others, and its data directory {data} is new: alone it would found a second group \
+         of that name. Start it with --join and the address of a member; if the group is no more, remove {mark}"
+    )]
+    WasShared {
+        /// The group.
+        group: String,
+        /// The directory.
+        data: PathBuf,
+        /// What says so.
+        mark: PathBuf,
+    },
     /// The API cannot be served as it is set up.
     #[error("{0}")]
     Api(String),
@@ -175,6 +193,8 @@ pub struct Agent {
     /// None for a moment, when the agent goes from one group to another.
     data: Option<Arc<DataDirectory>>,
     claims: [Claim; 2],
+    /// The rights on the directory above the data: others may have to look there for what it says about the agent.
+    parent_mode: Option<u32>,
     /// How often in a row its data directory could not be made again.
     failed_repairs: u32,
     state: Arc<State>,
@@ -227,19 +247,70 @@ impl RareLines {
 /// Files that tell others of an agent that does not run.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// Exists while an agent runs, and after one whose clients may still hold locks.
+    /// Exists while an agent runs, and after one whose clients may still hold locks. It says for how many milliseconds they may.
     running: PathBuf,
-    /// For how many milliseconds clients may hold locks after the agent.
-    outlive_ms: AtomicU64,
+    /// What it says.
+    covered_ms: AtomicU64,
+    /// Held while it is written: when that failed, if it did, and why.
+    failed: Mutex<Failed>,
     /// Exists while the place belongs to a member of a group.
     member: Option<PathBuf>,
     /// The group that it belongs to, once it does.
     group: OnceLock<String>,
+    /// Exists from when the group has had more than one member.
+    shared: PathBuf,
+}
+
+/// A mark that could not be written.
+#[derive(Debug, Default)]
+struct Failed {
+    last: Option<(Instant, String)>,
+    log: RareLines,
 }
 
 impl Marks {
+    /// Writes them again, as they are.
     fn write(&self) -> std::io::Result<()> {
-        write_durably(&self.running, &self.outlive_ms.load(Ordering::Relaxed).to_string())?;
+        let _writing = lock(&self.failed);
+        self.write_all(self.covered_ms.load(Ordering::Relaxed))
+    }
+
+    /// How long the next agent waits, at least.
+    fn covered(&self) -> Duration {
+        Duration::from_millis(self.covered_ms.load(Ordering::Acquire))
+    }
+
+    /// Has the mark say at least so much. An error if it does not, and could not be written.
+    fn cover(&self, needed_ms: u64) -> Result<(), String> {
+        let is_covered = || self.covered_ms.load(Ordering::Acquire) >= needed_ms;
+        if is_covered() {
+            return Ok(());
+        }
+        let mut failed = lock(&self.failed);
+        if is_covered() {
+            return Ok(());
+        }
+        if let Some((_, why)) = failed.last.as_ref().filter(|(at, _)| at.elapsed() < MARK_RETRY) {
+            return Err(why.clone());
+        }
+        match self.write_all(needed_ms) {
+            Ok(()) => {
+                self.covered_ms.store(needed_ms, Ordering::Release);
+                failed.last = None;
+                Ok(())
+            }
+            Err(error) => {
+                if failed.log.due().is_some() {
+                    tracing::error!(%error, "cannot write down how long clients may outlive this agent: it grants nothing");
+                }
+                failed.last = Some((Instant::now(), error.to_string()));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn write_all(&self, covered_ms: u64) -> std::io::Result<()> {
+        write_durably(&self.running, &covered_ms.to_string())?;
         match (&self.member, self.group.get()) {
             (Some(file), Some(group)) => write_durably(file, group),
             _ => Ok(()),
@@ -275,7 +346,7 @@ pub(crate) struct State {
 /// The agent's node: another one after it has joined a group.
 struct Member {
     node: Node,
-    /// How long sessions last in its group, once it has granted a lock.
+    /// How long sessions last in its group, once it is in one.
     ttl: OnceLock<Duration>,
     drift_ppm: u32,
     /// The group and the node, as numbers.
@@ -308,9 +379,18 @@ impl Agent {
         api.socket.as_deref().map_or(Ok(()), check_free)?;
         // Claimed before it is opened, which counts a start. An error here will come again there.
         let _ = os::create_private_directory(&data);
+        let parent_mode = os::mode(data.parent());
         let claim = |path: &Path| Claim::of(path).ok_or_else(|| ServeError::Claimed(path.to_owned()));
         let claims = [claim(&data)?, claim(&socket)?];
         let directory = Arc::new(DataDirectory::open(&data)?);
+        let shared = shared_mark(&data);
+        if let Ok(group) = std::fs::read_to_string(&shared)
+            && !directory.is_in_group()
+            && builder.founds_alone()
+        {
+            return Err(ServeError::WasShared { group: group.escape_debug().to_string(), data, mark: shared });
+        }
+        mark_private(&data, private).map_err(|source| ServeError::Data { path: data.clone(), source })?;
         wait_for_old_sessions(&socket, &data.join("running"), ttl).await;
         let builder = builder.ttl(ttl);
         let node = builder.clone().data_directory(Arc::clone(&directory)).start().await?;
@@ -322,9 +402,11 @@ impl Agent {
         let door = Door::open(&socket, socket_group).map_err(fail)?;
         let marks = Marks {
             running: data.join("running"),
-            outlive_ms: AtomicU64::new(ttl.as_millis() as u64),
+            covered_ms: AtomicU64::new(ttl.as_millis() as u64),
+            failed: Mutex::default(),
             member: member_file,
             group: OnceLock::new(),
+            shared,
         };
         if is_member {
             let _ = marks.group.set(node.status().group);
@@ -358,6 +440,7 @@ impl Agent {
             builder,
             data: Some(directory),
             claims,
+            parent_mode,
             failed_repairs: 0,
             state,
             joins,
@@ -396,10 +479,10 @@ impl Agent {
                 accepted = self.door.listener.accept() => accepted,
                 why = self.state.stopped() => break Ok(why),
                 () = self.state.failed() => break Err(ServeError::Failed),
-                Some(join) = self.joins.recv() => match self.join(join).await {
-                    Ok(()) => continue,
-                    Err(error) => break Err(error),
-                },
+                Some(join) = self.joins.recv() => {
+                    self.join(join).await;
+                    continue;
+                }
                 () = &mut idle => break Ok(Ended::Idle),
                 _ = checks.tick() => match self.check_files() {
                     Ok(()) => continue,
@@ -428,9 +511,11 @@ impl Agent {
 
     /// Somebody may have removed what the agent is reached by, or what keeps other agents from being started beside it.
     fn check_files(&mut self) -> Result<(), ServeError> {
+        self.claims.iter().for_each(Claim::drain);
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_intact()) {
             // No other agent can have been started meanwhile if the claims were kept.
             let is_ours = self.claims.iter().all(Claim::is_exclusive);
+            os::create_again(data.path().parent(), self.parent_mode);
             let repaired = is_ours && data.repair().and_then(|()| self.state.marks.write()).is_ok();
             let path = data.path();
             self.failed_repairs = if repaired { 0 } else { self.failed_repairs + 1 };
@@ -459,6 +544,7 @@ impl Agent {
             }
         }
         self.check_api();
+        self.state.mark_shared();
         Ok(())
     }
 
@@ -486,24 +572,26 @@ impl Agent {
         tokio::spawn(session.run());
     }
 
-    /// Leaves the group that the node is alone in, and joins another one as a new node. An error ends the agent.
-    async fn join(&mut self, join: Join) -> Result<(), ServeError> {
+    /// Leaves the group that the node is alone in, and joins another one as a new node.
+    async fn join(&mut self, join: Join) {
         let Join { address, limit, answer } = join;
         self.state.settled.send_replace(false);
         let node = self.state.node();
         let prepared = self.check_join(&node, &address, limit).await;
-        let Ok(alone) = prepared else {
-            self.state.settled.send_replace(true);
-            let _ = answer.send(prepared.map(drop));
-            return Ok(());
+        let builder = match prepared {
+            Ok(builder) => builder,
+            Err(why) => {
+                self.state.settled.send_replace(true);
+                let _ = answer.send(Err(why));
+                return;
+            }
         };
         let deadline = Instant::now() + limit;
-        let joined = if alone { self.become_new(&node, &address).await } else { Ok(()) };
-        self.state.settled.send_replace(true);
-        if let Err(error) = joined {
-            let _ = answer.send(Err(GroupFault::Refused(format!("{error}; the agent has ended"))));
-            return Err(error);
+        let alone = builder.is_some();
+        if let Some(builder) = builder {
+            self.become_new(&node, builder).await;
         }
+        self.state.settled.send_replace(true);
         if let Some(error) = self.state.belongs_to_group().err() {
             tracing::warn!(%error, "cannot write down that this place belongs to a member of a group");
         }
@@ -518,17 +606,16 @@ impl Agent {
             };
             let _ = answer.send(joined.map_err(GroupFault::Group));
         });
-        Ok(())
     }
 
-    /// True if the node has a group of its own to give up, false if it is in none. Otherwise nothing has changed.
-    async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<bool, GroupFault> {
+    /// What the new node is made from if this one has a group of its own to give up; none if it is in no group. Otherwise nothing has changed.
+    async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<Option<Builder>, GroupFault> {
         let refuse = |why: String| Err(GroupFault::Refused(why));
         if self.state.private {
             return refuse("a private agent joins no group; start another one with 'hallpass agent'".to_owned());
         }
         let status = node.status();
-        let is_in_group = status.epoch.is_some();
+        let is_in_group = status.group_id.is_some();
         if is_in_group && status.members.len() > 1 {
             return refuse(format!(
                 "this agent is a member of a group of {}; let it leave that first",
@@ -540,27 +627,49 @@ impl Agent {
                 "clients of this agent hold locks or wait for them; try again when they have ended".to_owned(),
             );
         }
+        let builder = match self.builder.clone().only_join(address) {
+            Ok(builder) => builder,
+            Err(error) => return refuse(format!("{error}; nothing has changed")),
+        };
         let host = address.split_once('@').map_or(address, |(_, host)| host);
         match tokio::time::timeout(limit, TcpStream::connect(host)).await {
-            Ok(Ok(_)) => Ok(is_in_group),
+            Ok(Ok(stream)) if is_own(&stream, node.address()) => {
+                refuse(format!("{host} is the address of this agent itself; nothing has changed"))
+            }
+            Ok(Ok(_)) => Ok(is_in_group.then_some(builder)),
             Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
             Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
         }
     }
 
-    /// Replaces the node by a new one that has no group yet.
-    async fn become_new(&mut self, node: &Node, address: &str) -> Result<(), ServeError> {
+    /// Replaces the node by a new one that has no group yet. What keeps that from starting, such as a full disk, passes or is seen to: it is
+    /// tried again until the agent is stopped, which is all that its clients could do with an agent that has ended.
+    async fn become_new(&mut self, node: &Node, builder: Builder) {
         node.stop().await;
-        if let Some(data) = self.data.take() {
-            let path = data.path().to_owned();
-            // The claims keep other agents out while the directory is not locked.
-            drop(data);
-            DataDirectory::forget(&path)?;
-            let directory = Arc::new(DataDirectory::open(&path)?);
-            self.data = Some(Arc::clone(&directory));
-            let joining = self.builder.clone().join(address).data_directory(directory);
-            *lock(&self.state.member) = Member::new(joining.start().await?);
+        let Some(data) = self.data.take() else { return };
+        let path = data.path().to_owned();
+        // The claims keep other agents out while the directory is not locked.
+        drop(data);
+        while let Err(error) = self.start_anew(&path, &builder).await {
+            tracing::error!(%error, "the agent has no node: it cannot be started to join a group; trying again");
+            tokio::select! {
+                () = tokio::time::sleep(START_RETRY) => {}
+                _ = self.state.stopped() => return,
+            }
         }
+        self.builder = builder;
+    }
+
+    async fn start_anew(&mut self, path: &Path, builder: &Builder) -> Result<(), StartError> {
+        let directory = match &self.data {
+            Some(directory) => Arc::clone(directory),
+            None => {
+                DataDirectory::forget(path)?;
+                let directory = Arc::new(DataDirectory::open(path)?);
+                Arc::clone(self.data.insert(directory))
+            }
+        };
+        *lock(&self.state.member) = Member::new(builder.clone().data_directory(directory).start().await?);
         Ok(())
     }
 
@@ -574,14 +683,13 @@ impl Agent {
         self.state.ending.send_replace(true);
         // Leases that hold nothing end at once.
         self.state.leases.look();
-        let deadline = tokio::time::sleep(ttl);
-        tokio::pin!(deadline);
-        while self.state.clients.len() > 0 {
+        while self.state.clients.len() > 0 && self.state.ending_left().is_some_and(|left| !left.is_zero()) {
             tokio::select! {
                 () = self.state.client_left() => {}
                 // New clients: their connections are closed at once.
                 _ = self.door.listener.accept() => {}
-                () = &mut deadline => break,
+                // By the clock that clients were told the end by: a timer may be early or late by it.
+                () = tokio::time::sleep(self.state.ending_left().unwrap_or_default()) => {}
             }
         }
         let nothing_held = self.state.clients.len() == 0;
@@ -592,8 +700,10 @@ impl Agent {
         if nothing_held && result.is_ok() {
             let _ = std::fs::remove_file(&marks.running);
         }
-        if let (Some(file), Ok(Ended::Left), Ok(_)) = (&marks.member, result, &left) {
-            let _ = std::fs::remove_file(file);
+        if let (Ok(Ended::Left), Ok(_)) = (result, &left) {
+            for file in [&marks.shared].into_iter().chain(&marks.member) {
+                let _ = std::fs::remove_file(file);
+            }
         }
         drop(self.server);
         self.door.remove();
@@ -640,12 +750,6 @@ impl State {
         lock(&self.member).node.clone()
     }
 
-    /// How long a session lasts.
-    pub(crate) fn ttl(&self) -> Duration {
-        let member = Arc::clone(&lock(&self.member));
-        member.ttl.get().copied().unwrap_or_else(|| member.node.status().ttl)
-    }
-
     /// The group and the node in it, as numbers: etcd's clients are told them with every answer.
     pub(crate) fn identity(&self) -> (u64, u64) {
         let member = Arc::clone(&lock(&self.member));
@@ -662,22 +766,48 @@ impl State {
         lock(&self.member).drift_ppm
     }
 
-    /// How long the agent goes on granting, once it ends.
-    pub(crate) fn ending_left(&self) -> Duration {
-        self.ending_at.get().map_or(Duration::MAX, |at| Duration::from_nanos(at.saturating_sub(os::now())))
+    /// How long the agent goes on holding what it has granted, once it ends.
+    pub(crate) fn ending_left(&self) -> Option<Duration> {
+        self.ending_at.get().map(|at| Duration::from_nanos(at.saturating_sub(os::now())))
     }
 
-    /// A client is about to be told that it holds locks until then: the next agent must wait so long if this one is killed.
-    pub(crate) fn cover(&self, valid_until_ns: Option<u64>) {
+    /// The node's status, as people see it: an agent that ends is certain of nothing for longer.
+    pub(crate) fn node_status(&self) -> Status {
+        let mut status = self.node().status();
+        status.session = [status.session, self.ending_left()].into_iter().flatten().min();
+        status
+    }
+
+    /// What bounds all that clients are told who hold these, by the clock that they share with the agent. It is written down when this
+    /// returns, as far as it can be.
+    pub(crate) fn bounds<'a>(&self, guards: impl Iterator<Item = &'a Guard>) -> Bounds {
+        let session = self.ttl();
+        let covered = if self.may_grant().is_ok() { session } else { self.marks.covered() };
+        // Read before the node's clock is: so nothing is certain for longer by this clock than by the node's.
+        let (shared, own) = (os::now(), Instant::now());
+        let until = guards.filter_map(Guard::valid_until).min();
+        let held_until = until.map(|until| shared + until.saturating_duration_since(own).as_nanos() as u64);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (end, drift_ppm) = (self.ending_at.get().copied(), self.drift_ppm());
+        Bounds { held_until, end, covered: nanos(covered), session: nanos(session), drift_ppm }
+    }
+
+    /// An error if clients might outlive this agent by more than the next one would wait: then nothing is granted.
+    pub(crate) fn may_grant(&self) -> Result<(), String> {
+        self.marks.cover(self.ttl().as_millis() as u64)
+    }
+
+    /// How long a session lasts. It does not change once the node is in a group.
+    pub(crate) fn ttl(&self) -> Duration {
         let member = Arc::clone(&lock(&self.member));
-        let ttl = *member.ttl.get_or_init(|| member.node.status().ttl);
-        let left = valid_until_ns.map_or(0, |until| until.saturating_sub(os::now()) / 1_000_000);
-        let needed = left.max(ttl.as_millis() as u64);
-        if self.marks.outlive_ms.fetch_max(needed, Ordering::Relaxed) < needed
-            && let Err(error) = self.marks.write()
-        {
-            tracing::warn!(%error, "cannot write down how long clients may outlive this agent");
+        if let Some(ttl) = member.ttl.get() {
+            return *ttl;
         }
+        let status = member.node.status();
+        if status.epoch.is_some() {
+            let _ = member.ttl.set(status.ttl);
+        }
+        status.ttl
     }
 
     /// Resolves when the agent is not about to go from one group to another.
@@ -704,6 +834,19 @@ impl State {
         let stopped = || GroupFault::Group(GroupError::Stopped);
         self.join.send(Join { address, limit, answer }).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
+    }
+
+    /// Writes down that others are in the group, once they are.
+    fn mark_shared(&self) {
+        let node = self.node();
+        if self.marks.shared.exists() || node.members().iter().filter(|member| member.in_view).count() < 2 {
+            return;
+        }
+        // The directory above may not be this user's to write to. Then members that look for the lost one tell it.
+        let marked = write_durably(&self.marks.shared, &node.status().group);
+        if let Err(error) = self.belongs_to_group().and(marked) {
+            tracing::debug!(%error, "cannot write down that others are in this agent's group");
+        }
     }
 
     /// From now on the place belongs to a member of a group.
@@ -763,6 +906,12 @@ impl std::fmt::Debug for State {
     }
 }
 
+/// True if a connection leads to the node that listens at this address.
+fn is_own(stream: &TcpStream, node: SocketAddr) -> bool {
+    let (Ok(here), Ok(there)) = (stream.local_addr(), stream.peer_addr()) else { return false };
+    there.port() == node.port() && (there.ip() == node.ip() || node.ip().is_unspecified() && there.ip() == here.ip())
+}
+
 /// Waits one session if the last agent did not end in order: then it left its file or its socket.
 async fn wait_for_old_sessions(socket: &Path, running_file: &Path, ttl: Duration) {
     let last_ttl_ms = std::fs::read_to_string(running_file);
@@ -785,6 +934,32 @@ fn check_free(socket: &Path) -> Result<(), ServeError> {
             let source = std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket");
             Err(ServeError::Socket { path: socket.to_owned(), source })
         }
+    }
+}
+
+/// In a data directory: what is there belongs to a private agent, whose group never has another member.
+const PRIVATE_FILE: &str = "private";
+
+/// Beside a data directory: its agent was in a group with others. It outlives the directory, so that an agent that has lost that founds no
+/// second group alone.
+pub fn shared_mark(data: &Path) -> PathBuf {
+    let name = data.file_name().unwrap_or_default().to_string_lossy();
+    data.with_file_name(format!("{name}.shared"))
+}
+
+/// True if a private agent was the last to use this data directory.
+pub fn is_private_data(data: &Path) -> bool {
+    data.join(PRIVATE_FILE).exists()
+}
+
+fn mark_private(data: &Path, private: bool) -> std::io::Result<()> {
+    let file = data.join(PRIVATE_FILE);
+    match private {
+        true => std::fs::write(file, ""),
+        false => match std::fs::remove_file(file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
     }
 }
 

@@ -252,6 +252,21 @@ pub enum Response {
     },
 }
 
+impl Response {
+    /// The same with its deadline on another clock; one that never comes stays so.
+    pub(crate) fn with_deadlines(mut self, convert: impl Fn(u64) -> u64) -> Self {
+        let deadline = match &mut self {
+            Self::Granted { valid_until_ns, .. } | Self::Session { valid_until_ns } => valid_until_ns.as_mut(),
+            Self::AtRisk { valid_until_ns, .. } => Some(valid_until_ns),
+            _ => None,
+        };
+        if let Some(at) = deadline.filter(|at| **at != u64::MAX) {
+            *at = convert(*at);
+        }
+        self
+    }
+}
+
 /// A lock as the agent's node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockLine {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Holding;
 use crate::api::{Request, Response, VERSION};
-use crate::os::{ClientStream, Descriptor};
+use crate::os::{self, ClientStream, Descriptor};
 
 /// An agent that does not greet within this time is stopped, or its machine is.
 const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
@@ -170,9 +170,10 @@ impl Client {
         if read_line(&mut self.lines, &mut self.line, &self.path)? == 0 {
             return Err(ClientError::Closed);
         }
-        match serde_json::from_slice(&std::mem::take(&mut self.line)) {
+        match serde_json::from_slice::<Response>(&std::mem::take(&mut self.line)) {
             Ok(Response::Error { text }) => Err(ClientError::Refused(text)),
             Ok(response) => {
+                let response = response.with_deadlines(os::of_boot_time);
                 self.held.iter_mut().for_each(|held| held.handle(&response));
                 self.held.extend(Holding::of(&response));
                 Ok(response)

@@ -27,9 +27,9 @@ mod status;
 mod telemetry;
 pub mod tokens;
 
-pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError};
+pub use agent::{Agent, AgentOptions, ApiOptions, Ended, ServeError, is_private_data, shared_mark};
 pub use client::{Client, ClientError, Handover};
 #[doc(hidden)]
 pub use grpc::fuzzing as etcd_fuzzing;
 pub use holding::Holding;
-pub use os::now;
+pub use os::{is_claimed, now};

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::api::{Request, RequestError, Response};
-use crate::os::{Connection, ReadHalf, WriteHalf};
+use crate::os::{self, Connection, ReadHalf, WriteHalf};
 
 /// The lines between the agent and one client.
 pub(crate) struct Lines {
@@ -34,7 +34,7 @@ impl Lines {
     }
 
     pub(crate) async fn send(&mut self, response: &Response) -> std::io::Result<()> {
-        let mut line = serde_json::to_vec(response)?;
+        let mut line = serde_json::to_vec(&response.clone().with_deadlines(os::to_boot_time))?;
         line.push(b'\n');
         self.writing.write_all(&line).await
     }

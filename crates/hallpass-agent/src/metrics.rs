@@ -15,7 +15,7 @@ use crate::service::counts::Histogram;
 pub(crate) fn text(api: &Api) -> String {
     let state = api.service.state();
     let node = state.node();
-    let (status, counters) = (node.status(), node.counters());
+    let (status, counters) = (state.node_status(), node.counters());
     let mut text = Text::default();
     group(&mut text, &status, &counters);
     locks(&mut text, state, &status, &counters);

@@ -18,16 +18,26 @@ pub(crate) use tokio::net::{UnixListener as Listener, UnixStream as Connection};
 /// The longest command that is shown.
 const COMMAND_CHARS: usize = 200;
 
-/// Nanoseconds of the clock that an agent and its clients share: one that counts while the machine is suspended, and that nobody sets.
+/// Nanoseconds of the clock by which deadlines are counted, in an agent and in its clients: one that counts while the machine is suspended, and
+/// whose rate nobody changes.
 pub fn now() -> u64 {
-    use rustix::time::{ClockId, clock_gettime};
-    // Elsewhere CLOCK_MONOTONIC counts suspended time; on Linux it does not.
-    #[cfg(target_os = "linux")]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let time = clock_gettime(CLOCK);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    hallpass::clock::now()
+}
+
+/// A moment of [`now`], as it is told to other processes: by CLOCK_BOOTTIME, which clients of all versions know. Rather too early than too late.
+pub(crate) fn to_boot_time(at: u64) -> u64 {
+    let boot_time = hallpass::clock::boot_time();
+    boot_time.saturating_add_signed(difference(at, now()))
+}
+
+/// The moment by [`now`] that another process has told by CLOCK_BOOTTIME.
+pub(crate) fn of_boot_time(at: u64) -> u64 {
+    let now = now();
+    now.saturating_add_signed(difference(at, hallpass::clock::boot_time()))
+}
+
+fn difference(a: u64, b: u64) -> i64 {
+    (a as i64).saturating_sub(b as i64)
 }
 
 /// What is at the path of a socket.
@@ -143,6 +153,18 @@ pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// The rights on a directory.
+pub(crate) fn mode(directory: Option<&Path>) -> Option<u32> {
+    std::fs::metadata(directory?).ok().map(|found| found.mode() & 0o7777)
+}
+
+/// Makes a directory that was removed, with the rights that it had. If that fails, so does what is to be made in it.
+pub(crate) fn create_again(directory: Option<&Path>, mode: Option<u32>) {
+    if let (Some(directory), Some(mode)) = (directory.filter(|directory| !directory.exists()), mode) {
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(mode & !0o022).create(directory);
+    }
+}
+
 /// The number of a group, given by its name or number.
 pub(crate) fn group_number(group: &str) -> Option<u32> {
     let named = nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
@@ -192,29 +214,26 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Claims a path, whose directory must exist; none if another agent of this user has.
+    /// Claims a path; none if another agent of this user has.
     #[cfg(target_os = "linux")]
     pub(crate) fn of(path: &Path) -> Option<Self> {
         use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::ffi::OsStrExt;
         use std::os::unix::net::{SocketAddr, UnixListener};
-        const PATH_BYTES: usize = 60;
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let directory = path.parent().and_then(|parent| parent.canonicalize().ok()).unwrap_or_default();
-        // Containers can share names of sockets, but not their file systems.
-        let device = std::fs::metadata(&directory).map_or(0, |found| found.dev());
-        let path = directory.join(path.file_name().unwrap_or_default());
-        let path = path.as_os_str().as_bytes();
-        // Names of sockets are short; paths that end alike and are so long do not occur twice on a machine.
-        let tail = &path[path.len().saturating_sub(PATH_BYTES)..];
-        let name = [format!("hallpass {device:x} ").as_bytes(), tail].concat();
+        let name = claim_name(path);
         let Ok(address) = SocketAddr::from_abstract_name(&name) else { return Some(Self { listener: None }) };
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => Some(Self { listener: Some(listener) }),
+            // Without that `drain` would wait.
+            Ok(listener) => Some(Self { listener: Some(listener).filter(|it| it.set_nonblocking(true).is_ok()) }),
             // Any user can take the name. Only one who could have the files counts.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_trusted(owner_of(&name)) => None,
             Err(_) => Some(Self { listener: None }),
         }
+    }
+
+    /// Lets those go who asked whose the claim is. As long as they wait they fill a queue that is not endless.
+    pub(crate) fn drain(&self) {
+        #[cfg(target_os = "linux")]
+        while self.listener.as_ref().is_some_and(|listener| listener.accept().is_ok()) {}
     }
 
     /// Only the lock inside the data directory counts.
@@ -236,6 +255,39 @@ impl Claim {
     }
 }
 
+/// True if an agent of this user, of root or of this other user has claimed the path of its socket or data, whatever has become of
+/// the files there. False where there are no claims: on other systems than Linux, and in another network namespace.
+pub fn is_claimed(path: &Path, trusted: Option<u32>) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        let owner = owner_of(&claim_name(path));
+        is_trusted(owner) || owner.is_some() && owner == trusted
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (path, trusted);
+        false
+    }
+}
+
+/// The abstract name that stands for a path. It is the same when the directories above have been removed: what is left of them is on
+/// the same file system.
+#[cfg(target_os = "linux")]
+fn claim_name(path: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    const PATH_BYTES: usize = 60;
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = |directory: &Path| Some((directory.canonicalize().ok()?, directory.to_owned()));
+    let (directory, written) = path.ancestors().skip(1).find_map(existing).unwrap_or_default();
+    // Containers can share names of sockets, but not their file systems.
+    let device = std::fs::metadata(&directory).map_or(0, |found| found.dev());
+    let path = directory.join(path.strip_prefix(&written).unwrap_or(&path));
+    let path = path.as_os_str().as_bytes();
+    // Names of sockets are short; paths that end alike and are so long do not occur twice on a machine.
+    let tail = &path[path.len().saturating_sub(PATH_BYTES)..];
+    [format!("hallpass {device:x} ").as_bytes(), tail].concat()
+}
+
 /// The user who listens at an abstract name. Not waited for: somebody who accepts nothing could make it last.
 #[cfg(target_os = "linux")]
 fn owner_of(name: &[u8]) -> Option<u32> {
@@ -249,4 +301,38 @@ fn owner_of(name: &[u8]) -> Option<u32> {
 /// True for this user and for root.
 pub(crate) fn is_trusted(uid: Option<u32>) -> bool {
     uid.is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_known_when_the_directories_above_it_are_gone() {
+        let base = std::env::temp_dir().join(format!("hallpass-claim-{}", std::process::id()));
+        let path = base.join("run/hallpass/agent.sock");
+        create_private_directory(path.parent().unwrap()).unwrap();
+        assert!(!is_claimed(&path, None), "nobody has claimed it");
+        let claim = Claim::of(&path).unwrap();
+        assert!(claim.is_exclusive() && is_claimed(&path, None) && Claim::of(&path).is_none());
+        std::fs::remove_dir_all(base.join("run")).unwrap();
+        assert!(is_claimed(&path, None), "no file can be asked any more");
+        std::fs::remove_dir_all(&base).unwrap();
+        assert!(is_claimed(&path, None));
+        drop(claim);
+        assert!(!is_claimed(&path, None));
+    }
+
+    /// More ask than can wait.
+    #[test]
+    fn a_claim_can_be_asked_for_as_often_as_one_likes() {
+        let path = std::env::temp_dir().join(format!("hallpass-asked-{}", std::process::id()));
+        let claim = Claim::of(&path).unwrap();
+        for _ in 0..10 {
+            for _ in 0..1000 {
+                assert!(is_claimed(&path, None));
+            }
+            claim.drain();
+        }
+    }
 }

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Node};
 use tracing::{Instrument, Span};
@@ -9,7 +11,7 @@ use crate::agent::{GroupFault, State};
 use crate::api::{MemberLine, Request, Response, VERSION, WaitingLine};
 use crate::lines::Lines;
 use crate::os::{self, Connection};
-use crate::service::{Entry, Kind, Origin, Service, Used};
+use crate::service::{Entry, Kind, LeaseError, Origin, Service, Used};
 use crate::{status, telemetry};
 
 /// A client that waits is told for what after so long, and looked after again as often.
@@ -54,9 +56,9 @@ impl Held {
         Self { guard, told: Told::Held, used }
     }
 
-    /// What is to be told now.
-    fn state(&self) -> Told {
-        if self.guard.is_lost() {
+    /// What is to be told now. An agent that has come to its end holds nothing, before it gives its locks up.
+    fn state(&self, agent: &State) -> Told {
+        if self.guard.is_lost() || agent.ending_left().is_some_and(|left| left.is_zero()) {
             Told::Lost
         } else if self.guard.is_broken() {
             Told::Broken
@@ -67,12 +69,18 @@ impl Held {
         }
     }
 
-    /// Until when it is held for certain, by the clock that clients share: never later than the node's own deadline, since that is
-    /// derived from clocks that are read after these.
-    fn valid_until(&self) -> Option<u64> {
-        let (shared, own) = (os::now(), Instant::now());
-        let until = self.guard.valid_until()?;
-        Some(shared + until.saturating_duration_since(own).as_nanos() as u64)
+    /// Until when it is held for certain, by the clock that clients share. There is no other place where that is found out.
+    fn valid_until(&self, agent: &State) -> Option<u64> {
+        let now = os::now();
+        agent.bounds(std::iter::once(&self.guard)).deadline(now)
+    }
+
+    /// Resolves when there is something to tell that no deadline has told.
+    async fn news(&self) {
+        match self.told {
+            Told::Held => self.guard.at_risk().await,
+            _ => self.guard.lost().await,
+        }
     }
 }
 
@@ -121,9 +129,10 @@ impl Session {
                     }
                     told = true;
                     self.lines.send(&Response::Ending { why: "the agent was ended".to_owned() }).await?;
+                    self.tell_news().await?;
                     continue;
                 }
-                () = next_look(&self.held, self.state.ttl()) => {
+                () = next_look(&self.state, &self.held) => {
                     self.tell_news().await?;
                     continue;
                 }
@@ -149,7 +158,7 @@ impl Session {
         let mut session = None;
         for ((lock, fence), all) in &mut self.held {
             for held in all.iter_mut().filter(|held| held.told != Told::Lost) {
-                let (state, until) = (held.state(), held.valid_until());
+                let (state, until) = (held.state(&self.state), held.valid_until(&self.state));
                 if matches!(state, Told::Held | Told::AtRisk) {
                     // The session is the same for all of them: of two looks the later one knows more.
                     session = Some(until);
@@ -177,7 +186,6 @@ impl Session {
             }
         }
         if let Some(valid_until_ns) = session.filter(|session| is_news(self.told_session.flatten(), *session)) {
-            self.state.cover(valid_until_ns);
             self.told_session = session;
             self.lines.send(&Response::Session { valid_until_ns }).await?;
         }
@@ -257,6 +265,9 @@ impl Session {
         used: Used,
         span: Span,
     ) -> std::io::Result<Next> {
+        if let Err(why) = self.state.may_grant() {
+            return Ok(Next::Answer(Response::Error { text: LeaseError::Uncovered(why).to_string() }));
+        }
         // While the agent joins a group, callers wait.
         self.state.is_settled().await;
         let node = self.state.node();
@@ -277,7 +288,7 @@ impl Session {
                     }
                 }),
                 () = self.state.ends() => return Ok(self.refuse_at_end()),
-                () = next_look(&self.held, self.state.ttl()) => self.tell_news().await?,
+                () = next_look(&self.state, &self.held) => self.tell_news().await?,
                 () = tokio::time::sleep(EXPLAIN_INTERVAL), if explain => {
                     let waiting = status::waiting(&self.state, &name);
                     if !status::says_the_same(&waiting, &told) {
@@ -309,9 +320,7 @@ impl Session {
         let fence = guard.fence();
         used.granted(fence);
         let held = Held::new(guard, used);
-        let valid_until_ns = held.valid_until();
-        // Before the client hears of it.
-        self.state.cover(valid_until_ns);
+        let valid_until_ns = held.valid_until(&self.state);
         self.told_session = Some(valid_until_ns);
         self.held.entry((lock.clone(), fence)).or_default().push(held);
         Response::Granted { lock, fence, valid_until_ns, ttl_ms: self.state.ttl().as_millis() as u64 }
@@ -339,24 +348,25 @@ impl Session {
     }
 }
 
-/// Resolves when it is time to look at what a client holds: now and then, and when a deadline is over. Never if it holds nothing.
-async fn next_look(held: &BTreeMap<(String, u64), Vec<Held>>, ttl: Duration) {
+/// Resolves when there is news of what a client holds: at once if something is at risk or lost, when the deadline is over, and now and then, to
+/// tell a later one. Never if it holds nothing.
+async fn next_look(agent: &State, held: &BTreeMap<(String, u64), Vec<Held>>) {
     let kept = || held.values().flatten().filter(|held| held.told != Told::Lost);
-    if kept().next().is_none() {
-        return std::future::pending().await;
-    }
-    let interval = (ttl / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]);
-    // The session is the same for all of them, and a lock that is broken is looked at soon enough.
-    let until = kept().next().and_then(Held::valid_until);
+    let Some(first) = kept().next() else { return std::future::pending().await };
+    let interval = (agent.ttl() / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]);
+    // The session is the same for all of them.
+    let until = first.valid_until(agent);
     let left = until.map(|until| Duration::from_nanos(until.saturating_sub(os::now())));
-    let look = tokio::time::sleep(left.map_or(interval, |left| left.min(interval)));
-    match kept().next() {
+    let mut all: Vec<_> = kept().map(|held| Box::pin(held.news())).collect();
+    let any_news = poll_fn(|context| {
+        let any = all.iter_mut().any(|news| news.as_mut().poll(context).is_ready());
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    });
+    tokio::select! {
+        () = tokio::time::sleep(left.map_or(interval, |left| left.min(interval))) => {}
+        () = any_news => {}
         // The first deadline is told at once: another member may be in soon.
-        Some(held) if until.is_none() => tokio::select! {
-            () = look => {}
-            () = held.guard.has_deadline() => {}
-        },
-        _ => look.await,
+        () = first.guard.has_deadline(), if until.is_none() => {}
     }
 }
 

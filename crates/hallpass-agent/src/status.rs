@@ -39,7 +39,7 @@ impl From<Member> for MemberLine {
 
 /// The status of an agent and its node.
 pub(crate) fn of(agent: &State) -> StatusLine {
-    let status = agent.node().status();
+    let status = agent.node_status();
     let name = |id: u32| {
         let member = status.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.to_string(), name_of)

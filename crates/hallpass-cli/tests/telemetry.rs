@@ -1,5 +1,4 @@
-//! Traces, as a collector receives them: `cargo test --package hallpass-cli --features opentelemetry --test telemetry`.
-#![cfg(feature = "opentelemetry")]
+//! Traces, as a collector receives them: `cargo test --workspace --features hallpass-cli/opentelemetry --test telemetry`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

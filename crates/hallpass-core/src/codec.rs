@@ -141,6 +141,11 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Fails if bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }

@@ -29,7 +29,7 @@ pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
 pub use hallpass_check::{Flow, Progress};
 pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
-pub use swarm::{Bug as SwarmBug, Failure, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
+pub use swarm::{Bug as SwarmBug, Failure, FailureKind, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]

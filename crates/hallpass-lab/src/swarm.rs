@@ -89,6 +89,35 @@ pub struct SwarmReport {
     pub first_failure: Option<Failure>,
     /// The failed runs with the lowest seeds, at most [`FAILURES_MAX`](Self::FAILURES_MAX), as they were.
     pub failures: Vec<Failure>,
+    /// All failed runs by what was violated, those with most runs first.
+    pub kinds: Vec<FailureKind>,
+}
+
+/// Failed runs that differ in numbers only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailureKind {
+    /// The violation, with '#' for each number or name with a digit in it.
+    pub violation: String,
+    /// How many.
+    pub runs: u64,
+    /// The lowest seed of them.
+    pub first_seed: u64,
+}
+
+impl FailureKind {
+    /// As much of a violation is compared: the rest lists who waits for what.
+    const LENGTH: usize = 100;
+
+    fn name(violation: &str) -> String {
+        let mut name = String::new();
+        for word in violation.split_inclusive(|letter: char| !letter.is_alphanumeric()) {
+            let letters = word.trim_end_matches(|letter: char| !letter.is_alphanumeric());
+            let has_digit = letters.contains(|letter: char| letter.is_ascii_digit());
+            name.push_str(if has_digit { "#" } else { letters });
+            name.push_str(&word[letters.len()..]);
+        }
+        name.chars().take(Self::LENGTH).collect()
+    }
 }
 
 /// A run with a violation.
@@ -150,11 +179,21 @@ impl SwarmReport {
         self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
         let Some(violation) = run.violation else { return };
         self.violations += 1;
+        self.add_kind(seed, &violation);
         let failure = Failure::of(seed, &violation, &spec.cut, spec.bug);
         let at = self.failures.partition_point(|known| known.seed < seed);
         self.failures.insert(at, failure);
         self.failures.truncate(Self::FAILURES_MAX);
         self.first_failure = self.failures.first().cloned();
+    }
+
+    fn add_kind(&mut self, seed: u64, violation: &Violation) {
+        let name = FailureKind::name(&violation.to_string());
+        match self.kinds.iter_mut().find(|kind| kind.violation == name) {
+            Some(kind) => (kind.runs, kind.first_seed) = (kind.runs + 1, kind.first_seed.min(seed)),
+            None => self.kinds.push(FailureKind { violation: name, runs: 1, first_seed: seed }),
+        }
+        self.kinds.sort_by(|a, b| b.runs.cmp(&a.runs).then_with(|| a.violation.cmp(&b.violation)));
     }
 }
 
@@ -252,6 +291,19 @@ mod tests {
         // A swarm would go on cutting it down.
         let found = Run::of(first.seed, &again).violation.map(|violation| violation.to_string());
         assert_eq!(found, Some(first.violation));
+    }
+
+    #[test]
+    fn failures_that_differ_in_numbers_are_of_one_kind() {
+        let mut report = SwarmReport::default();
+        let texts = ["node 7 entered while node m2 was inside", "node 12 entered while node m0 was inside", "no end"];
+        for (seed, text) in [(9, texts[0]), (4, texts[1]), (6, texts[2])] {
+            report.add_kind(seed, &Violation { property: "exclusion", text: text.to_owned() });
+        }
+        let kinds: Vec<_> =
+            report.kinds.iter().map(|kind| (kind.violation.as_str(), kind.runs, kind.first_seed)).collect();
+        let first = ("exclusion: node # entered while node # was inside", 2, 4);
+        assert_eq!(kinds, [first, ("exclusion: no end", 1, 6)]);
     }
 
     #[test]

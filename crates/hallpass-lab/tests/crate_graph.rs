@@ -14,7 +14,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("hallpass-lab", &["hallpass-core", "hallpass-node", "hallpass-sim", "hallpass-check", "hallpass-chart"]),
     ("hallpass-lab-web", &["hallpass-core", "hallpass-sim", "hallpass-lab"]),
     ("hallpass", &["hallpass-core", "hallpass-node"]),
-    ("hallpass-agent", &["hallpass", "hallpass-core"]),
+    ("hallpass-agent", &["hallpass", "hallpass-core", "hallpass-node"]),
     (
         "hallpass-cli",
         &[

@@ -92,6 +92,22 @@ pub enum Sabotage {
     LateAckUndoesLapse,
     /// What was held back while too much waited for a peer is never asked for.
     ForgetHeldUp,
+    /// Founders with other settings of who votes found a group together.
+    FoundWithAnyVoters,
+    /// 'It is on disk' does not look at the session, and a session is replaced while a view is held.
+    ForgetSessionOnDisk,
+    /// Voters are replaced by some of which nothing was heard since that was decided, and silent ones come first.
+    HandVotesToSilence,
+    /// A view that is prepared twice in one input is ended twice.
+    CloseTwice,
+    /// Banned candidates are proposed, and proposals that change nothing are made.
+    ProposeBanned,
+    /// A proposal that the engine refused counts as made, and a steward that leaves offers its office once.
+    CountRefusedProposals,
+    /// A recovered group does not wait for the sessions of the lost one.
+    GrantOnceRecovered,
+    /// A node takes part in its first group before it has stored that it does.
+    JoinUnstored,
 }
 
 /// How a group comes to be.

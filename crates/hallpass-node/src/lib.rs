@@ -42,6 +42,7 @@
 
 mod config;
 mod incarnation;
+pub mod leases;
 mod links;
 mod locks;
 mod membership;
@@ -62,7 +63,7 @@ pub use config::{Class, Founding, NodeConfig, ViewsConfig};
 pub use incarnation::Incarnation;
 pub use links::LinkError;
 pub use locks::Slot;
-pub use membership::{HelloError, RecoverError, keys, recover};
+pub use membership::{HelloError, RecoverError, keys, last_members, recover};
 pub use node::Node;
 pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
 pub use status::{Contact, Counters, LockStatus, MemberStatus, Place, Status, ViewState};

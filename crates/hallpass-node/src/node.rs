@@ -20,7 +20,7 @@ use crate::wire::{Body, Frame, Hello, Plane};
 /// - **Inputs** of callers: [`handle_acquire`](Self::handle_acquire), [`handle_fast_acquire`](Self::handle_fast_acquire),
 ///   [`handle_release`](Self::handle_release), [`handle_cancel`](Self::handle_cancel),
 ///   [`handle_request`](Self::handle_request).
-/// - **Inputs** of connections: [`handle_hello`](Self::handle_hello); [`handle_bytes`](Self::handle_bytes),
+/// - **Inputs** of connections: [`handle_hello`](Self::handle_hello), [`handle_other_group`](Self::handle_other_group); [`handle_bytes`](Self::handle_bytes),
 ///   [`handle_writable`](Self::handle_writable), [`handle_disconnect`](Self::handle_disconnect);
 ///   [`handle_control`](Self::handle_control), [`handle_control_disconnect`](Self::handle_control_disconnect).
 /// - **Inputs** of disk and clock: [`handle_persisted`](Self::handle_persisted), [`handle_timeout`](Self::handle_timeout).
@@ -47,11 +47,22 @@ pub struct Node<C> {
     controls: VecDeque<Output<C>>,
     /// How often everything that was granted has been lost.
     generation: u64,
-    /// Until when what is held here is held for certain.
     /// Views that were opened here, and sessions that ran out.
     views_opened: u64,
     lapses: u64,
+    /// Until when what is held here is held for certain; 0 without a session.
     valid_until: Ticks,
+}
+
+/// The time of an input before which the session was looked at. Only [`Node::check_session`] makes one, and nothing that an input changes takes
+/// another time: so no input can forget it.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked(Ticks);
+
+impl Checked {
+    pub(crate) fn ticks(self) -> Ticks {
+        self.0
+    }
 }
 
 impl<C> Node<C> {
@@ -78,7 +89,7 @@ impl<C> Node<C> {
             valid_until: Ticks::MAX,
             config,
         };
-        node.progress(0);
+        node.progress(Checked(0));
         Ok(node)
     }
 
@@ -93,8 +104,8 @@ impl<C> Node<C> {
         now: Ticks,
         caller: impl FnOnce() -> C,
     ) -> Result<Answer, Refusal> {
-        self.begin(now);
-        let answer = self.locks.acquire(lock, mode, patience, now, &mut self.links, caller);
+        let now = self.begin(now);
+        let answer = self.locks.acquire(lock, mode, patience, now.ticks(), &mut self.links, caller);
         self.look_at_fences(now);
         answer
     }
@@ -121,15 +132,15 @@ impl<C> Node<C> {
     /// A caller releases its lock; false if it does not hold it.
     #[inline]
     pub fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {
-        self.begin(now);
-        self.locks.release(ticket, now, &mut self.links)
+        let now = self.begin(now);
+        self.locks.release(ticket, now.ticks(), &mut self.links)
     }
 
     /// A waiting caller gives up, wherever it is in the queue. If it holds the lock by now, it releases it. False if it
     /// neither waits nor holds.
     pub fn handle_cancel(&mut self, ticket: Ticket, now: Ticks) -> bool {
-        self.begin(now);
-        self.locks.cancel(ticket, now, &mut self.links)
+        let now = self.begin(now);
+        self.locks.cancel(ticket, now.ticks(), &mut self.links)
     }
 
     // ---- connections ----
@@ -155,10 +166,20 @@ impl<C> Node<C> {
         }
     }
 
+    /// A greeting of a member of another group of the same name, which [`check_hello`](Self::check_hello) has refused: who it is has been
+    /// proven as far as it can be. A node that is alone in a group of its own grants nothing more then.
+    pub fn handle_other_group(&mut self, hello: &Hello, now: Ticks) {
+        let now = self.begin(now);
+        if let Membership::Views(views) = &mut self.membership {
+            views.on_other_group(hello);
+            self.progress(now);
+        }
+    }
+
     /// The peer's greeting on a new connection. On success the connection stands, and an earlier one of the same plane with
     /// the same peer is to be closed.
     pub fn handle_hello(&mut self, hello: &Hello, now: Ticks) -> Result<(), HelloError> {
-        self.begin(now);
+        let now = self.begin(now);
         match &mut self.membership {
             Membership::Fixed(list) => list.accept(hello, &mut self.links)?,
             Membership::Views(views) => {
@@ -180,11 +201,11 @@ impl<C> Node<C> {
 
     /// The end of a connection with an earlier process of a peer may be lost with the network. Whoever is to make the next one learns of it
     /// by the greeting of the later process.
-    fn disconnect_earlier(&mut self, hello: &Hello, now: Ticks) {
+    fn disconnect_earlier(&mut self, hello: &Hello, now: Checked) {
         let Some(index) = self.links.position(hello.from) else { return };
         let link = &mut self.links[index];
         if link.connected && link.process.is_some_and(|process| process.incarnation < hello.incarnation) {
-            link.disconnect(now);
+            link.disconnect(now.ticks());
             self.locks.on_disconnect(&mut self.links);
             self.controls.push_back(Output::Disconnect(hello.from));
         }
@@ -192,15 +213,15 @@ impl<C> Node<C> {
 
     /// The connection with this peer that carries locks is gone. What it may have lost is sent again over the next one.
     pub fn handle_disconnect(&mut self, peer: NodeId, now: Ticks) {
-        self.begin(now);
+        let now = self.begin(now);
         let Some(link) = self.links.position(peer) else { return };
-        self.links[link].disconnect(now);
+        self.links[link].disconnect(now.ticks());
         self.locks.on_disconnect(&mut self.links);
     }
 
     /// The control connection with this peer is gone, and what it may have lost with it.
     pub fn handle_control_disconnect(&mut self, peer: NodeId, now: Ticks) {
-        self.begin(now);
+        let now = self.begin(now);
         if let Membership::Views(views) = &mut self.membership {
             views.on_control_disconnected(peer);
             self.progress(now);
@@ -209,7 +230,7 @@ impl<C> Node<C> {
 
     /// A whole control message has arrived from this peer. On an error the connection is to be closed.
     pub fn handle_control(&mut self, peer: NodeId, message: &[u8], now: Ticks) -> Result<(), DecodeError> {
-        self.begin(now);
+        let now = self.begin(now);
         let Membership::Views(views) = &mut self.membership else { return Err(DecodeError::Unknown) };
         views.on_control(peer, message, now)?;
         self.progress(now);
@@ -220,7 +241,7 @@ impl<C> Node<C> {
 
     /// Asks something of the whole group. The answer is an [`Output::Done`] with this token.
     pub fn handle_request(&mut self, request: Request, token: u64, now: Ticks) {
-        self.begin(now);
+        let now = self.begin(now);
         match &mut self.membership {
             Membership::Fixed(_) => {
                 self.notices.push_back(Output::Done { token, result: Err(RequestError::Fixed) });
@@ -241,7 +262,7 @@ impl<C> Node<C> {
 
     /// Bytes have arrived from this peer, in any portions. On an error the connection is to be closed.
     pub fn handle_bytes(&mut self, peer: NodeId, bytes: &[u8], now: Ticks) -> Result<(), LinkError> {
-        self.begin(now);
+        let now = self.begin(now);
         let Some(link) = self.links.position(peer) else { return Err(LinkError::Misaddressed) };
         if !self.links[link].connected {
             return Ok(());
@@ -278,8 +299,10 @@ impl<C> Node<C> {
 
     // ---- disk and time ----
 
-    /// A record of [`Output::Persist`] is on disk.
+    /// A record of [`Output::Persist`] is on disk. Also between two outputs: a driver may write while it takes them.
     pub fn handle_persisted(&mut self, record: Record, now: Ticks) {
+        let forgets = self.is_sabotaged(Sabotage::ForgetSessionOnDisk);
+        let now = if forgets { Checked(now) } else { self.check_session(now) };
         match (&mut self.membership, record) {
             (Membership::Fixed(list), record) => {
                 let next = list.persisted(&record);
@@ -295,8 +318,8 @@ impl<C> Node<C> {
 
     /// It is time: at least as late as [`poll_timeout`](Self::poll_timeout) said. Too early does no harm.
     pub fn handle_timeout(&mut self, now: Ticks) {
-        self.begin(now);
-        self.locks.handle_timeout(now, &mut self.links);
+        let now = self.begin(now);
+        self.locks.handle_timeout(now.ticks(), &mut self.links);
         if let Membership::Views(views) = &mut self.membership {
             views.on_timeout(now, &self.links);
             self.progress(now);
@@ -393,6 +416,11 @@ impl<C> Node<C> {
     /// From when on what is held here is at risk: a renewal of the session should have been answered by then.
     pub fn at_risk_from(&self) -> Ticks {
         self.views().map_or(Ticks::MAX, Views::at_risk_from)
+    }
+
+    /// True if the group that this node is in has had more than one member.
+    pub fn is_shared(&self) -> bool {
+        self.views().is_some_and(Views::is_shared)
     }
 
     /// How far this node is.
@@ -532,12 +560,18 @@ impl<C> Node<C> {
     /// Every input begins here: the driver's contract is kept, what connections did not take is offered again, and a session
     /// that has run out is over before anything else happens.
     #[inline]
-    fn begin(&mut self, now: Ticks) {
+    fn begin(&mut self, now: Ticks) -> Checked {
         self.assert_drained();
         self.links.offer_leftovers();
+        self.check_session(now)
+    }
+
+    #[inline]
+    fn check_session(&mut self, now: Ticks) -> Checked {
         if now >= self.valid_until {
             self.lapse(now);
         }
+        Checked(now)
     }
 
     #[inline]
@@ -549,12 +583,12 @@ impl<C> Node<C> {
     fn lapse(&mut self, now: Ticks) {
         if let Membership::Views(views) = &mut self.membership {
             views.lapse_if_due(now);
-            self.progress(now);
+            self.progress(Checked(now));
         }
     }
 
     /// Membership goes on as far as it can.
-    fn progress(&mut self, now: Ticks) {
+    fn progress(&mut self, now: Checked) {
         match &mut self.membership {
             Membership::Fixed(list) => {
                 let next = list.advance(&self.links);
@@ -564,7 +598,7 @@ impl<C> Node<C> {
         }
     }
 
-    fn advance(&mut self, next: Option<Advance>, now: Ticks) {
+    fn advance(&mut self, next: Option<Advance>, now: Checked) {
         match next {
             Some(Advance::Persist(record)) => self.records.push_back(record),
             Some(Advance::Install { epoch }) => {
@@ -578,7 +612,7 @@ impl<C> Node<C> {
     }
 
     /// Carries out what the view layer asks for.
-    fn act(&mut self, now: Ticks) {
+    fn act(&mut self, now: Checked) {
         while let Membership::Views(views) = &mut self.membership
             && let Some(action) = views.poll_action()
         {
@@ -586,7 +620,7 @@ impl<C> Node<C> {
                 Action::Persist(write) => self.records.push_back(Record::Write(write)),
                 Action::Send { to, bytes } => self.controls.push_back(Output::Control { to, bytes }),
                 Action::Peers => {
-                    for gone in views.update_links(&mut self.links, now) {
+                    for gone in views.update_links(&mut self.links, now.ticks()) {
                         self.controls.push_back(Output::Disconnect(gone));
                     }
                     self.notices.push_back(Output::View);
@@ -620,7 +654,7 @@ impl<C> Node<C> {
                     }
                 }
                 Action::Revoke(ticket) => {
-                    if self.locks.revoke(ticket, now, &mut self.links) {
+                    if self.locks.revoke(ticket, now.ticks(), &mut self.links) {
                         self.notices.push_back(Output::Lost(ticket));
                     }
                 }
@@ -631,12 +665,26 @@ impl<C> Node<C> {
         if let Some(views) = self.views() {
             self.valid_until = views.valid_until();
         }
+        self.assert_invariants();
+    }
+
+    /// What must hold after every input, in release builds, too: it costs a look at a few fields, and only when membership had something to do.
+    fn assert_invariants(&self) {
+        let Some(views) = self.views() else { return };
+        let state = views.state();
+        assert_eq!(
+            state == ViewState::Open,
+            self.locks.is_open(),
+            "locks are open exactly when the view is: {state:?}"
+        );
+        let can_hold = matches!(state, ViewState::Open | ViewState::Changing);
+        assert!(!can_hold || self.valid_until > 0, "a node in a view that is not alone has a deadline: {state:?}");
     }
 
     /// A new view begins: what has waited for it happens, in order.
-    fn open(&mut self, view: &View, classes: Vec<Class>, holders: &[HeldLock], now: Ticks) {
+    fn open(&mut self, view: &View, classes: Vec<Class>, holders: &[HeldLock], now: Checked) {
         let classes = Classes::fitting(self.config.me, view, &classes);
-        for lost in self.locks.reopen(classes, holders, now, &mut self.links) {
+        for lost in self.locks.reopen(classes, holders, now.ticks(), &mut self.links) {
             self.notices.push_back(Output::Lost(lost));
         }
         for link in 0..self.links.len() {
@@ -652,14 +700,14 @@ impl<C> Node<C> {
     }
 
     /// Peers may have taken messages: what was held up by those is asked for.
-    fn serve_held_up(&mut self, now: Ticks) {
+    fn serve_held_up(&mut self, now: Checked) {
         if !self.is_sabotaged(Sabotage::ForgetHeldUp) {
-            self.locks.serve_held_up(now, &mut self.links);
+            self.locks.serve_held_up(now.ticks(), &mut self.links);
         }
     }
 
     /// Long before the fences of a view are used up the group begins another one.
-    fn look_at_fences(&mut self, now: Ticks) {
+    fn look_at_fences(&mut self, now: Checked) {
         if self.locks.fences_used() > Fence::COUNT_MAX / 2
             && let Membership::Views(views) = &mut self.membership
         {
@@ -669,7 +717,7 @@ impl<C> Node<C> {
     }
 
     /// Handles all whole frames and returns how many bytes those were.
-    fn handle_frames(&mut self, link: usize, bytes: &[u8], now: Ticks) -> Result<usize, LinkError> {
+    fn handle_frames(&mut self, link: usize, bytes: &[u8], now: Checked) -> Result<usize, LinkError> {
         let Some(sender) = self.links.sender() else { return Ok(0) };
         let mut taken = 0;
         loop {
@@ -699,16 +747,16 @@ impl<C> Node<C> {
         Ok(taken)
     }
 
-    fn handle_body(&mut self, link: usize, body: Body<'_>, now: Ticks) -> Result<(), LinkError> {
+    fn handle_body(&mut self, link: usize, body: Body<'_>, now: Checked) -> Result<(), LinkError> {
         match body {
             Body::Acknowledgement => {}
             Body::Message { lock, attempt, bytes } => {
                 let arrived = Arrived { from: self.links[link].peer, lock, attempt, bytes };
-                self.locks.on_message(link, arrived, now, &mut self.links)?;
+                self.locks.on_message(link, arrived, now.ticks(), &mut self.links)?;
             }
             Body::Busy { lock, attempt } => {
                 let from = self.links[link].peer;
-                self.locks.on_busy(from, lock, attempt, now, &mut self.links);
+                self.locks.on_busy(from, lock, attempt, now.ticks(), &mut self.links);
             }
         }
         Ok(())

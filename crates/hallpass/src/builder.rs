@@ -127,6 +127,25 @@ impl Builder {
         self
     }
 
+    /// Joins through this member and in no other way: what [`peers`](Self::peers), [`join`](Self::join) and [`expect`](Self::expect) said
+    /// before does not count any more. An error says what is wrong with the address, before anything depends on it.
+    pub fn only_join(mut self, address: impl Into<String>) -> Result<Self, StartError> {
+        (self.peers, self.expect, self.join) = (Vec::new(), None, vec![address.into()]);
+        self.listed(&self.expected_address())?;
+        Ok(self)
+    }
+
+    /// True if the node founds a group alone when it is in none.
+    pub fn founds_alone(&self) -> bool {
+        let others = self.listed(&self.expected_address()).map_or(usize::MAX, |others| others.len());
+        self.join.is_empty() && self.expect.unwrap_or(1) <= 1 && others == 0
+    }
+
+    /// This node's address for others, as far as it is known before it listens.
+    fn expected_address(&self) -> String {
+        self.advertise.clone().unwrap_or_else(|| self.listen.clone())
+    }
+
     /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several
     /// addresses, each a node, as the name of a headless service has; they are looked up again while a group is looked for.
     /// All of the nodes must be given the same number: with less than half of all nodes, two groups may be founded. Default: as

@@ -125,13 +125,8 @@ impl DataDirectory {
         let fail =
             |error: std::io::Error| StartError::Data { path: path.clone(), why: format!("cannot empty it: {error}") };
         // What cannot be read says nothing about fences either.
-        if let Ok((epoch, _)) = hallpass_node::recover(&data.started.stored, data.started.node) {
-            // Whole and on disk, before what it was read from is removed.
-            let draft = path.join(DRAFT);
-            std::fs::write(&draft, epoch.to_string()).map_err(fail)?;
-            File::open(&draft).and_then(|file| file.sync_all()).map_err(fail)?;
-            std::fs::rename(&draft, path.join(OLD_FILE)).map_err(fail)?;
-            os::sync_directory(&path).map_err(fail)?;
+        if let Some(epoch) = data.epochs_used() {
+            keep_floor(&path, epoch).map_err(fail)?;
         }
         for file in [FILE, DRAFT] {
             match std::fs::remove_file(path.join(file)) {
@@ -142,9 +137,54 @@ impl DataDirectory {
         os::sync_directory(&path).map_err(fail)
     }
 
+    /// Has what is founded from this directory begin above all that was founded from another one: one user's fences never fall, though
+    /// its agent keeps its data elsewhere by now. What the other one stored is forgotten there. Neither may be in use.
+    ///
+    /// A node that was alone in its group gives that up for a new one if its epochs are not above. A node with others in its group
+    /// stays there: what it will be granted is above what that group has granted.
+    #[doc(hidden)]
+    pub fn take_over(path: impl Into<PathBuf>, former: impl Into<PathBuf>) -> Result<(), StartError> {
+        let (path, former) = (path.into(), former.into());
+        if !former.join(FILE).exists() && !former.join(OLD_FILE).exists() {
+            return Ok(());
+        }
+        let floor = Self::open(&former)?.floor();
+        let data = Self::open(&path)?;
+        let is_shared = hallpass_node::last_members(&data.started.stored).is_some_and(|members| members > 1);
+        let is_above = data.floor() >= floor;
+        drop(data);
+        if !is_shared && !is_above {
+            Self::forget(&path)?;
+            let fail = |error: std::io::Error| StartError::Data { path: path.clone(), why: error.to_string() };
+            keep_floor(&path, floor).map_err(fail)?;
+        }
+        Self::forget(&former)?;
+        match std::fs::remove_file(former.join(OLD_FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StartError::Data { path: former, why: error.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// No epoch of a group that was founded from here is above this one.
+    fn floor(&self) -> u64 {
+        self.epochs_used().unwrap_or(0).max(self.started.epoch_floor)
+    }
+
+    /// How far the epochs of the group may have come that is stored here, if there is one that can be read.
+    fn epochs_used(&self) -> Option<u64> {
+        hallpass_node::recover(&self.started.stored, self.started.node).ok().map(|(epoch, _)| epoch)
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// True if its node is in a group, or has been.
+    pub fn is_in_group(&self) -> bool {
+        self.started.stored.contains_key(&keys::GROUP)
     }
 
     /// False if its files were removed or replaced meanwhile: then another node can be started with it.
@@ -286,6 +326,16 @@ fn make(directory: &Path, entries: Vec<(u64, Vec<u8>)>) -> Result<(), StoreError
     Store::create(&draft, entries)?;
     std::fs::rename(&draft, directory.join(FILE))?;
     Ok(os::sync_directory(directory)?)
+}
+
+/// Stores a number that all epochs of a group that is founded from here are above.
+fn keep_floor(directory: &Path, epoch: u64) -> std::io::Result<()> {
+    // Whole and on disk, before what it was read from is removed.
+    let draft = directory.join(DRAFT);
+    std::fs::write(&draft, epoch.to_string())?;
+    File::open(&draft)?.sync_all()?;
+    std::fs::rename(&draft, directory.join(OLD_FILE))?;
+    os::sync_directory(directory)
 }
 
 /// What a directory of an earlier version says: all epochs of its group were not above this number.

@@ -14,7 +14,7 @@ use hallpass_core::codec::DecodeError;
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{
-    Answer, Contact, Grant, HelloError, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
+    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
     Slot, Ticket, ViewState, Write,
 };
 use tokio::net::TcpStream;
@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::AcquireError;
+use crate::clock::sleep_before;
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::disk::Job;
@@ -87,6 +88,8 @@ pub(crate) struct State {
     controls: BTreeMap<NodeId, Vec<Arc<Outbox>>>,
     /// Tells a connection from earlier ones with the same peer.
     generation: u64,
+    /// Which process every peer was that has greeted.
+    processes: BTreeMap<NodeId, Process>,
     /// Grants that are lost by themselves, and when.
     revoked: BTreeMap<Ticket, Ticks>,
     /// Who waits for the answer to a request to the group.
@@ -139,6 +142,14 @@ pub(crate) enum Validity {
     Held { until: Ticks, at_risk_from: Ticks },
 }
 
+/// One process of a peer, as it has greeted.
+struct Process {
+    incarnation: Incarnation,
+    boot_id: u64,
+    /// When it was last known to be connected, unless it is.
+    seen: Ticks,
+}
+
 /// What a driver is made from.
 pub(crate) struct Parts {
     pub(crate) me: String,
@@ -160,6 +171,7 @@ impl Driver {
             disk: None,
             connections: Vec::new(),
             controls: BTreeMap::new(),
+            processes: BTreeMap::new(),
             generation: 0,
             revoked: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -229,7 +241,7 @@ impl Driver {
         let mut wakers = Wakers::default();
         state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
         let (sender, done) = oneshot::channel();
-        state.now = now();
+        state.read_clock();
         // Guards are lost before anybody else is told.
         state.request(Request::Stop, sender);
         state.stopping = Some((done, limit));
@@ -335,7 +347,7 @@ impl Driver {
     ) -> Result<Granted, bool> {
         let mut state = self.state();
         // Read under the lock: the session must not end between the look at the clock and the grant.
-        let now = now();
+        let now = state.read_clock();
         if self.turn.is_over(now) {
             return Err(true);
         }
@@ -348,7 +360,7 @@ impl Driver {
         }
         let slot = slot.ok_or(false)?;
         let grant = state.node.handle_fast_acquire(slot, lock, mode, now).ok_or(false)?;
-        (state.now, state.grants) = (now, state.grants + 1);
+        state.grants += 1;
         let generation = state.node.generation();
         self.drain_if_needed(state);
         Ok(Granted { grant, generation })
@@ -360,8 +372,7 @@ impl Driver {
         if self.is_stopped() {
             return Err(AcquireError::Stopped);
         }
-        let now = now();
-        state.now = now;
+        let now = state.read_clock();
         let answer = state.node.handle_acquire(lock, mode, patience, now, || {
             Arc::clone(waiter.get_or_insert_with(|| Arc::new(Waiter::default())))
         });
@@ -393,12 +404,11 @@ impl Driver {
     #[inline]
     pub(crate) fn release_held(&self, granted: &Granted) -> bool {
         let mut state = self.state();
-        let now = now();
+        let now = state.read_clock();
         if self.is_stopped() {
             return false;
         }
         let is_held = now < state.held_until(granted);
-        state.now = now;
         state.forget_revoked(granted.grant.ticket);
         let released = state.node.handle_release(granted.grant.ticket, now);
         self.drain_if_needed(state);
@@ -475,7 +485,7 @@ impl Driver {
             if now >= at {
                 return;
             }
-            let left = Duration::from_nanos(at - now).max(Duration::from_millis(1));
+            let left = sleep_before(at - now).max(Duration::from_millis(1));
             tokio::select! {
                 () = changed => {}
                 () = tokio::time::sleep(left.min(TICK)), if at != Ticks::MAX => {}
@@ -519,7 +529,7 @@ impl Driver {
         if self.is_closed() {
             return None;
         }
-        state.now = now();
+        state.read_clock();
         let result = input(&mut state);
         self.drain_and_schedule(state);
         Some(result)
@@ -637,7 +647,9 @@ impl Driver {
         let now = now();
         let tick = now + TICK.as_nanos() as Ticks;
         state.wakes_at = state.node.poll_timeout().unwrap_or(Ticks::MAX).min(tick);
-        Duration::from_nanos(state.wakes_at.saturating_sub(now))
+        let left = state.wakes_at.saturating_sub(now);
+        // The end of the session alone does not wait for a timer that is late.
+        if state.wakes_at < state.node.valid_until() { Duration::from_nanos(left) } else { sleep_before(left) }
     }
 
     // ---- peers ----
@@ -664,6 +676,8 @@ impl Driver {
                 peers.insert(*id, seed.map_or_else(new, Arc::clone));
             }
         }
+        drop(peers);
+        self.state().forget_processes(&contacts);
         Some(contacts)
     }
 
@@ -711,8 +725,41 @@ impl Driver {
     }
 
     pub(crate) fn check(&self, hello: &Hello) -> Result<(), String> {
-        let checked = self.state().node.check_hello(hello);
+        let state = self.state();
+        let checked = state.node.check_hello(hello);
+        let is_mine = hello.from == self.id && hello.boot_id != self.boot_id;
+        let is_twice = !self.is_fixed && (is_mine || state.is_twice(hello));
+        drop(state);
+        if is_twice {
+            return Err(self.explain_twice(hello));
+        }
         checked.map_err(|error| self.explain(&error, hello))
+    }
+
+    /// Ids are drawn at random, and a directory can be copied.
+    fn explain_twice(&self, hello: &Hello) -> String {
+        format!(
+            "{} has the id {} of another node that runs: start it again if it has no data directory; if it has, the directory was copied: \
+             give it an empty one",
+            self.describe(hello),
+            hello.from
+        )
+    }
+
+    /// A greeting was refused whose sender is who it says, as far as that can be proven here. If it is from another group of the same name
+    /// this node may have founded its own by mistake.
+    pub(crate) fn look_at_other_group(&self, hello: &Hello) {
+        let before = self.state().node.status().waits_for;
+        self.input(|state| state.node.handle_other_group(hello, state.now));
+        let why = self.state().node.status().waits_for;
+        if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
+            tracing::error!(why = printable(&why), "this node is in another group than others of its name, and grants nothing more");
+        }
+    }
+
+    /// This node is in a group that has had more than one member.
+    pub(crate) fn watches_others(&self) -> bool {
+        !self.is_stopped() && self.state().node.is_shared()
     }
 
     fn explain(&self, error: &HelloError, hello: &Hello) -> String {
@@ -739,6 +786,7 @@ impl Driver {
     pub(crate) fn connect(&self, hello: &Hello, mut connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
+            state.meet_process(hello);
             state.generation += 1;
             connection.generation = state.generation;
             state.put_connection(hello.from, connection).into_iter().for_each(|old| old.close());
@@ -756,6 +804,7 @@ impl Driver {
                 return Ok(false);
             }
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
+            state.meet_process(hello);
             let standing = state.controls.entry(hello.from).or_default();
             if !outbox.is_dialed && hello.from < self.id {
                 standing.iter().filter(|other| other.is_dialed).for_each(|other| other.close());
@@ -774,7 +823,9 @@ impl Driver {
         self.input(|state| {
             let Some(standing) = state.controls.get_mut(&peer) else { return };
             standing.retain(|other| !Arc::ptr_eq(other, outbox));
-            if standing.is_empty() {
+            let is_last = standing.is_empty();
+            state.see_process(peer);
+            if is_last {
                 state.controls.remove(&peer);
                 state.node.handle_control_disconnect(peer, state.now);
             }
@@ -816,7 +867,7 @@ impl Driver {
         if self.is_closed() {
             return Err(ReceiveError::Replaced);
         }
-        state.now = now();
+        state.read_clock();
         let State { node, connections, now, .. } = &mut *state;
         let current = find(connections, peer).ok().map(|index| &mut connections[index].1);
         let received = match current.filter(|connection| connection.generation == generation) {
@@ -832,6 +883,7 @@ impl Driver {
         self.input(|state| {
             if state.connection(peer).is_some_and(|connection| connection.generation == generation) {
                 state.take_connection(peer);
+                state.see_process(peer);
                 state.node.handle_disconnect(peer, state.now);
             }
         });
@@ -859,6 +911,41 @@ fn find(connections: &[(NodeId, Connection)], peer: NodeId) -> Result<usize, usi
 }
 
 impl State {
+    /// Looks at the clock. The node's time does not go back: two looks may contradict each other by a few microseconds.
+    #[inline]
+    fn read_clock(&mut self) -> Ticks {
+        self.now = self.now.max(now());
+        self.now
+    }
+
+    /// Those that are neither peers nor connected need not be told from others any more.
+    fn forget_processes(&mut self, contacts: &[Contact]) {
+        let Self { processes, controls, .. } = self;
+        processes.retain(|id, _| controls.contains_key(id) || contacts.iter().any(|contact| contact.id == *id));
+    }
+
+    fn meet_process(&mut self, hello: &Hello) {
+        let process = Process { incarnation: hello.incarnation, boot_id: hello.boot_id, seen: self.now };
+        self.processes.insert(hello.from, process);
+    }
+
+    /// A connection with a peer has ended.
+    fn see_process(&mut self, peer: NodeId) {
+        let now = self.now;
+        self.processes.entry(peer).and_modify(|process| process.seen = now);
+    }
+
+    /// Two processes under one id. A start is a higher incarnation, or a new id where no directory counts starts. One that was not seen for two
+    /// sessions holds nothing any more: it may have crashed before what it greeted with was on its disk.
+    fn is_twice(&self, hello: &Hello) -> bool {
+        let id = hello.from;
+        let Some(process) = self.processes.get(&id) else { return false };
+        let is_there = self.controls.contains_key(&id)
+            || self.connection(id).is_some()
+            || self.now.saturating_sub(process.seen) < 2 * self.node.status().ttl;
+        process.incarnation == hello.incarnation && process.boot_id != hello.boot_id && is_there
+    }
+
     fn connection(&self, peer: NodeId) -> Option<&Connection> {
         find(&self.connections, peer).ok().map(|index| &self.connections[index].1)
     }

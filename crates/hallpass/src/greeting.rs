@@ -120,6 +120,9 @@ pub(crate) async fn dial(
         let checked = fresh.check_answer(driver, peer, &hello, expected);
         if let Err(GreetError::Reject(why)) = &checked {
             fresh.reject(why).await;
+            if fresh.verify(&hello, driver, None).is_ok() {
+                driver.look_at_other_group(&hello);
+            }
         }
         checked.map(|()| (fresh, hello))
     };
@@ -160,6 +163,10 @@ pub(crate) async fn answer(driver: &Arc<Driver>, stream: TcpStream, place: Place
             Err(error) => {
                 if let GreetError::Reject(why) = &error {
                     fresh.reject(why).await;
+                }
+                // With keys nobody without a certificate of the group's authority can say so; without, anybody on this machine can.
+                if fresh.verify(&hello, driver, None).is_ok() {
+                    driver.look_at_other_group(&hello);
                 }
                 let at_its_address = || driver.seeds().into_iter().find(|seed| seed.address == hello.address);
                 let Some(peer) = peer.or_else(at_its_address) else { return Err(error) };

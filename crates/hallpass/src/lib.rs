@@ -114,6 +114,8 @@
 
 pub mod blocking;
 mod builder;
+#[doc(hidden)]
+pub mod clock;
 mod connect;
 mod connection;
 mod control;

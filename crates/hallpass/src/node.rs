@@ -162,6 +162,7 @@ impl Node {
             id: driver.id.0,
             complete: state.node.is_complete(),
             view: seen.view,
+            group_id: seen.group_id,
             epoch: seen.epoch,
             steward: seen.steward.map(|steward| steward.0),
             voters: seen.voters.iter().map(|voter| voter.0).collect(),

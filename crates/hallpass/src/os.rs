@@ -1,32 +1,10 @@
-//! What depends on the operating system: the clock, the ownership of directories, and how a dead peer is noticed.
+//! What depends on the operating system: the ownership of directories, and how a dead peer is noticed.
 
 use std::time::Duration;
 
-use hallpass_core::Ticks;
 use tokio::net::TcpStream;
 
-/// Nanoseconds since some moment before this process started, counted also while the machine is suspended: a session must
-/// not outlive a suspended laptop.
-#[cfg(unix)]
-pub(crate) fn now() -> Ticks {
-    use rustix::time::{ClockId, clock_gettime};
-    // Elsewhere CLOCK_MONOTONIC counts suspended time; on Linux it does not.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let time = clock_gettime(CLOCK);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// The same, by a clock that may stand still while the machine is suspended.
-#[cfg(not(unix))]
-pub(crate) fn now() -> Ticks {
-    use std::sync::OnceLock;
-    use std::time::Instant;
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
-}
+pub(crate) use crate::clock::now;
 
 /// Makes a directory that only this user can use, and its parents.
 pub(crate) fn create_private_directory(path: &std::path::Path) -> std::io::Result<()> {

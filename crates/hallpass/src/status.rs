@@ -20,6 +20,8 @@ pub struct Status {
     pub complete: bool,
     /// The state of its view: the members as they have agreed on.
     pub view: ViewState,
+    /// The group's own number, which is drawn when it is founded; `None` while the node is in no group.
+    pub group_id: Option<u64>,
     /// The number of the view, once there has been one. Fences begin with it.
     pub epoch: Option<u64>,
     /// The number of the member that decides who has failed, if one is known.

@@ -218,15 +218,25 @@ async fn keep_connected(driver: Arc<Driver>, id: NodeId, peer: Arc<Peer>, plane:
     }
 }
 
-/// Dials one address as long as a group is looked for and there is no connection with whoever was found there.
+/// How often a member looks whether a node that has lost its directory has founded another group where one of its own was: it tells that one.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+
+/// Dials one address as long as a group is looked for and there is no connection with whoever was found there. Afterwards it does now and
+/// then, if nobody of the group is there.
 async fn keep_seed(driver: Arc<Driver>, seed: Arc<Peer>, address: Option<SocketAddr>, mut found: Option<NodeId>) {
     let mut pause = RETRY[0];
+    let mut watched = Instant::now();
+    let target = address.map_or(Target::Seed, Target::SeedAt);
     while !driver.is_closed() {
         if !driver.needs_seeds() || found.is_some_and(|id| driver.has_control(id)) {
+            if watched.elapsed() > WATCH_EVERY && driver.watches_others() && driver.lacks(&seed) {
+                // Whoever does not answer there is most likely gone, and its trouble is known.
+                let _ = dial(&driver, &seed, Plane::Control, target).await;
+                watched = Instant::now();
+            }
             tokio::time::sleep(SEEDS_EVERY).await;
             continue;
         }
-        let target = address.map_or(Target::Seed, Target::SeedAt);
         match dial(&driver, &seed, Plane::Control, target).await {
             Ok(id) => {
                 found = Some(id);

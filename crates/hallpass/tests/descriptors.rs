@@ -1,5 +1,6 @@
-//! A process that has no file descriptors left. The limit is the whole process's: this file has one test.
+//! A process that has no file descriptors left. The limit is the whole process's: this program has one test.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::fs::File;

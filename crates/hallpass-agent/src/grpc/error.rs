@@ -69,6 +69,7 @@ impl From<LeaseError> for Status {
                 tracing::debug!(why, "told a client of etcd's API that there is no leader");
                 no_leader()
             }
+            LeaseError::Uncovered(_) => Self::unavailable(format!("hallpass: {error}")),
             LeaseError::Ending => Self::unavailable(STOPPED),
         }
     }

@@ -1,8 +1,12 @@
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_stream::StreamExt;
-use tonic::{Status, Streaming};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::Status;
 
 use super::call::Answers;
 use super::key::LockKey;
@@ -14,6 +18,10 @@ use crate::tokens::Right;
 
 /// What etcd makes of a shorter one, with its usual ticks.
 const TTL_MIN: i64 = 2;
+/// How many answers to keepalives may wait to be sent. A client that does not read them is not read either.
+const ANSWERS_MAX: usize = 64;
+/// How many leases one stream is told of at the least when the agent ends, before those are left out that have ended.
+const KEPT_MIN: usize = 64;
 
 impl Etcd {
     pub(super) async fn lease_grant(
@@ -57,6 +65,10 @@ impl Etcd {
             Err(status) if status.message() == error::LEASE_NOT_FOUND => return Ok(answer(0)),
             checked => checked?,
         }
+        // Go's client takes 0 for the end, at once; by a deadline it would notice that later. What it was told before is kept.
+        if self.api.service.is_ending() {
+            return Ok(answer(0));
+        }
         match self.api.service.keepalive(id) {
             Ok(told) => Ok(answer(self.whole_seconds(&told)?)),
             Err(LeaseError::NotFound(_)) => Ok(answer(0)),
@@ -64,16 +76,57 @@ impl Etcd {
         }
     }
 
-    /// Answers one by one: a client that does not read is not read either.
+    /// Answers one by one. When the agent ends, it says so of every lease that was kept alive here, without being asked.
     pub(super) fn lease_keep_alives(
         self: Arc<Self>,
         caller: Caller,
-        requests: Streaming<LeaseKeepAliveRequest>,
+        requests: impl Stream<Item = Result<LeaseKeepAliveRequest, Status>> + Send + 'static,
     ) -> Answers<LeaseKeepAliveResponse> {
-        let answer = move |request: Result<LeaseKeepAliveRequest, Status>| {
-            request.and_then(|request| self.lease_keep_alive(&caller, &request))
-        };
-        Answers::new(requests.map(answer))
+        let (answers, stream) = mpsc::channel(ANSWERS_MAX);
+        tokio::spawn(async move {
+            let (requests, mut kept) = (std::pin::pin!(requests), Kept::default());
+            tokio::select! {
+                () = answers.closed() => {}
+                () = self.answer_all(&caller, requests, &answers, &mut kept) => {}
+            }
+        });
+        Answers::new(ReceiverStream::new(stream))
+    }
+
+    async fn answer_all(
+        &self,
+        caller: &Caller,
+        mut requests: Pin<&mut impl Stream<Item = Result<LeaseKeepAliveRequest, Status>>>,
+        answers: &mpsc::Sender<Result<LeaseKeepAliveResponse, Status>>,
+        kept: &mut Kept,
+    ) {
+        let state = self.api.service.state();
+        let mut told_end = false;
+        loop {
+            let request = tokio::select! {
+                biased;
+                () = state.ends(), if !told_end => {
+                    told_end = true;
+                    for id in std::mem::take(&mut kept.ids) {
+                        let answer = LeaseKeepAliveResponse { header: self.header(), id, ttl: 0 };
+                        if answers.send(Ok(answer)).await.is_err() {
+                            return;
+                        }
+                    }
+                    continue;
+                }
+                request = requests.next() => request,
+            };
+            let Some(request) = request else { return };
+            let answer = request.and_then(|request| self.lease_keep_alive(caller, &request));
+            if let Ok(LeaseKeepAliveResponse { id, ttl: 1.., .. }) = answer {
+                kept.add(id, || self.api.service.leases());
+            }
+            let is_over = answer.is_err();
+            if answers.send(answer).await.is_err() || is_over {
+                return;
+            }
+        }
     }
 
     pub(super) async fn lease_time_to_live(
@@ -91,9 +144,7 @@ impl Etcd {
             Err(error) => return Err(error.into()),
         };
         caller.needs_lease(service, lease)?;
-        // Whoever counts on it must not count on more than the agent's session.
-        let session = service.state().node().session_left().unwrap_or(Duration::MAX);
-        let ttl = info.left.min(session).as_secs() as i64;
+        let ttl = info.told.as_ref().map_or(0, Told::seconds) as i64;
         let mut keys = Vec::new();
         if request.keys {
             let held = info.locks.iter().map(|held| LockKey { lock: held.name.as_str().into(), lease });
@@ -117,7 +168,7 @@ impl Etcd {
 
     /// What a client may count on: etcd's are whole seconds.
     fn whole_seconds(&self, told: &Told) -> Result<i64, Status> {
-        let seconds = told.ttl.as_secs() as i64;
+        let seconds = told.seconds() as i64;
         if seconds > 0 {
             return Ok(seconds);
         }
@@ -129,6 +180,25 @@ impl Etcd {
         }
         // A session that is about to run out, unless it is renewed in time.
         Err(error::no_leader())
+    }
+}
+
+/// The leases that one stream keeps alive.
+#[derive(Default)]
+struct Kept {
+    ids: BTreeSet<i64>,
+    /// At so many those are left out that have ended.
+    sweep_at: usize,
+}
+
+impl Kept {
+    fn add(&mut self, id: i64, all: impl FnOnce() -> Vec<LeaseId>) {
+        self.ids.insert(id);
+        if self.ids.len() > self.sweep_at.max(KEPT_MIN) {
+            let all: BTreeSet<i64> = all().into_iter().map(|id| id.get() as i64).collect();
+            self.ids.retain(|id| all.contains(id));
+            self.sweep_at = 2 * self.ids.len();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hallpass::Node;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use tokio_stream::StreamExt;
 use tonic::Code;
 
 use super::key::LockKey;
@@ -453,4 +454,63 @@ proptest! {
         fuzzing::gateway(&bytes);
         fuzzing::gateway(text.as_bytes());
     }
+}
+
+/// Go's client takes an answer with ttl 0 for the end of its session, at once.
+#[tokio::test]
+async fn an_agent_that_ends_says_so_with_every_keepalive() {
+    let agent = Running::start().await;
+    let key = agent.key("a").await;
+    assert!(agent.txn(take(&key)).await.unwrap().succeeded);
+    let keepalive = || {
+        let request = LeaseKeepAliveRequest { id: key.lease.get() as i64 };
+        agent.etcd.lease_keep_alive(&Caller::trusted(), &request).map(|answer| answer.ttl)
+    };
+    assert!(keepalive().unwrap() > 0);
+    (agent.stop)();
+    agent.until(|| *agent.etcd.api.service.state().ending.borrow()).await;
+    assert_eq!(keepalive().unwrap(), 0);
+    agent.revoke(key.lease).await;
+    agent.end().await;
+}
+
+/// A client that sends its next keepalive in a second would hear of it in a second.
+#[tokio::test]
+async fn streams_of_keepalives_are_told_at_once_that_the_agent_ends() {
+    let agent = Running::start().await;
+    let (held, idle) = (agent.key("a").await, agent.lease().await);
+    assert!(agent.txn(take(&held)).await.unwrap().succeeded);
+    let (sender, requests) = tokio::sync::mpsc::channel(4);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut answers = agent.etcd().lease_keep_alives(Caller::trusted(), requests);
+    for lease in [held.lease, idle] {
+        sender.send(Ok(LeaseKeepAliveRequest { id: lease.get() as i64 })).await.unwrap();
+        let answer = within(answers.next()).await.unwrap().unwrap();
+        assert!(answer.id == lease.get() as i64 && answer.ttl > 0, "{answer:?}");
+    }
+    (agent.stop)();
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        let answer = within(answers.next()).await.unwrap().unwrap();
+        assert_eq!(answer.ttl, 0);
+        told.push(answer.id);
+    }
+    told.sort_unstable();
+    let mut both = [held.lease, idle].map(|lease| lease.get() as i64);
+    both.sort_unstable();
+    assert_eq!(told, both);
+    agent.revoke(held.lease).await;
+    agent.end().await;
+}
+
+/// Clients that count seconds may notice half a second late that theirs are over.
+#[tokio::test]
+async fn whole_seconds_leave_time_to_notice() {
+    let agent = Running::start().await;
+    let session = agent.etcd.api.service.state().ttl();
+    let request = LeaseGrantRequest { ttl: 600, id: 0 };
+    let granted = agent.etcd().lease_grant(Caller::trusted(), request).await.unwrap();
+    let told = Duration::from_secs(granted.ttl as u64);
+    assert!(told >= Duration::from_secs(1) && told * 101 / 100 + Duration::from_millis(500) <= session, "{told:?}");
+    agent.end().await;
 }

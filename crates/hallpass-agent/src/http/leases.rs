@@ -10,7 +10,7 @@ use super::answer::answer;
 use super::input::{Json, Lease, LockName, Params};
 use super::locks::ttl;
 use super::{Api, Caller, Fault};
-use crate::service::{HeldInfo, LeaseInfo};
+use crate::service::{HeldInfo, LeaseInfo, Told};
 use crate::tokens::Right;
 
 /// How many leases are listed at most.
@@ -30,7 +30,7 @@ pub(super) async fn grant(
     caller.needs_some(Right::Acquire)?;
     let ttl = ttl(request.ttl_ms, &api)?;
     let told = api.service.grant(None, ttl, caller.owner(), Arc::clone(&caller.origin))?;
-    Ok(answer(&json!({"lease": told.id.to_string(), "ttl_ms": told.ttl.as_millis() as u64})))
+    Ok(answer(&json!({"lease": told.id.to_string(), "ttl_ms": told.millis()})))
 }
 
 pub(super) async fn list(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
@@ -59,7 +59,7 @@ pub(super) async fn keepalive(
     let told = api.service.keepalive(id)?;
     let locks = api.service.time_to_live(id)?.locks;
     let locks: Vec<Value> = locks.iter().map(lock).collect();
-    Ok(answer(&json!({"lease": id.to_string(), "ttl_ms": told.ttl.as_millis() as u64, "locks": locks})))
+    Ok(answer(&json!({"lease": id.to_string(), "ttl_ms": told.millis(), "locks": locks})))
 }
 
 pub(super) async fn revoke(
@@ -95,7 +95,7 @@ fn document(info: &LeaseInfo) -> Value {
     json!({
         "lease": info.id.to_string(),
         "granted_ms": info.granted.as_millis() as u64,
-        "left_ms": info.left.as_millis() as u64,
+        "left_ms": info.told.as_ref().map_or(0, Told::millis),
         "token": info.owner.as_deref(),
         "client": info.origin.client,
         "pid": info.origin.pid,

@@ -124,7 +124,7 @@ pub(super) async fn acquire(
         "fence": fence.to_string(),
         "fence_number": fence,
         "lease": lease.id.to_string(),
-        "ttl_ms": lease.ttl.as_millis() as u64,
+        "ttl_ms": lease.millis(),
     })))
 }
 

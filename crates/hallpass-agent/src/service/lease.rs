@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hallpass::{Guard, Mode};
+use hallpass_node::leases::LeaseTerm;
 use tokio::sync::{Notify, watch};
 
 use super::clients::{Entry, Used};
@@ -69,10 +70,8 @@ impl Leases {
 /// A client's promise to be there: what it holds is released when it has not been heard of for long enough.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// How long it lasts from keepalive to keepalive.
-    pub(super) granted: Duration,
-    /// It ends then, by the system's clock that counts suspended time, unless it is kept alive.
-    pub(super) deadline: u64,
+    /// How long it lasts, by the system's clock that counts suspended time.
+    pub(super) term: LeaseTerm,
     /// Whose it is, where clients have names.
     pub(super) owner: Option<Arc<str>>,
     /// By the locks' names.
@@ -88,17 +87,20 @@ pub(super) struct Lease {
 impl Lease {
     /// Counts from now.
     pub(super) fn new(granted: Duration, drift_ppm: u32, owner: Option<Arc<str>>, entry: Entry) -> Self {
+        let granted = u64::try_from(granted.as_nanos()).unwrap_or(u64::MAX);
+        let term = LeaseTerm::new(granted, os::now(), drift_ppm);
         let (held, pending, changed) = (BTreeMap::new(), BTreeSet::new(), watch::Sender::new(()));
-        let mut lease = Self { granted, deadline: 0, owner, held, pending, changed, entry };
-        lease.renew(drift_ppm);
-        lease
+        Self { term, owner, held, pending, changed, entry }
     }
 
-    /// The client counts from when it sent its request, by a clock that may be slower: then it still ends first.
-    pub(super) fn renew(&mut self, drift_ppm: u32) {
-        let granted = u64::try_from(self.granted.as_nanos()).unwrap_or(u64::MAX);
-        let room = granted / 1_000_000 * u64::from(drift_ppm);
-        self.deadline = os::now().saturating_add(granted).saturating_add(room);
+    /// How long it lasts from keepalive to keepalive.
+    pub(super) fn granted(&self) -> Duration {
+        Duration::from_nanos(self.term.granted())
+    }
+
+    /// It ended by the clock, though nobody may have looked yet.
+    pub(super) fn has_ended(&self) -> bool {
+        os::now() >= self.term.deadline()
     }
 }
 

@@ -10,12 +10,14 @@
 //!
 //! **Every ttl that a client is told counts from when the client sent the request that it answers.** So:
 //!
-//! 1. It is never longer than what the client holds is certain here: the validity of the guards, or of the node's session where there
-//!    are none yet, less the drift of clocks. An agent that is cut off or killed needs to tell nobody: its clients end first.
+//! 1. It is never longer than what is left of the client's lease, of the validity of the guards and of the node's session, and until the
+//!    end of an agent that ends, less the drift of clocks. An agent that is cut off or killed needs to tell nobody: its clients end first.
+//!    [`Service::told`] alone makes a [`Told`], and no door makes a ttl of anything else.
 //! 2. A lock that was waited for counts from the client's next keepalive, since the wait may have taken longer than the ttl.
 //! 3. A lease ends, and its locks pass on, only when its whole ttl and the drift are over since the last keepalive *came in*.
-//! 4. Before a deadline is told, [`State::cover`] has written down how long the next agent must wait if this one is killed, and
-//!    [`Node::promise`](hallpass::Node::promise) makes an operator's break wait for it.
+//! 4. Before a deadline is told, [`State::cover`] has written down how long the next agent must wait if this one is killed; where that
+//!    cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
+//!    operator's break wait for what is told.
 //! 5. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every
 //!    client listens to. The locks that it still holds are free then, since no ttl outlasted the one that was lost.
 
@@ -25,10 +27,12 @@ pub(crate) mod events;
 mod lease;
 mod watcher;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Refusal};
+use hallpass_node::leases::{Bounds, LeaseTerm, Promise};
 use tokio::sync::{broadcast, watch};
 use tracing::{Instrument, Span};
 
@@ -48,6 +52,10 @@ const LEASE_LOCKS_MAX: usize = 10_000;
 const WAITS_MAX: usize = 20_000;
 /// The longest a lease can last without being kept alive: etcd's limit, in seconds. Every lease ends with its agent.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
+/// What is shorter is over on the way.
+const TOLD_MIN: Duration = Duration::from_millis(1);
+/// How late clients that count whole seconds may notice that theirs are over: Go's looks twice a second.
+const SECONDS_LATE: Duration = Duration::from_millis(500);
 
 /// Leases and locks of one agent's clients. Clones are the same.
 #[derive(Clone, Debug)]
@@ -61,8 +69,27 @@ pub(crate) struct Told {
     pub(crate) id: LeaseId,
     /// How long it lasts from keepalive to keepalive.
     pub(crate) granted: Duration,
+    promise: Promise,
+}
+
+impl Told {
     /// How long the client may count on it, from when it sent its request.
-    pub(crate) ttl: Duration,
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.promise.ttl())
+    }
+
+    /// The same in milliseconds.
+    pub(crate) fn millis(&self) -> u64 {
+        self.ttl().as_millis() as u64
+    }
+
+    /// The same in whole seconds, for clients that look at them now and then. Where sessions are too short for that they get what there is.
+    pub(crate) fn seconds(&self) -> u64 {
+        match self.ttl().saturating_sub(SECONDS_LATE).as_secs() {
+            0 => self.ttl().as_secs(),
+            seconds => seconds,
+        }
+    }
 }
 
 /// A lease, for whoever asks about it.
@@ -70,8 +97,8 @@ pub(crate) struct Told {
 pub(crate) struct LeaseInfo {
     pub(crate) id: LeaseId,
     pub(crate) granted: Duration,
-    /// How long it lasts if it is not kept alive. Nobody may count on it for so long: see [`Told::ttl`].
-    pub(crate) left: Duration,
+    /// What its client may count on, unless that is nothing at present.
+    pub(crate) told: Option<Told>,
     pub(crate) owner: Option<Arc<str>>,
     pub(crate) origin: Arc<Origin>,
     /// By name.
@@ -124,6 +151,11 @@ pub(crate) enum LeaseError {
     /// The node has no session at present, so that nothing can be promised.
     #[error("the agent is not in touch with its group: {0}; try again")]
     NoSession(String),
+    /// The agent cannot write down for how long the next one would have to wait.
+    #[error(
+        "the agent cannot write to its data directory, so it grants nothing: {0}; make room there, or see to the disk"
+    )]
+    Uncovered(String),
     /// The agent ends.
     #[error("the agent was ended")]
     Ending,
@@ -245,9 +277,10 @@ impl Service {
     pub(crate) fn keepalive(&self, id: LeaseId) -> Result<Told, LeaseError> {
         let drift_ppm = self.state.drift_ppm();
         let mut table = self.state.leases.lock();
-        let lease = table.get_mut(&id).filter(|lease| os::now() < lease.deadline).ok_or(LeaseError::NotFound(id))?;
-        let told = self.told(id, lease)?;
-        lease.renew(drift_ppm);
+        let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
+        let mut renewed = lease.term.renewed(os::now(), drift_ppm);
+        let told = self.told(id, &mut renewed, &lease.held)?;
+        lease.term = renewed;
         self.state.counts.leases_kept.add();
         Ok(told)
     }
@@ -261,20 +294,20 @@ impl Service {
 
     /// A lease and what it holds. Asking does not keep it alive.
     pub(crate) fn time_to_live(&self, id: LeaseId) -> Result<LeaseInfo, LeaseError> {
-        let table = self.state.leases.lock();
-        let now = os::now();
-        let lease = table.get(&id).filter(|lease| now < lease.deadline).ok_or(LeaseError::NotFound(id))?;
+        let mut table = self.state.leases.lock();
+        let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
+        let ending = self.is_ending();
         let locks = lease.held.iter().map(|(name, held)| HeldInfo {
             name: name.to_string(),
             mode: held.mode,
             fence: held.guard.fence(),
-            at_risk: held.guard.is_at_risk(),
+            at_risk: ending || held.guard.is_at_risk(),
             broken: held.guard.is_broken(),
         });
         Ok(LeaseInfo {
             id,
-            granted: lease.granted,
-            left: Duration::from_nanos(lease.deadline - now).min(lease.granted),
+            granted: lease.granted(),
+            told: self.told(id, &mut lease.term, &lease.held).ok(),
             owner: lease.owner.clone(),
             origin: Arc::clone(lease.entry.origin()),
             locks: locks.collect(),
@@ -359,9 +392,14 @@ impl Service {
     /// The fence of a lock that a lease holds for certain at this moment.
     pub(crate) fn held(&self, id: LeaseId, lock: &str) -> Result<Option<u64>, LeaseError> {
         let mut table = self.state.leases.lock();
-        let lease = table.get_mut(&id).filter(|lease| os::now() < lease.deadline).ok_or(LeaseError::NotFound(id))?;
+        let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let Some(fence) = lease.held.get(lock).map(|held| held.guard.fence()) else { return Ok(None) };
-        self.told(id, lease).map(|_| Some(fence))
+        self.told(id, &mut lease.term, &lease.held).map(|_| Some(fence))
+    }
+
+    /// The agent ends: what is held is to be released.
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.state.ending.borrow()
     }
 
     /// Changes with what a lease holds and waits for; closed when the lease ends.
@@ -423,7 +461,8 @@ impl Service {
                 Claim::Held(fence) => {
                     let mut table = self.state.leases.lock();
                     let lease = table.get_mut(&id).ok_or(LeaseError::NotFound(id))?;
-                    return Ok(Acquired { fence, already: true, lease: self.told(id, lease)? });
+                    let told = self.told(id, &mut lease.term, &lease.held)?;
+                    return Ok(Acquired { fence, already: true, lease: told });
                 }
                 Claim::Pending(_) if wanted.tries => return Err(AcquireFault::Busy(None)),
                 Claim::Pending(mut changed) => {
@@ -447,7 +486,7 @@ impl Service {
     /// Looks what the lease has to do with the lock, and marks it as waited for if that is nothing.
     fn claim(&self, id: LeaseId, lock: &str, mode: Mode) -> Result<Claim, AcquireFault> {
         let mut table = self.state.leases.lock();
-        let lease = table.get_mut(&id).filter(|lease| os::now() < lease.deadline).ok_or(LeaseError::NotFound(id))?;
+        let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         if let Some(held) = lease.held.get(lock) {
             if held.mode != mode {
                 return Err(AcquireFault::OtherMode(id, held.mode));
@@ -471,14 +510,16 @@ impl Service {
     fn hold(&self, pending: Pending, mut used: Used, mode: Mode, guard: Guard) -> Result<Acquired, AcquireFault> {
         let (id, name, fence) = (pending.lease, Arc::clone(&pending.lock), guard.fence());
         let mut table = self.state.leases.lock();
-        let lease = table.get_mut(&id).filter(|lease| os::now() < lease.deadline);
+        let lease = table.get_mut(&id).filter(|lease| !lease.has_ended());
         let Some(lease) = lease else {
             drop(table);
             return Err(AcquireFault::LeaseEnded(id));
         };
         used.granted(fence);
+        // Never both: it would count twice against the lease's limit.
+        lease.pending.remove(&name);
         lease.held.insert(Arc::clone(&name), Held::new(mode, guard, used));
-        let told = self.told(id, lease);
+        let told = self.told(id, &mut lease.term, &lease.held);
         // Whoever is told that it has not got the lock must not have it.
         let refused = if told.is_err() { lease.held.remove(&name) } else { None };
         drop(table);
@@ -496,9 +537,10 @@ impl Service {
         if let Some(limit) = left {
             options = options.timeout(limit);
         }
-        if *state.ending.borrow() {
+        if self.is_ending() {
             return Err(LeaseError::Ending.into());
         }
+        state.may_grant().map_err(LeaseError::Uncovered)?;
         // While the agent joins a group, callers wait.
         let acquire = async {
             state.is_settled().await;
@@ -519,9 +561,10 @@ impl Service {
 
     /// Puts a new lease into the table, and tells its client for how long.
     fn insert(&self, id: Option<LeaseId>, mut lease: Lease) -> Result<Told, LeaseError> {
-        if *self.state.ending.borrow() {
+        if self.is_ending() {
             return Err(LeaseError::Ending);
         }
+        self.state.may_grant().map_err(LeaseError::Uncovered)?;
         let mut table = self.state.leases.lock();
         if table.len() >= LEASES_MAX {
             // The guards are dropped without the table.
@@ -537,7 +580,7 @@ impl Service {
                 .find(|id| !table.contains_key(id))
                 .ok_or_else(|| LeaseError::NoSession("the system gives no random numbers".to_owned()))?,
         };
-        let told = self.told(id, &mut lease)?;
+        let told = self.told(id, &mut lease.term, &lease.held)?;
         table.insert(id, lease);
         drop(table);
         self.state.counts.leases_granted.add();
@@ -546,28 +589,19 @@ impl Service {
     }
 
     /// For how long the client of a lease may count on it, from when its request came in. It is covered when this returns.
-    fn told(&self, id: LeaseId, lease: &mut Lease) -> Result<Told, LeaseError> {
+    fn told(&self, id: LeaseId, term: &mut LeaseTerm, held: &BTreeMap<Arc<str>, Held>) -> Result<Told, LeaseError> {
         let state = &self.state;
-        let (node, session) = (state.node(), state.ttl());
+        let (node, now) = (state.node(), os::now());
         // Before the guards are looked at: one that is broken after this look waits for what is told.
-        let longest = session.min(lease.granted);
-        node.promise(longest);
-        let mut left = longest.min(state.ending_left());
-        let guards = lease.held.values().map(|held| &held.guard);
-        let now = Instant::now();
-        let until = guards.filter_map(Guard::valid_until).min();
-        left = left.min(until.map_or(Duration::MAX, |until| until.saturating_duration_since(now)));
-        left = left.min(node.session_left().unwrap_or(Duration::MAX));
-        let ttl = lease.granted.min(less_drift(left, state.drift_ppm()));
-        if ttl < Duration::from_millis(1) {
-            return Err(if lease.held.is_empty() {
-                LeaseError::NoSession(why_no_session(state))
-            } else {
-                LeaseError::NotFound(id)
-            });
-        }
-        state.cover(Some(os::now() + ttl.as_nanos() as u64));
-        Ok(Told { id, granted: lease.granted, ttl })
+        node.promise(state.ttl().min(Duration::from_nanos(term.deadline().saturating_sub(now))));
+        let bounds = state.bounds(held.values().map(|held| &held.guard));
+        let session = node.session_left().map(|left| now.saturating_add(left.as_nanos() as u64));
+        let held_until = [bounds.held_until, session].into_iter().flatten().min();
+        let promise = term.promise(now, &Bounds { held_until, ..bounds });
+        let told = promise.map(|promise| Told { id, granted: Duration::from_nanos(term.granted()), promise });
+        told.filter(|told| told.ttl() >= TOLD_MIN).ok_or_else(|| {
+            if held.is_empty() { LeaseError::NoSession(why_no_session(state)) } else { LeaseError::NotFound(id) }
+        })
     }
 }
 
@@ -580,12 +614,6 @@ async fn finish(work: impl Future<Output = Result<(), GroupError>> + Send + 'sta
 /// Resolves when a lease has ended.
 async fn closed(mut changed: watch::Receiver<()>) {
     while changed.changed().await.is_ok() {}
-}
-
-/// What a client with a slower clock may count, so that it ends no later than this.
-fn less_drift(left: Duration, drift_ppm: u32) -> Duration {
-    let ns = left.as_nanos() * 1_000_000 / (1_000_000 + u128::from(drift_ppm));
-    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 fn why_no_session(state: &State) -> String {

@@ -22,12 +22,20 @@ struct Running {
 
 impl Running {
     async fn start() -> Self {
+        Self::start_with(SESSION).await
+    }
+
+    async fn start_with(session: Duration) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("hallpass-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&directory);
+        Self::start_in(directory, session).await
+    }
+
+    async fn start_in(directory: PathBuf, session: Duration) -> Self {
         let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
-        options.ttl = SESSION;
+        options.ttl = session;
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
         let (service, node, stop) = (agent.service(), agent.node(), Box::new(agent.stopper()));
         let serving = tokio::spawn(async move { drop(agent.serve().await) });
@@ -35,9 +43,14 @@ impl Running {
     }
 
     async fn end(self) {
+        let directory = self.leave_directory().await;
+        let _ = std::fs::remove_dir_all(&directory);
+    }
+
+    async fn leave_directory(self) -> PathBuf {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
-        let _ = std::fs::remove_dir_all(&self.directory);
+        self.directory
     }
 
     fn lease(&self, ttl: Duration) -> Told {
@@ -127,7 +140,7 @@ async fn a_lease_that_is_not_kept_alive_ends_and_the_next_gets_in() {
     let first = agent.acquire(lease, "a").await;
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(agent.service.keepalive(lease).unwrap().ttl <= Duration::from_millis(300));
+        assert!(agent.service.keepalive(lease).unwrap().ttl() <= Duration::from_millis(300));
     }
     let next = agent.lease(HOUR).id;
     let second = agent.acquire(next, "a").await;
@@ -189,10 +202,10 @@ async fn nobody_is_told_more_than_a_session_less_drift() {
     let agent = Running::start().await;
     let told = agent.lease(HOUR);
     let most = SESSION * 100 / 101 + Duration::from_millis(1);
-    assert!(told.ttl <= most && told.granted == HOUR, "{told:?}");
+    assert!(told.ttl() <= most && told.granted == HOUR, "{told:?}");
     let acquired = within(agent.service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await.unwrap();
-    assert!(acquired.lease.ttl <= most, "{acquired:?}");
-    assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl <= most);
+    assert!(acquired.lease.ttl() <= most, "{acquired:?}");
+    assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl() <= most);
     let exists = agent.service.grant(Some(told.id), HOUR, None, Arc::default());
     assert_eq!(exists, Err(LeaseError::Exists(told.id)));
     agent.end().await;
@@ -204,7 +217,7 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
     let lease = agent.lease(HOUR).id;
     agent.acquire(lease, "a").await;
     agent.acquire(lease, "b").await;
-    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl;
+    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl();
     let (_, mut events) = agent.service.subscribe();
     let node = agent.node.clone();
     let broken = tokio::spawn(async move { node.break_lock("a", LIMIT).await });
@@ -247,7 +260,7 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     let before = Instant::now();
     tokio::time::sleep(SESSION / 4).await;
     if let Ok(told) = agent.service.keepalive(lease) {
-        assert!(told.ttl <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
+        assert!(told.ttl() <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
     }
     assert_eq!(agent.service.keepalive(idle), Err(LeaseError::NotFound(idle)));
     assert_eq!(agent.service.grant(None, HOUR, None, Arc::default()), Err(LeaseError::Ending));
@@ -255,4 +268,76 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     let _ = agent.service.revoke(lease);
     within(agent.serving).await.unwrap();
     let _ = std::fs::remove_dir_all(&agent.directory);
+}
+
+/// A lease of 20 s at 0.5 s: whoever acquires under it may count on 19.5 s and the drift, not on 20 s.
+#[tokio::test]
+async fn a_lock_under_an_old_lease_is_certain_for_no_longer_than_the_lease() {
+    const LEASE: Duration = Duration::from_secs(20);
+    let agent = Running::start_with(LIMIT).await;
+    let lease = agent.lease(LEASE).id;
+    let granted = Instant::now();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // A new lock, and one that the lease holds already.
+    for already in [false, true] {
+        let left = (LEASE * 101 / 100).saturating_sub(granted.elapsed());
+        let acquired = agent.acquire(lease, "a").await;
+        assert_eq!(acquired.already, already);
+        let ttl = acquired.lease.ttl();
+        assert!(ttl <= left * 100 / 101, "told {ttl:?}, and the lease ends in {left:?}");
+    }
+    agent.service.revoke(lease).unwrap();
+    agent.end().await;
+}
+
+/// Nobody keeps the lease alive any more, and nobody releases it: what was told is kept, and the next one is in no sooner.
+#[tokio::test]
+async fn an_agent_that_ends_keeps_what_it_has_told() {
+    let agent = Running::start().await;
+    let lease = agent.lease(HOUR).id;
+    agent.acquire(lease, "a").await;
+    let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl();
+    let lock = agent.node.lock("a");
+    let next = tokio::spawn(async move { lock.acquire().await.map(|_| Instant::now()) });
+    agent.until(|| agent.waiters("a") == 1).await;
+    (agent.stop)();
+    // By the lease's end, or by that of the node, if the machine is slow.
+    let passed = within(next).await.unwrap().unwrap_or_else(|_| Instant::now());
+    assert!(passed >= told, "the lock was free {:?} before the client's time was over", told - passed);
+    agent.end().await;
+}
+
+/// The group's sessions are longer than what the agent has on disk, and it cannot write more.
+#[tokio::test]
+async fn an_agent_that_cannot_cover_what_it_tells_grants_nothing() {
+    let directory = Running::start_with(LIMIT).await.leave_directory().await;
+    let agent = Running::start_in(directory, SESSION).await;
+    let draft = agent.directory.join("data/running.new");
+    std::fs::create_dir(&draft).unwrap();
+    assert_eq!(agent.node.status().ttl, LIMIT, "the group's sessions are as it was founded");
+    let service = &agent.service;
+    let refused = service.grant(None, HOUR, None, Arc::default());
+    assert!(matches!(refused, Err(LeaseError::Uncovered(_))), "{refused:?}");
+    let refused = within(service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await;
+    assert!(matches!(refused, Err(AcquireFault::Lease(LeaseError::Uncovered(_)))), "{refused:?}");
+    std::fs::remove_dir(&draft).unwrap();
+    agent.until(|| service.grant(None, HOUR, None, Arc::default()).is_ok()).await;
+    let running = std::fs::read_to_string(agent.directory.join("data/running")).unwrap();
+    assert_eq!(running, LIMIT.as_millis().to_string());
+    let told = agent.lease(HOUR);
+    assert!(told.ttl() > SESSION, "{told:?}");
+    agent.end().await;
+}
+
+/// What holders of such an agent are told is what the next one waits in any case.
+#[tokio::test]
+async fn what_is_held_is_told_no_longer_than_it_is_covered() {
+    let directory = Running::start_with(LIMIT).await.leave_directory().await;
+    let agent = Running::start_in(directory, SESSION).await;
+    std::fs::create_dir(agent.directory.join("data/running.new")).unwrap();
+    let guard = within(agent.node.lock("a").acquire()).await.unwrap();
+    let bounds = agent.service.state().bounds(std::iter::once(&guard));
+    assert_eq!(u128::from(bounds.covered), SESSION.as_nanos());
+    drop(guard);
+    agent.end().await;
 }

@@ -53,13 +53,13 @@ impl State {
             // All are looked at, so that each loss is told.
             if lease.held.values_mut().map(Held::look).fold(false, |any, lost| any | lost) {
                 over.push((*id, Kind::LeaseLost));
-            } else if now >= lease.deadline {
+            } else if now >= lease.term.deadline() {
                 over.push((*id, Kind::LeaseExpired));
-            } else if ending && lease.held.is_empty() {
+            } else if ending && (lease.held.is_empty() || lease.term.is_over(now, ending)) {
                 over.push((*id, Kind::Ending));
             } else {
                 any_held |= !lease.held.is_empty();
-                next = next.min(lease.deadline);
+                next = next.min(lease.term.deadline());
             }
         }
         let ended: Vec<_> = over.into_iter().filter_map(|(id, why)| Some((id, why, table.remove(&id)?))).collect();

@@ -118,6 +118,12 @@ give up, and the faults:
   clock-drift               clocks run at different rates, within the bound
   join, leave, stop, evict  members come and go
   class-change, break-lock  an operator changes protocols, takes locks away
+  ban, recover              and keeps a name out, founds a lost group again
+  move                      a directory goes to another machine, and the
+                            process that had it goes on, cut off
+  blackout                  all processes are gone at once
+  settings                  nodes with other settings than their group's
+Some runs are scenes: faults that belong together, each at about the moment and with the nodes that make it hard.
 Then the faults end, all nodes must come together and every caller must be served. One seed of eight runs a group whose \
 members are a fixed list. A failed run is cut down before it is shown: fewer faults, nodes and callers.
 

@@ -2,16 +2,21 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::time::Duration;
 
-use hallpass::{Builder, Keys, Node, StartError};
+use hallpass::{Builder, DataDirectory, Keys, Node, StartError};
 use hallpass_agent::config::{Config, NO_SOCKET, check_socket, default_api_socket};
 use hallpass_agent::{Agent, AgentOptions, ApiOptions, ServeError};
 
 use super::args::AgentArgs;
 use super::log::Log;
+use super::paths::Place;
 use super::{certificates, config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
+
+/// How often to look whether a private agent has ended.
+const PRIVATE_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) fn agent(args: &AgentArgs) -> Result<Outcome, Fault> {
     if let Some(directory) = args.private.as_deref().filter(|_| !args.detached) {
@@ -126,6 +131,7 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
     check_socket(&place.socket).map_err(Fault::Usage)?;
     paths::create_parents(&place)?;
+    prepare_data(&place, is_member)?;
     let api = api(args, &config_api, &place.socket)?;
     let mut options = AgentOptions::new(place.socket, place.data);
     options.api = api;
@@ -134,6 +140,25 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
     options.socket_group = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
+}
+
+/// The machine's place is also where root's private agent is. While that one runs this one waits, and what it has left does not keep this one
+/// from its group: nobody else was ever in a private one.
+fn prepare_data(place: &Place, is_member: bool) -> Result<(), Fault> {
+    let is_private = || hallpass_agent::is_private_data(&place.data);
+    let mut is_told = false;
+    while place.is_machines() && is_private() && place.is_in_use() {
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(data = %place.data.display(), "root's private agent still runs; waiting until it has ended");
+        }
+        std::thread::sleep(PRIVATE_INTERVAL);
+    }
+    paths::take_over_former(place)?;
+    if is_member && is_private() {
+        let forgotten = DataDirectory::forget(&place.data);
+        forgotten.map_err(|error| Fault::Failed(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// How the API is reached.

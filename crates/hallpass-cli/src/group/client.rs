@@ -187,7 +187,7 @@ pub(super) fn running(found: Found) -> Result<Client, Fault> {
     match found {
         Found::Agent(client) => Ok(client),
         Found::Absent(_, fault) => Err(fault),
-        Found::Own(place) => Client::connect(&place.socket).map_err(|error| match error {
+        Found::Own(place) => place.connect().map_err(|error| match error {
             ClientError::Absent { .. } => Fault::Unavailable(
                 "no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned(),
             ),

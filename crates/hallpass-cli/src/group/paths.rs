@@ -2,13 +2,19 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hallpass_agent::{Client, ClientError};
+use hallpass::{DataDirectory, StartError};
+use hallpass_agent::{Client, ClientError, is_claimed};
 
 use super::config;
-use crate::exit::Fault;
+use crate::exit::{Fault, TEMPORARY};
 use crate::os;
+
+/// How long an agent that has claimed its place may take until its socket is there.
+const CLAIMED_TIME: Duration = Duration::from_secs(2);
+/// How often to look whether it is.
+const CLAIMED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Where an agent is reached, and where it keeps what must outlive it.
 #[derive(Clone, Debug)]
@@ -29,32 +35,59 @@ impl Place {
         }
     }
 
-    /// The default place of this user's agent, which is also that of the private one.
+    /// The default place of this user's agent, which is also that of the private one. Root's private agent has the data of the machine's,
+    /// and a socket of its own: the other one is for those who may use the machine's agent.
     fn of_user() -> Result<Self, Fault> {
-        let none = |why: String| Fault::Unavailable(format!("no place for an agent: {why}"));
-        let (place, before) = os::user_directory().map_err(none)?;
-        // An agent from before the user had a home directory does not know of the locks of another one.
-        if let Some(before) = before.map(|before| Self::in_directory(&before)).filter(|before| is_in_use(&before.data))
-        {
-            return Err(none(format!(
-                "an agent of this user still runs where it was before there was a home directory; end it with 'hallpass \
-                 leave --socket {}'",
-                before.socket.display()
-            )));
+        let place = os::user_directory()
+            .map_err(|why| Fault::Unavailable(format!("no place for an agent: {why}")))
+            .map(|directory| Self::in_directory(&directory))?;
+        // One from before does not know of the locks of another one.
+        if let Some(before) = former_places().into_iter().find(Place::is_in_use) {
+            return Err(Fault::Unavailable(still_runs(&before)));
         }
-        Self::in_directory(&place).trusted()
+        place.trusted()
+    }
+
+    /// Connects to the agent that has this place. For root's that may be the machine's.
+    pub(super) fn connect(&self) -> Result<Client, ClientError> {
+        if self.is_roots()
+            && let Ok(client) = Client::connect(Path::new(os::SYSTEM_SOCKET))
+        {
+            return Ok(client);
+        }
+        Client::connect(&self.socket)
+    }
+
+    /// It is root's, and the machine's.
+    fn is_roots(&self) -> bool {
+        os::is_root() && self.is_machines()
+    }
+
+    /// The machine's agent belongs there, which may have a user of its own.
+    pub(super) fn is_machines(&self) -> bool {
+        self.directory() == Path::new(os::SYSTEM_STATE)
+    }
+
+    /// True if an agent has the data of this place, or is about to have it, whatever has become of its files.
+    pub(super) fn is_in_use(&self) -> bool {
+        is_in_use(&self.data) || is_claimed(&self.data, None)
     }
 
     /// An error if others can write to the directory: they could have put something there, even an agent.
     fn trusted(self) -> Result<Self, Fault> {
         let directory = self.directory();
-        if os::may_exist(directory) && !os::is_writable_by_user_only(directory) {
-            return Err(Fault::Unavailable(format!(
-                "cannot keep an agent in {}: it must belong to this user, and others must not be able to write there",
-                directory.display()
-            )));
+        if !os::may_exist(directory) || os::is_writable_by_user_only(directory) {
+            return Ok(self);
         }
-        Ok(self)
+        let way_out = match self.is_roots() {
+            // The fences of what it has granted would not go on.
+            true => "; the machine's agent of another user has it: start that one, or give the directory to root",
+            false => "",
+        };
+        Err(Fault::Unavailable(format!(
+            "cannot keep an agent in {}: it must belong to this user, and others must not be able to write there{way_out}",
+            directory.display()
+        )))
     }
 
     /// The machine's.
@@ -96,15 +129,24 @@ impl Place {
     /// Ends that the place belongs to a group, though its agent does not run; false if it belongs to none.
     pub(super) fn give_up_membership(&self) -> Result<bool, Fault> {
         let Some(file) = self.member_file.as_deref().filter(|file| os::may_exist(file)) else { return Ok(false) };
-        if is_in_use(&self.data) {
+        if self.is_in_use() {
             let data = self.data.display();
             return Err(Fault::Unavailable(format!("an agent is starting or ending in {data}; try again in a moment")));
         }
         // A private agent that finds itself in a group would wait for its members.
-        hallpass::DataDirectory::forget(&self.data).map_err(|error| Fault::Failed(error.to_string()))?;
-        std::fs::remove_file(file).map_err(|error| {
-            Fault::Failed(format!("cannot remove {}: {error}; run as the user of the agent", file.display()))
-        })?;
+        DataDirectory::forget(&self.data).map_err(|error| Fault::Failed(error.to_string()))?;
+        // The one by which the place is known to belong to a group is the last.
+        for file in [hallpass_agent::shared_mark(&self.data), file.to_owned()] {
+            match std::fs::remove_file(&file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Fault::Failed(format!(
+                        "cannot remove {}: {error}; run as the user of the agent",
+                        file.display()
+                    )));
+                }
+                _ => {}
+            }
+        }
         Ok(true)
     }
 }
@@ -190,6 +232,9 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
         let socket = config.socket.or(in_state).unwrap_or_else(|| os::SYSTEM_SOCKET.into());
         return not_beside_private(connect(&socket)?);
     }
+    if os::is_root() {
+        return find_roots();
+    }
     let user = Place::of_user();
     if let Ok(place) = &user
         && (place.owner().is_some() || Client::connect(&place.socket).is_ok_and(|client| !client.private))
@@ -202,9 +247,87 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
     }
     match Client::connect(&machine.socket) {
         // Only if there is no socket. One that nobody listens at belongs to an agent that will be restarted.
-        Err(ClientError::Absent { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => find_own(user?),
+        Err(error) if is_nothing(&error) => match wait_for_claimed(&machine)? {
+            Some(client) => not_beside_private(Found::Agent(client)),
+            None => find_own(user?),
+        },
         other => not_beside_private(other.map(Found::Agent).map_err(unavailable)?),
     }
+}
+
+/// The same for root: the machine's agent and the private one share a place, so that at most one of them runs.
+fn find_roots() -> Result<Found, Fault> {
+    let machine = Place::of_machine();
+    match Client::connect(&machine.socket) {
+        Ok(client) => not_beside_private(Found::Agent(client)),
+        Err(_) if machine.owner().is_some() => find_own(machine),
+        Err(error) if is_nothing(&error) => match wait_for_claimed(&machine)? {
+            Some(client) => not_beside_private(Found::Agent(client)),
+            None => Ok(Found::Own(Place::of_user()?)),
+        },
+        Err(error) => Err(Fault::Unavailable(error.to_string())),
+    }
+}
+
+/// There is no socket, not even one that nobody listens at.
+fn is_nothing(error: &ClientError) -> bool {
+    matches!(error, ClientError::Absent { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The machine's agent, if it runs though its socket is not there: it makes a socket again that was removed, and has none yet when it has
+/// just been started. Its claim cannot be removed. None if there is no claim.
+fn wait_for_claimed(machine: &Place) -> Result<Option<Client>, Fault> {
+    // It may have a user of its own.
+    let owner = os::owner(machine.directory());
+    let end = Instant::now() + CLAIMED_TIME;
+    while is_claimed(&machine.socket, owner) {
+        match Client::connect(&machine.socket) {
+            Ok(client) => return Ok(Some(client)),
+            Err(error) if is_nothing(&error) && Instant::now() < end => std::thread::sleep(CLAIMED_INTERVAL),
+            Err(error) if is_nothing(&error) => {
+                return Err(Fault::Unavailable(format!(
+                    "the machine's agent is starting, ending or stopped: its socket {} is not there; try again in a moment",
+                    machine.socket.display()
+                )));
+            }
+            Err(error) => return Err(Fault::Unavailable(error.to_string())),
+        }
+    }
+    Ok(None)
+}
+
+/// Where this user's agent was before.
+fn former_places() -> Vec<Place> {
+    os::former_directories().iter().map(|directory| Place::in_directory(directory)).collect()
+}
+
+fn still_runs(former: &Place) -> String {
+    format!(
+        "an agent of this user still runs where it was before, in {}; it ends a minute after its last command, or with 'hallpass \
+         leave --socket {}'",
+        former.directory().display(),
+        former.socket.display()
+    )
+}
+
+/// Before root's agent starts: what was counted where its private agent was in earlier releases goes on here, so that no fence falls.
+pub(super) fn take_over_former(place: &Place) -> Result<(), Fault> {
+    if !place.is_roots() || place.data != Place::of_machine().data {
+        return Ok(());
+    }
+    for former in former_places() {
+        if former.is_in_use() || !wait_for_old_sessions(&former) {
+            return Err(Fault::Code(TEMPORARY, still_runs(&former)));
+        }
+        DataDirectory::take_over(&place.data, &former.data).map_err(|error| match error {
+            StartError::InUse(path) => Fault::Code(TEMPORARY, format!("another agent uses {}", path.display())),
+            error => Fault::Failed(format!(
+                "cannot go on from the fences of {}: {error}; if no storage remembers any of them, remove the directory",
+                former.data.display()
+            )),
+        })?;
+    }
+    Ok(())
 }
 
 /// This agent, unless the place belongs to a group and its agent does not run.
@@ -225,7 +348,13 @@ fn find_own(place: Place) -> Result<Found, Fault> {
 
 /// A private agent from before the machine had its agent does not know of its locks: both would let somebody in.
 fn not_beside_private(found: Found) -> Result<Found, Fault> {
+    if let Some(before) = former_places().into_iter().find(Place::is_in_use) {
+        return Err(Fault::Unavailable(still_runs(&before)));
+    }
     let (Found::Agent(_), Ok(own)) = (&found, Place::of_user()) else { return Ok(found) };
+    if own.is_roots() {
+        return Ok(found);
+    }
     let socket = own.socket.display();
     if Client::connect(&own.socket).is_ok_and(|client| client.private) {
         return Err(Fault::Unavailable(format!(
@@ -234,7 +363,7 @@ fn not_beside_private(found: Found) -> Result<Found, Fault> {
         )));
     }
     // One that does not answer may be starting, ending or stopped, with commands at work.
-    if is_in_use(&own.data) || !wait_for_old_sessions(&own) {
+    if own.is_in_use() || !wait_for_old_sessions(&own) {
         return Err(Fault::Unavailable(format!(
             "this machine has an agent now, and another one of this user, at {socket}, is starting, ending or stopped; try \
              again in a moment"

@@ -1,6 +1,7 @@
 //! The private agent: a real node in a group of one, which `run` starts for its user where there is no other agent.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -39,6 +40,7 @@ pub(super) fn settings(directory: &Path) -> Result<(Builder, AgentOptions), Faul
     os::name_process();
     let place = paths::place_of_agent(None, None, Some(directory))?;
     paths::create_parents(&place)?;
+    paths::take_over_former(&place)?;
     let mut options = AgentOptions::new(place.socket, place.data);
     options.idle_limit = Some(IDLE_LIMIT);
     options.private = true;
@@ -55,11 +57,11 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
     let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER).filter(|_| explains);
     loop {
         let late = Instant::now() >= end;
-        match Client::connect(&place.socket) {
+        match place.connect() {
             Ok(client) => return Ok(Some(client)),
             Err(ClientError::Absent { .. } | ClientError::Closed) if !late => {}
             Err(ClientError::Absent { .. } | ClientError::Closed) if end < start_deadline => return Ok(None),
-            Err(_) if paths::is_in_use(&place.data) => {
+            Err(_) if place.is_in_use() => {
                 return Err(Fault::Unavailable(format!(
                     "this user's agent is starting, ending or stopped, and was not ready within {START_TIMEOUT:?}; its log \
                      is {}",
@@ -81,7 +83,7 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
         // beside it.
         if (started.is_none() || ended.is_some()) && Instant::now() >= next_start {
             next_start = Instant::now() + START_INTERVAL;
-            if !paths::is_in_use(&place.data) {
+            if !place.is_in_use() {
                 if started.is_none() && explains {
                     terminal::note("no agent runs here: starting one for this user alone");
                 }
@@ -100,7 +102,7 @@ fn start(directory: &Path) -> Result<Child, Fault> {
     let fail = |error: std::io::Error| {
         Fault::Unavailable(format!("cannot start an agent in {}: {error}", directory.display()))
     };
-    let log = OpenOptions::new().create(true).append(true).open(log_of(directory)).map_err(fail)?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log_of(directory)).map_err(fail)?;
     os::this_program_again()
         .map_err(fail)?
         .args(ARGS)

@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::ServeArgs;
 use crate::exit::{Fault, Outcome};
+use crate::os;
 use crate::terminal;
 
 pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Fault> {
@@ -32,11 +33,13 @@ fn serve(args: &ServeArgs) -> Result<Outcome, Fault> {
         let address = listener.local_addr().map_err(|error| Fault::Failed(error.to_string()))?;
         announce(address)?;
         let settings = Settings { hosts: args.hosts.clone() };
+        let shutdown = os::shutdown_requested();
+        let shutdown = shutdown.map_err(|error| Fault::Failed(format!("cannot watch for signals: {error}")))?;
         tokio::select! {
             ended = hallpass_lab_web::serve(listener, settings) => {
                 ended.map_err(|error| Fault::Failed(format!("the laboratory stopped: {error}")))?;
             }
-            _ = tokio::signal::ctrl_c() => {}
+            () = shutdown => {}
         }
         Ok(Outcome::Fine)
     })

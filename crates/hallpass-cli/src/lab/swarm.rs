@@ -105,8 +105,12 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
     let others = report.failures.iter().filter(|failure| failure.seed != *seed);
     let others: String = others.map(|failure| format!("  {}: {}\n", failure.seed, failure.violation)).collect();
     let others = if others.is_empty() { others } else { format!("\nother seeds that failed:\n{others}") };
+    let kinds = report.kinds.iter().filter(|_| report.kinds.len() > 1);
+    let kinds = kinds.map(|kind| format!("  {} from seed {} on: {}\n", grouped(kind.runs), kind.first_seed, kind.violation));
+    let kinds: String = kinds.collect();
+    let kinds = if kinds.is_empty() { kinds } else { format!("\nfailed runs by kind:\n{kinds}") };
     let link = serve::invitation("swarm", &words(*seed, command));
-    format!("{first}\n\nthis command repeats it:\n  {command}\n{others}{link}")
+    format!("{first}\n\nthis command repeats it:\n  {command}\n{others}{kinds}{link}")
 }
 
 /// The options of the command that repeats a run, as words of a link.

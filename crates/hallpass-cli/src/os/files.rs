@@ -27,18 +27,17 @@ pub(crate) fn environment_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Where this user's agent keeps its socket and its data. It follows from the user's number alone, by the password database: if it
-/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. The second is where
-/// it was if the user had no home directory before. An error says why there is no such place.
-pub(crate) fn user_directory() -> Result<(PathBuf, Option<PathBuf>), String> {
+/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. An error says why there is no
+/// such place. Root's is the machine's: its locks are the same, whichever agent serves them.
+pub(crate) fn user_directory() -> Result<PathBuf, String> {
     let uid = geteuid();
-    let entry = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid.as_raw()))
-        .map_err(|error| format!("cannot look up user {}: {error}", uid.as_raw()))?;
-    // Not emptied by a reboot.
-    let without_home = Path::new(TEMPORARY).join(format!("hallpass-{}", uid.as_raw()));
-    if let Some(home) = entry.map(|entry| entry.dir)
+    if uid.is_root() {
+        return Ok(SYSTEM_STATE.into());
+    }
+    if let Some(home) = home()?
         && is_own_home(&home)?
     {
-        return Ok((home.join(".local/state/hallpass"), Some(without_home)));
+        return Ok(home.join(IN_HOME));
     }
     if has_private_temporary_directory() {
         return Err(format!(
@@ -47,8 +46,34 @@ pub(crate) fn user_directory() -> Result<(PathBuf, Option<PathBuf>), String> {
             uid.as_raw()
         ));
     }
-    Ok((without_home, None))
+    Ok(without_home())
 }
+
+/// Where this user's agent was before: in earlier releases, or while the user had no home directory. A directory that cannot be looked at
+/// from here has nothing to say.
+pub(crate) fn former_directories() -> Vec<PathBuf> {
+    match home() {
+        Ok(home) if is_root() => home.map(|home| home.join(IN_HOME)).into_iter().chain([without_home()]).collect(),
+        Ok(Some(home)) if is_own_home(&home).unwrap_or(false) => vec![without_home()],
+        _ => Vec::new(),
+    }
+}
+
+/// This user's home directory, by the password database.
+fn home() -> Result<Option<PathBuf>, String> {
+    let uid = geteuid().as_raw();
+    let entry = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid))
+        .map_err(|error| format!("cannot look up user {uid}: {error}"))?;
+    Ok(entry.map(|entry| entry.dir))
+}
+
+/// The place of a user without a home directory. It is not emptied by a reboot.
+fn without_home() -> PathBuf {
+    Path::new(TEMPORARY).join(format!("hallpass-{}", geteuid().as_raw()))
+}
+
+/// Where a user's agent is, in the home directory.
+const IN_HOME: &str = ".local/state/hallpass";
 
 /// Where users without a home directory keep theirs.
 const TEMPORARY: &str = "/var/tmp";
@@ -111,6 +136,11 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
 pub(crate) fn is_writable_by_user_only(directory: &Path) -> bool {
     let is_own = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
     std::fs::symlink_metadata(directory).is_ok_and(is_own)
+}
+
+/// The user who owns a file or directory, if it is there.
+pub(crate) fn owner(path: &Path) -> Option<u32> {
+    std::fs::symlink_metadata(path).ok().map(|found| found.uid())
 }
 
 /// The host's name, cut to what a node may be called.

@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithRawSiginfo;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::native::ignored_signals;
 
@@ -45,15 +45,24 @@ fn was_sent_by_process(code: i32) -> bool {
     code <= 0 || matches!(code, 0x1_0001 | 0x1_0002)
 }
 
-/// Resolves when somebody asks this process to end. Must be called within a runtime; from then on these signals do not end it by
-/// themselves.
+/// Resolves when somebody asks this process to end. Must be called within a runtime; from then on these signals do not end it
+/// unasked. A hangup or Ctrl-C that our parent ignores, as `nohup` and shells do for what runs in the background, stays ignored.
 pub(crate) fn shutdown_requested() -> io::Result<impl Future<Output = ()>> {
+    let ignored = ignored_signals();
+    let heard = |kind: SignalKind| (!ignored.contains(&kind.as_raw_value())).then(|| signal(kind)).transpose();
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let (mut interrupt, mut hangup) = (heard(SignalKind::interrupt())?, heard(SignalKind::hangup())?);
     Ok(async move {
-        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {}, _ = hangup.recv() => {} }
+        tokio::select! { _ = terminate.recv() => {}, () = next(&mut interrupt) => {}, () = next(&mut hangup) => {} }
     })
+}
+
+/// The next signal of this kind; never one that stays ignored.
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A flag that Ctrl-C sets, so that work can end in order; a second one ends this process at once. Where our parent ignores it,

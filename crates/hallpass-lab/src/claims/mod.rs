@@ -1,7 +1,7 @@
 //! Measures what the papers claim.
 //!
 //! Each claim is a function that runs simulations, explorations or scenarios and compares the results with the paper.
-//! Nothing is cached between runs. Every row fails if the protocol is broken: `tests/claims.rs` plants bugs for each id
+//! Nothing is cached between runs. Every row fails if the protocol is broken: `tests/all/claims.rs` plants bugs for each id
 //! and expects each of its rows to notice one.
 //!
 //! The ids, such as RA-14, are explained in `docs/requirements.md`; the traps, such as T5, which are errors and gaps in the

@@ -5,6 +5,7 @@ mod consensus;
 mod founding;
 mod incarnations;
 mod install;
+mod leases;
 mod progress;
 mod replication;
 mod restart;
@@ -64,6 +65,7 @@ pub fn models() -> Vec<(&'static str, Vec<&'static str>)> {
         ("founding-two-lost", names(founding::BUGS)),
         ("founding-all-lost", names(founding::BUGS)),
         ("restart", names(restart::BUGS)),
+        ("leases", names(leases::BUGS)),
         ("consensus", names(replication::BUGS)),
         ("progress", [names(progress::LINK_BUGS), names(progress::JOINER_BUGS), names(buffer::BUGS)].concat()),
         ("progress-link", names(progress::LINK_BUGS)),
@@ -99,6 +101,7 @@ pub fn check_model<F: Into<Flow>>(
         "founding-two-lost" => run(spec, &mut founding::FoundingModel::new(bug(spec, founding::BUGS)?, 2), on_progress),
         "founding-all-lost" => run(spec, &mut founding::FoundingModel::new(bug(spec, founding::BUGS)?, 3), on_progress),
         "restart" => run(spec, &mut restart::RestartModel::new(bug(spec, restart::BUGS)?), on_progress),
+        "leases" => run(spec, &mut leases::LeasesModel::new(bug(spec, leases::BUGS)?), on_progress),
         "consensus" => run(spec, &mut replication::ReplicationModel::new(bug(spec, replication::BUGS)?), on_progress),
         "progress-link" => {
             run(spec, &mut progress::ProgressModel::dead_link(bug(spec, progress::LINK_BUGS)?)?, on_progress)

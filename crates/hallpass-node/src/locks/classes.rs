@@ -62,6 +62,18 @@ impl Classes {
         Self::of(classes.iter().filter_map(template).collect(), me, view)
     }
 
+    /// Why these classes cannot be served here, if they cannot: a later version may have protocols that this one does not know. Those who
+    /// know them run them, so that nothing may take their place.
+    pub(crate) fn unknown(classes: &[Class]) -> Option<String> {
+        let is_known = |class: &&Class| Kind::ALL.iter().any(|kind| kind.name() == class.protocol);
+        let class = classes.iter().find(|class| !is_known(class))?;
+        Some(format!(
+            "this version does not know the protocol '{}' of lock class '{}': run the same version on all members, or give the class \
+             another protocol with 'hallpass class set'; then start this member again",
+            class.protocol, class.prefix
+        ))
+    }
+
     fn of(mut templates: Vec<Template>, me: NodeId, view: &View) -> Self {
         templates.push(Template::new(&Class::default_for(""), me, view).expect("the default protocol has no options"));
         // A stable sort: of two classes with one prefix the first counts, and the default comes last.

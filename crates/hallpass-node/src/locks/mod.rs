@@ -209,6 +209,10 @@ impl<C> Locks<C> {
 
     // ---- getters ----
 
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }

@@ -4,7 +4,7 @@
 use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
-use super::group::{Group, MEMBERS_MAX, Member, decode_class, encode_class};
+use super::group::{Group, MEMBERS_MAX, Member, TTL_MAX, decode_class, encode_class};
 use crate::Incarnation;
 use crate::locks::{Held, HeldLock};
 use crate::output::Request;
@@ -146,6 +146,9 @@ pub(crate) struct Contacts {
     /// Nodes that want to join.
     pub(crate) candidates: Vec<Member>,
     pub(crate) voters: Vec<NodeId>,
+    /// How long a session lasts, and how far clocks may drift; 0 from a node of an earlier version.
+    pub(crate) ttl: Ticks,
+    pub(crate) drift_ppm: u32,
 }
 
 const FOUNDING: u8 = 1;
@@ -221,13 +224,14 @@ impl Control {
                 member.encode(out);
                 put_nodes(out, reached);
             }
-            Self::Contacts(Contacts { epoch, steward, members, absent, candidates, voters }) => {
+            Self::Contacts(Contacts { epoch, steward, members, absent, candidates, voters, ttl, drift_ppm }) => {
                 out.push(CONTACTS);
                 put_numbers(out, [*epoch, steward.map_or(0, |steward| steward.0.into())]);
                 put_list(out, members, Member::encode);
                 put_list(out, absent, Member::encode);
                 put_list(out, candidates, Member::encode);
                 put_nodes(out, voters);
+                put_numbers(out, [*ttl, (*drift_ppm).into()]);
             }
             Self::Candidates { epoch, candidates } => {
                 out.push(CANDIDATES);
@@ -314,14 +318,22 @@ impl Control {
             JOIN => Self::Join { member: Member::decode(bytes)?, reached: nodes(bytes)? },
             CONTACTS => {
                 let (epoch, steward) = (bytes.number()?, bytes.node()?);
-                Self::Contacts(Contacts {
+                let mut contacts = Contacts {
                     epoch,
                     steward: (steward != NodeId::SERVER).then_some(steward),
                     members: list(bytes, Member::decode)?,
                     absent: list(bytes, Member::decode)?,
                     candidates: list(bytes, Member::decode)?,
                     voters: nodes(bytes)?,
-                })
+                    ..Contacts::default()
+                };
+                if !bytes.is_empty() {
+                    (contacts.ttl, contacts.drift_ppm) = (bytes.number()?, bytes.short()?);
+                    if !(1..=TTL_MAX).contains(&contacts.ttl) || contacts.drift_ppm > 1_000_000 {
+                        return Err(DecodeError::Number);
+                    }
+                }
+                Self::Contacts(contacts)
             }
             CANDIDATES => Self::Candidates { epoch: bytes.number()?, candidates: list(bytes, Member::decode)? },
             REFUSED => Self::Refused { why: read_text(bytes, WHY_MAX)? },

@@ -85,6 +85,13 @@ impl Group {
         true
     }
 
+    /// Whether these changes have an effect.
+    pub fn is_changed_by(&self, changes: &[Change]) -> bool {
+        let mut changed = self.clone();
+        changes.iter().for_each(|change| changed.change(change));
+        changed != *self
+    }
+
     fn change(&mut self, change: &Change) {
         match change {
             Change::Add(member) => {

@@ -8,3 +8,9 @@ pub const INCARNATION: u64 = 1;
 pub const GROUP: u64 = 2;
 /// With whom this node has founded a group that it does not vote in, until it is in a view of it.
 pub const FOUNDERS: u64 = 3;
+/// An operator founded the group again from here: until the first view nothing is granted before the sessions of the lost group are over.
+pub const RECOVERED: u64 = 4;
+/// The group of this node has had more than one member.
+pub const SHARED: u64 = 5;
+/// Why this node grants nothing in its group: others are in another one of the same name.
+pub const HELD_BACK: u64 = 6;

@@ -22,7 +22,7 @@ mod views;
 
 pub use fixed::HelloError;
 pub(crate) use fixed::{Advance, FixedList};
-pub use recover::{RecoverError, recover};
+pub use recover::{RecoverError, last_members, recover};
 pub(crate) use views::{Action, Views};
 
 /// The parts of the view layer, for whoever explores them around a model of everything else.
@@ -35,6 +35,32 @@ pub mod model {
     pub use super::sessions::{Renewal, Sessions};
     pub use super::steward::{Candidate, Order, OrderState, Steward, Withdrawal};
     pub use crate::locks::{Held, HeldLock};
+}
+
+/// What a member of another version would say.
+#[cfg(test)]
+pub(crate) mod testing {
+    use hallpass_core::codec::Reader;
+
+    use super::control::{Control, Envelope};
+    use super::group::Group;
+    use crate::config::Class;
+    use crate::output::Request;
+
+    /// Has the next view prepared, with this class.
+    pub(crate) fn with_class(stored: &[u8], class: Class) -> Vec<u8> {
+        let mut group = Group::decode(&mut Reader::new(stored)).unwrap();
+        group.epoch += 1;
+        group.classes.push(class);
+        let (group_id, voters) = (group.id, group.members.keys().copied().collect());
+        Envelope { group_id, message: Control::Prepare { group, voters } }.encode()
+    }
+
+    /// Asks the steward for this class.
+    pub(crate) fn asks_for_class(stored: &[u8], token: u64, class: Class) -> Vec<u8> {
+        let group_id = Group::decode(&mut Reader::new(stored)).unwrap().id;
+        Envelope { group_id, message: Control::Ask { token, request: Request::SetClass(class) } }.encode()
+    }
 }
 
 /// Where the members come from.

@@ -38,12 +38,19 @@ impl std::error::Error for RecoverError {}
 /// The new group's epochs begin so far above all that this node has stored: those that are lost may have been ahead.
 const MARGIN: u64 = 1 << 16;
 
+/// How many nodes belonged to the group when this node stored it last, those that were away among them; none if it was in no group.
+pub fn last_members(stored: &BTreeMap<u64, Vec<u8>>) -> Option<usize> {
+    let group = Group::decode(&mut Reader::new(stored.get(&keys::GROUP)?)).ok()?;
+    Some(group.members.len() + group.absent.len())
+}
+
 /// What this node is to store instead, so that it is a group of one: the others have to join it, with empty directories. All
 /// records but the driver's own are replaced. Returns the new epoch with it.
 pub fn recover(stored: &BTreeMap<u64, Vec<u8>>, me: NodeId) -> Result<(u64, BTreeMap<u64, Vec<u8>>), RecoverError> {
     let damaged = |error: &dyn fmt::Display| RecoverError::Damaged(error.to_string());
     let decode = |bytes: &[u8]| Group::decode(&mut Reader::new(bytes)).map_err(|error| damaged(&error));
-    let seen = stored.get(&keys::GROUP).map(|bytes| decode(bytes)).transpose()?;
+    // What a node has heard of a group before it was in one of its views is not all there is to it.
+    let seen = stored.get(&keys::GROUP).map(|bytes| decode(bytes)).transpose()?.filter(|group| group.term > 0);
     let replicated = match Engine::recover(stored).map_err(|error| damaged(&error))? {
         None => None,
         Some(recovered) => {
@@ -76,6 +83,9 @@ pub fn recover(stored: &BTreeMap<u64, Vec<u8>>, me: NodeId) -> Result<(u64, BTre
     let mut records: BTreeMap<u64, Vec<u8>> =
         stored.iter().filter(|(key, _)| **key < keys::GROUP).map(|(key, value)| (*key, value.clone())).collect();
     records.insert(keys::GROUP, bytes);
+    records.insert(keys::RECOVERED, Vec::new());
+    // It is to go on alone: an operator says so.
+    records.insert(keys::SHARED, Vec::new());
     while let Some(event) = engine.poll() {
         if let Event::Persist(write) = event {
             records.extend(write.put);

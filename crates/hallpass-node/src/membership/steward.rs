@@ -10,6 +10,7 @@ use super::group::{Change, Group, Member};
 use super::install::{Installation, Step};
 use super::sessions::Sessions;
 use crate::Incarnation;
+use crate::config::Sabotage;
 use crate::output::Request;
 
 /// So often the pause doubles before a node is admitted that was removed again and again.
@@ -46,6 +47,8 @@ pub struct Steward {
     pub needs_epoch: bool,
     /// The step of which all members have been told.
     pub announced: Option<(u64, Step)>,
+    /// A planted bug.
+    pub sabotage: Option<Sabotage>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -99,6 +102,15 @@ impl Steward {
             admits_from: now,
             needs_epoch: false,
             announced: None,
+            sabotage: None,
+        }
+    }
+
+    /// A proposal that is based on this epoch is under way, with all that was due.
+    pub fn on_proposed(&mut self, base: u64) {
+        self.proposed = Some(base);
+        for order in self.orders.iter_mut().filter(|order| order.state == OrderState::New) {
+            order.state = OrderState::Until(base + 1);
         }
     }
 
@@ -121,6 +133,19 @@ impl Steward {
         self.admits_from = now.saturating_add(admission_pause(group));
         self.needs_epoch = false;
         self.candidates.retain(|id, candidate| group.incarnation_of(*id) != Some(candidate.member.incarnation));
+        if self.sabotage != Some(Sabotage::ProposeBanned) {
+            self.candidates.retain(|_, candidate| !group.banned.contains(&candidate.member.name));
+        }
+        // Whoever was to be banned as a candidate may have become a member with this view.
+        for order in &mut self.orders {
+            if let Request::Evict { node, .. } = order.request
+                && matches!(order.state, OrderState::New | OrderState::Until(_))
+                && let Some(incarnation) = group.incarnation_of(node)
+            {
+                self.sessions.doom(node);
+                order.state = OrderState::Evicting(incarnation);
+            }
+        }
         self.withdrawn.retain(|id, withdrawal| {
             group.incarnation_of(*id) == Some(withdrawal.incarnation) || !withdrawal.keeps_vote
         });
@@ -242,10 +267,13 @@ impl Steward {
                 changes.push(Change::Remove { id, incarnation, keeps_vote });
             }
         }
+        let banned = self.names_to_ban(group);
+        let is_banned = |name: &String| group.banned.contains(name) || banned.contains(name);
         for member in self.admissible(group, admits, now) {
             // Whoever is evicted loses its vote before it comes back.
             let is_out = !evicted.contains(&member.id) || group.find(member.id).is_none();
-            if !removed.contains(&member.id) && is_out {
+            let may_come = !is_banned(&member.name) || self.sabotage == Some(Sabotage::ProposeBanned);
+            if !removed.contains(&member.id) && is_out && may_come {
                 // A voter that comes back under its name as another node has lost what it stored, and its vote with that.
                 for (id, old) in group.absent.iter().filter(|(id, old)| old.name == member.name && **id != member.id) {
                     changes.push(Change::Remove { id: *id, incarnation: old.incarnation, keeps_vote: false });
@@ -258,22 +286,35 @@ impl Steward {
                 Request::SetClass(_) | Request::Admit { .. } if order.state != OrderState::New => {}
                 Request::SetClass(class) => changes.push(Change::SetClass(class.clone())),
                 Request::Admit { name } => changes.push(Change::Admit(name.clone())),
-                Request::Evict { node, ban } => {
+                Request::Evict { node, .. } => {
                     // A voter that is away has no session that could run out.
                     if let Some(absent) = group.absent.get(node) {
                         let incarnation = absent.incarnation;
                         changes.push(Change::Remove { id: *node, incarnation, keeps_vote: false });
                     }
-                    if *ban
-                        && let Some(member) = group.find(*node).filter(|member| !group.banned.contains(&member.name))
-                    {
-                        changes.push(Change::Ban(member.name.clone()));
-                    }
                 }
                 _ => {}
             }
         }
+        let new = banned.into_iter().filter(|name| !group.banned.contains(name));
+        changes.extend(new.map(Change::Ban));
         changes
+    }
+
+    /// The names of members and candidates that operators want to be out for good. An order bans once: whoever is admitted again stays.
+    fn names_to_ban(&self, group: &Group) -> BTreeSet<String> {
+        let name = |order: &Order| {
+            let Request::Evict { node, ban: true } = order.request else { return None };
+            let member = match order.state {
+                OrderState::New => self.candidates.get(&node).map(|candidate| &candidate.member),
+                OrderState::Evicting(incarnation) => {
+                    group.find(node).filter(|member| member.incarnation == incarnation)
+                }
+                _ => None,
+            };
+            member.map(|member| member.name.clone())
+        };
+        self.orders.iter().filter_map(name).collect()
     }
 
     /// Nodes that wanted to join and have fallen silent are forgotten; true if there were any.
@@ -290,7 +331,11 @@ impl Steward {
             return None;
         }
         let admits = self.is_installed() && now >= self.admits_from;
-        let changes = self.changes_now(group, voters, expiry, admits, now);
+        let mut changes = self.changes_now(group, voters, expiry, admits, now);
+        // A view that nobody joins or leaves helps nobody, and would be followed by the next one like it.
+        if self.sabotage != Some(Sabotage::ProposeBanned) && !group.is_changed_by(&changes) {
+            changes.clear();
+        }
         let removes = changes.iter().any(|change| match change {
             Change::Remove { .. } => true,
             Change::Add(member) => group.members.contains_key(&member.id),
@@ -315,6 +360,8 @@ impl Steward {
         enum Rank {
             Me,
             Votes,
+            /// It is away, and may not come back: it is asked for its vote after those who are here.
+            VotesAway,
             MayVote,
             AwayForLong,
         }
@@ -333,7 +380,8 @@ impl Steward {
         let absent = group.absent.keys().filter(|id| group.durable && current.contains(id) && staying(id)).map(|id| {
             let since = self.absent_since.get(id).copied().unwrap_or(now);
             let is_overdue = now >= since.saturating_add(replace_after);
-            (if is_overdue { Rank::AwayForLong } else { Rank::Votes }, *id)
+            let away = if self.sabotage == Some(Sabotage::HandVotesToSilence) { Rank::Votes } else { Rank::VotesAway };
+            (if is_overdue { Rank::AwayForLong } else { away }, *id)
         });
         let mut ranked: Vec<(Rank, NodeId)> = present.chain(absent).collect();
         ranked.sort_unstable();

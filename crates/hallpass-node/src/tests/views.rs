@@ -1,5 +1,7 @@
 //! Groups whose members come and go, on a network that loses nothing and a clock that everybody shares.
 
+mod holes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hallpass_core::{Mode, NodeId, Ticks};
@@ -7,8 +9,10 @@ use hallpass_core::{Mode, NodeId, Ticks};
 use crate::wire::Plane;
 use crate::{
     Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Record, Request, RequestError,
-    Ticket, ViewState, ViewsConfig, Write, keys,
+    Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
 };
+
+mod versions;
 
 const MS: Ticks = 1_000_000;
 const TTL: Ticks = 1000 * MS;
@@ -34,6 +38,13 @@ struct Net {
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Nodes whose writes never end.
     full_disks: BTreeSet<NodeId>,
+    /// Nodes whose writes are under way until they are delivered by hand.
+    slow_disks: BTreeSet<NodeId>,
+    under_way: BTreeMap<NodeId, Vec<Write>>,
+    /// Processes that do not run.
+    paused: BTreeSet<NodeId>,
+    /// A bug that is planted in all nodes.
+    sabotage: Option<Sabotage>,
     control: VecDeque<(NodeId, NodeId, Vec<u8>)>,
 }
 
@@ -44,6 +55,7 @@ impl Net {
         config.boot_id = u64::from(id * 31 + incarnation);
         let mut views = ViewsConfig::new(format!("host-{id}:1"));
         (views.founding, views.durable, views.ttl) = (founding, true, TTL);
+        views.sabotage = self.sabotage;
         config.views = Some(views);
         config
     }
@@ -70,7 +82,11 @@ impl Net {
 
     /// Founds a group of so many.
     fn founded(count: u32) -> Self {
-        let mut net = Self::default();
+        Self::founded_with(count, None)
+    }
+
+    fn founded_with(count: u32, sabotage: Option<Sabotage>) -> Self {
+        let mut net = Self { sabotage, ..Self::default() };
         for id in 1..=count {
             let config = net.config(id, Founding::Together(count as usize), 1);
             net.start(config);
@@ -145,10 +161,12 @@ impl Net {
         let now = self.now;
         let mut closed = Vec::new();
         let is_full = self.full_disks.contains(&id);
+        let is_slow = self.slow_disks.contains(&id);
         let one = self.nodes.get_mut(&id).unwrap();
         while let Some(output) = one.node.poll_output() {
             match output {
                 Output::Persist(_) if is_full => {}
+                Output::Persist(Record::Write(write)) if is_slow => self.under_way.entry(id).or_default().push(write),
                 Output::Persist(Record::Write(write)) => {
                     one.disk.retain(|key, _| !write.remove.contains(key));
                     one.disk.extend(write.put.clone());
@@ -226,6 +244,9 @@ impl Net {
         self.connect();
         let now = self.now;
         for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if self.paused.contains(&id) {
+                continue;
+            }
             let one = self.nodes.get_mut(&id).unwrap();
             if one.node.poll_timeout().is_some_and(|at| at <= now) {
                 one.node.handle_timeout(now);
@@ -234,6 +255,10 @@ impl Net {
         }
         for _ in 0..self.control.len() {
             let Some((from, to, bytes)) = self.control.pop_front() else { break };
+            if self.paused.contains(&to) {
+                self.control.push_back((from, to, bytes));
+                continue;
+            }
             let Some(one) = self.nodes.get_mut(&to) else { continue };
             if !self.cut.contains(&(from, to)) && one.control_with.contains(&from) {
                 one.node.handle_control(from, &bytes, now).unwrap();
@@ -250,6 +275,7 @@ impl Net {
                 one.node.handle_transmitted(to, bytes.len());
                 if let Some(one) = self.nodes.get_mut(&to)
                     && one.locks_with.contains(&from)
+                    && !self.paused.contains(&to)
                 {
                     one.node.handle_bytes(from, &bytes, now).unwrap();
                     self.drain(to);

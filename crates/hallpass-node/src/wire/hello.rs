@@ -31,7 +31,8 @@ pub struct Hello {
     pub to_incarnation: Option<Incarnation>,
     /// The last frame that the sender has received on this link.
     pub received: u64,
-    /// A digest of what all members must agree on: the list of members and the lock classes.
+    /// With a fixed list a digest of what all members must agree on: the list and the lock classes. In a group whose members change: 1 if
+    /// the sender's group has had more than one member.
     pub config_digest: u64,
     /// A digest of the incarnations of all members as the sender knows them, once it knows all.
     pub incarnations_digest: Option<NonZeroU64>,

@@ -7,7 +7,9 @@ use super::Violation;
 /// Views: there is one group, members of one epoch agree on who they are, and no node goes back to an earlier epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Epochs {
-    group: Option<u64>,
+    groups: Vec<u64>,
+    /// So many groups may be founded after the first, one after the other.
+    others: usize,
     /// Who is in the view of each epoch.
     views: BTreeMap<u64, Vec<NodeId>>,
     /// The last epoch that each node has opened, and in which of its processes.
@@ -23,9 +25,12 @@ impl Epochs {
         epoch: u64,
         members: &[NodeId],
     ) -> Option<Violation> {
-        let known = *self.group.get_or_insert(group);
-        if known != group {
-            return violation(format!("node {node} is in group {group:x}, others are in group {known:x}"));
+        if !self.groups.contains(&group) {
+            if self.groups.len() > self.others {
+                let known = self.groups.last().copied().unwrap_or(0);
+                return violation(format!("node {node} is in group {group:x}, others are in group {known:x}"));
+            }
+            self.groups.push(group);
         }
         let view = self.views.entry(epoch).or_insert_with(|| members.to_vec());
         if view != members {
@@ -39,6 +44,11 @@ impl Epochs {
             return violation(format!("node {node} opens epoch {epoch} after it was in epoch {before}"));
         }
         None
+    }
+
+    /// The group is lost, and another one is founded in its place.
+    pub fn expect_another(&mut self) {
+        self.others = self.groups.len();
     }
 
     /// The highest epoch so far.
@@ -67,6 +77,16 @@ mod tests {
         }
         assert_eq!(oracle.on_open((NodeId(1), 2), 7, 4, &BOTH), None);
         assert_eq!(oracle.highest(), 4);
+    }
+
+    #[test]
+    fn another_group_is_fine_only_where_one_was_lost() {
+        let mut oracle = Epochs::default();
+        assert_eq!(oracle.on_open(ONE, 7, 1, &BOTH), None);
+        oracle.expect_another();
+        oracle.expect_another();
+        assert_eq!(oracle.on_open(ONE, 8, 70_000, &[NodeId(1)]), None);
+        assert!(oracle.on_open(ONE, 9, 70_001, &[NodeId(1)]).is_some(), "one was lost, and one took its place");
     }
 
     #[test]

@@ -85,7 +85,10 @@ impl World {
             format!("{machine}: {name:x} asks for '{lock}' {mode:?} {patience:?}: {answer:?}")
         });
         match answer {
-            Ok(Answer::Granted(Grant { ticket, fence })) => self.enter(caller, ticket, ticket, fence),
+            Ok(Answer::Granted(Grant { ticket, fence })) => {
+                self.watch_grant(machine);
+                self.enter(caller, ticket, ticket, fence);
+            }
             Ok(Answer::Waiting(ticket)) => {
                 self.callers[caller].activity = Activity::Waiting(ticket);
                 let violation = self.answers.on_wait(self.id(machine), name);

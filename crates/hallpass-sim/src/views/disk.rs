@@ -8,7 +8,9 @@ use crate::Rng;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub(super) records: BTreeMap<u64, Vec<u8>>,
-    /// Writes that are not synced yet.
+    /// What is being written: all of it is synced at once, or nothing.
+    writing: Vec<Write>,
+    /// What waits for that to be done.
     pending: VecDeque<Write>,
     /// A record as it was at the last start, for a planted bug.
     at_start: Option<Vec<u8>>,
@@ -25,17 +27,33 @@ impl Disk {
         self.pending.push_back(write);
     }
 
-    /// The oldest write that is under way is synced.
-    pub(super) fn sync_next(&mut self) -> Option<Write> {
-        let write = self.pending.pop_front()?;
-        self.apply(&write);
-        Some(write)
+    /// Nothing is being written, and something could be.
+    pub(super) fn may_take(&self) -> bool {
+        self.writing.is_empty() && !self.pending.is_empty()
     }
 
-    /// The process is gone. Of what was not synced a beginning may have been written; with `tears`, a write in part.
+    /// What has come together is written together, as the thread that writes does; at most so many of them.
+    pub(super) fn take(&mut self, most: usize) {
+        debug_assert!(self.writing.is_empty(), "one after the other");
+        let count = self.pending.len().min(most);
+        self.writing.extend(self.pending.drain(..count));
+    }
+
+    /// What was being written is synced.
+    pub(super) fn sync(&mut self) -> Vec<Write> {
+        let writes = std::mem::take(&mut self.writing);
+        writes.iter().for_each(|write| self.apply(write));
+        writes
+    }
+
+    /// The process is gone. What was being written may have been done, and nothing that waited for that; with `tears`, a
+    /// write in part.
     pub(super) fn on_crash(&mut self, tears: bool, rng: &mut Rng) {
-        self.is_torn |= tears && !self.pending.is_empty();
-        while rng.chance(0.5) && self.sync_next().is_some() {}
+        self.is_torn |= tears && !(self.writing.is_empty() && self.pending.is_empty());
+        if rng.chance(0.5) {
+            self.sync();
+        }
+        self.writing.clear();
         self.pending.clear();
     }
 
@@ -62,17 +80,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_synced_is_lost_from_some_write_on() {
+    fn what_is_written_together_is_synced_wholly_or_not_at_all_and_the_rest_is_lost() {
         let mut kept = [0; 4];
         for seed in 0..100 {
             let mut disk = Disk::default();
             (1..=3).for_each(|number| disk.submit(write(number, 10 + number)));
+            disk.take(2);
+            assert!(!disk.may_take(), "one after the other");
             disk.on_crash(false, &mut Rng::new(seed));
-            assert!(disk.records.keys().copied().eq((11..).take(disk.records.len())), "a beginning is kept");
-            assert!(disk.sync_next().is_none() && !disk.is_torn);
+            assert!(disk.sync().is_empty() && !disk.may_take() && !disk.is_torn);
             kept[disk.records.len()] += 1;
         }
-        assert!(kept.iter().all(|runs| *runs > 0), "{kept:?}");
+        assert!(kept[0] > 0 && kept[2] > 0 && kept[1] + kept[3] == 0, "{kept:?}");
     }
 
     #[test]
@@ -80,8 +99,10 @@ mod tests {
         let mut disk = Disk::default();
         disk.submit(write(1, 5));
         disk.submit(write(2, 6));
-        assert_eq!(disk.sync_next().map(|write| write.number), Some(1));
-        disk.sync_next();
+        disk.take(1);
+        assert_eq!(disk.sync().iter().map(|write| write.number).collect::<Vec<_>>(), [1]);
+        disk.take(usize::MAX);
+        disk.sync();
         assert_eq!(disk.records, BTreeMap::from([(6, vec![2])]));
         disk.on_crash(true, &mut Rng::new(1));
         assert!(!disk.is_torn, "nothing was being written");

@@ -56,11 +56,21 @@ pub enum FaultKind {
     ClassChange,
     /// An operator takes a lock away from whoever holds it.
     BreakLock,
+    /// A member is removed by an operator, and its name with it.
+    Ban,
+    /// The majority of the voters is lost for good, and an operator goes on with what one machine has stored.
+    Recover,
+    /// A directory is attached to another machine; the process that had it goes on, cut off from everybody.
+    Move,
+    /// All processes are gone at once.
+    Blackout,
+    /// Nodes are given other settings than the rest of their group.
+    Settings,
 }
 
 impl FaultKind {
     /// All of them, in the order in which they are counted.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 27] = [
         Self::Delay,
         Self::Reorder,
         Self::Loss,
@@ -83,12 +93,22 @@ impl FaultKind {
         Self::Evict,
         Self::ClassChange,
         Self::BreakLock,
+        Self::Ban,
+        Self::Recover,
+        Self::Move,
+        Self::Blackout,
+        Self::Settings,
     ];
 
     /// It goes on for a while.
     fn lasts(self) -> bool {
         use FaultKind::*;
-        !matches!(self, Break | ClockDrift | Join | Leave | Evict | ClassChange | BreakLock)
+        !matches!(self, Break | ClockDrift | Join | Leave | Evict | ClassChange | BreakLock | Ban | Move | Settings)
+    }
+
+    /// It is planned by itself, and does not follow from something else.
+    fn is_drawn(self) -> bool {
+        !matches!(self, Self::Restart | Self::Settings)
     }
 
     /// Its name in reports.
@@ -116,6 +136,11 @@ impl FaultKind {
             Self::Evict => "evict",
             Self::ClassChange => "class-change",
             Self::BreakLock => "break-lock",
+            Self::Ban => "ban",
+            Self::Recover => "recover",
+            Self::Move => "move",
+            Self::Blackout => "blackout",
+            Self::Settings => "settings",
         }
     }
 }
@@ -129,21 +154,41 @@ pub(super) struct Fault {
     pub(super) kind: FaultKind,
     /// Decides the rest: which node, how bad.
     chance: u64,
-    /// Whom it hits, if that is not left to chance: a node's position, or as bits the nodes on one side.
-    aim: Option<u64>,
+    /// Whom it hits, if that is not left to chance.
+    aim: Option<Aim>,
+}
+
+/// Whom a fault hits, at the moment at which it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The machine at this position.
+    Machine(usize),
+    /// Those on one side, as bits.
+    Side(u64),
+    /// The machine whose node leads the group.
+    Steward,
+    /// The machine at this position among the others that run.
+    Follower(usize),
+    /// The machine that was added last.
+    Newest,
 }
 
 impl Fault {
     /// One that hits whom it should.
-    pub(super) fn aimed(kind: FaultKind, aim: u64, from: Ticks, until: Ticks) -> Self {
+    pub(super) fn aimed(kind: FaultKind, aim: Aim, from: Ticks, until: Ticks) -> Self {
         Self { at: from, lasts: until.saturating_sub(from), kind, chance: 1, aim: Some(aim) }
+    }
+
+    /// The same with a chance of its own.
+    pub(super) fn chosen(rng: &mut Rng, kind: FaultKind, aim: Option<Aim>, from: Ticks, until: Ticks) -> Self {
+        Self { at: from, lasts: until.saturating_sub(from), kind, chance: rng.next_u64(), aim }
     }
 
     pub(super) fn draw_all(rng: &mut Rng, ttl: Ticks, until: Ticks, most: u64) -> Vec<Self> {
         // A swarm: each run has only some kinds of faults, so that the others do not hide what these bring about.
         let share = [0.2, 0.5, 1.0][rng.below(3) as usize];
         let kinds: Vec<FaultKind> =
-            FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::Restart && rng.chance(share)).collect();
+            FaultKind::ALL.into_iter().filter(|kind| kind.is_drawn() && rng.chance(share)).collect();
         if kinds.is_empty() {
             return Vec::new();
         }
@@ -168,7 +213,7 @@ impl Fault {
 
     /// Many that are short, of a few kinds, and a network that is bad all the time.
     pub(super) fn draw_storm(rng: &mut Rng, ttl: Ticks, until: Ticks) -> Vec<Self> {
-        const KINDS: [FaultKind; 12] = [
+        const KINDS: [FaultKind; 17] = [
             FaultKind::ClassChange,
             FaultKind::Crash,
             FaultKind::PartialPartition,
@@ -181,6 +226,11 @@ impl Fault {
             FaultKind::Stop,
             FaultKind::Join,
             FaultKind::Leave,
+            FaultKind::DiskLoss,
+            FaultKind::Ban,
+            FaultKind::Recover,
+            FaultKind::Move,
+            FaultKind::Blackout,
         ];
         let kinds: Vec<FaultKind> = KINDS.into_iter().filter(|_| rng.chance(0.4)).collect();
         let noise = NOISE.into_iter().filter(|_| rng.chance(0.5)).collect::<Vec<_>>();
@@ -237,8 +287,8 @@ impl World {
     pub(super) fn on_fault(&mut self, fault: Fault) {
         let mut rng = Rng::new(fault.chance);
         let until = self.now + fault.lasts;
-        let drawn = rng.below(self.machines.len() as u64);
-        let machine = fault.aim.unwrap_or(drawn).min(self.machines.len() as u64 - 1) as usize;
+        let drawn = rng.below(self.machines.len() as u64) as usize;
+        let machine = fault.aim.map_or(drawn, |aim| self.aimed_at(aim));
         let mut hit = vec![machine];
         let happened = match fault.kind {
             FaultKind::Delay | FaultKind::Reorder | FaultKind::Loss | FaultKind::Duplication => {
@@ -280,10 +330,14 @@ impl World {
             }
             FaultKind::Leave => self.leave(machine),
             FaultKind::Stop => self.stop(machine, until, &mut rng),
-            FaultKind::Evict | FaultKind::ClassChange | FaultKind::BreakLock => {
+            FaultKind::Evict | FaultKind::ClassChange | FaultKind::BreakLock | FaultKind::Ban => {
                 hit.clear();
                 self.ask_of_group(machine, fault.kind, &mut rng)
             }
+            FaultKind::Recover => self.recover(machine, until, &mut rng),
+            FaultKind::Move => self.move_directory(machine, &mut rng),
+            FaultKind::Blackout => self.blackout(until, &mut rng),
+            FaultKind::Settings => false,
         };
         if happened {
             self.note_fault(fault.kind, hit, if fault.kind.lasts() { until } else { self.now });
@@ -297,6 +351,24 @@ impl World {
         self.record([5, kind as u64, 0]);
     }
 
+    fn aimed_at(&self, aim: Aim) -> usize {
+        let last = self.machines.len() - 1;
+        let leads = |machine: &usize| {
+            let process = self.machines[*machine].process.as_ref();
+            process.is_some_and(|process| process.node.status().steward == Some(process.node.id()))
+        };
+        match aim {
+            Aim::Machine(machine) => machine.min(last),
+            Aim::Side(_) => 0,
+            Aim::Newest => last,
+            Aim::Steward => (0..=last).find(leads).unwrap_or(0),
+            Aim::Follower(number) => {
+                let runs = |machine: &usize| self.machines[*machine].process.is_some() && !leads(machine);
+                (0..=last).filter(runs).nth(number).unwrap_or(last)
+            }
+        }
+    }
+
     fn break_one(&mut self, rng: &mut Rng) -> bool {
         let live: Vec<usize> = (0..self.connections.len()).filter(|at| !self.connections[*at].broken).collect();
         let Some(connection) = live.get(rng.below(live.len() as u64) as usize) else { return false };
@@ -306,9 +378,11 @@ impl World {
 
     /// Two sides, the first of which does not hear the other; with `both_ways` neither hears the other. Returns the first
     /// side, or nobody if there is no other.
-    fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<u64>, rng: &mut Rng) -> Vec<usize> {
+    fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<Aim>, rng: &mut Rng) -> Vec<usize> {
+        let alone = aim.map(|aim| self.aimed_at(aim));
         let side = (0..self.machines.len()).map(|node| match aim {
-            Some(bits) => bits >> (node % 64) & 1 == 1,
+            Some(Aim::Side(bits)) => bits >> (node % 64) & 1 == 1,
+            Some(_) => alone == Some(node),
             None => rng.chance(0.5),
         });
         let side: Vec<bool> = side.collect();
@@ -337,9 +411,10 @@ impl World {
     /// A process ends, in one of several ways, and is started again later.
     fn crash_for(&mut self, machine: usize, until: Ticks, kind: FaultKind) -> bool {
         let disk_fails = matches!(kind, FaultKind::DiskLoss | FaultKind::DiskTorn | FaultKind::DiskFull);
-        let loses_disk = kind == FaultKind::DiskLoss || !self.plan.durable;
+        let durable = self.machines[machine].durable;
+        let loses_disk = kind == FaultKind::DiskLoss || !durable;
         if self.machines[machine].process.is_none()
-            || (disk_fails && !self.plan.durable)
+            || (disk_fails && (!durable || self.machines[machine].is_cut_off))
             || (loses_disk && !self.may_lose_disk(machine))
         {
             return false;
@@ -378,7 +453,7 @@ impl World {
     /// The group promises to survive the loss of a voter's disk while it has the others', and not of several at once.
     pub(super) fn may_lose_disk(&self, machine: usize) -> bool {
         let Some(id) = self.machines[machine].process.as_ref().map(|process| process.node.id()) else { return false };
-        let ends = |machine: &super::Machine| !self.plan.durable && machine.ending.is_some();
+        let ends = |machine: &super::Machine| !machine.durable && machine.ending.is_some();
         let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl
             && !self.voters.is_empty()
             && self.now > self.shrinks_until
@@ -398,12 +473,12 @@ impl World {
         true
     }
 
-    fn is_running(&self, machine: usize) -> bool {
+    pub(super) fn is_running(&self, machine: usize) -> bool {
         self.machines[machine].process.is_some() && !self.machines[machine].paused
     }
 
     fn join(&mut self, rng: &mut Rng) -> bool {
-        if self.machines.len() >= self.plan.nodes + self.plan.joins_max {
+        if self.machines.len() >= self.plan.nodes + self.plan.joins_max || self.now < self.recovers_until {
             return false;
         }
         let clock = self.draw_clock(rng);
@@ -413,7 +488,7 @@ impl World {
     }
 
     /// A node that is about to found a group has nothing to leave.
-    fn is_in_group(&self, machine: usize) -> bool {
+    pub(super) fn is_in_group(&self, machine: usize) -> bool {
         let process = self.machines[machine].process.as_ref();
         self.is_running(machine) && process.is_some_and(|process| process.node.status().group_id.is_some())
     }
@@ -423,7 +498,7 @@ impl World {
         let is_last = |process: &super::Process| process.node.view().len() <= 1;
         if here <= 2
             || !self.is_in_group(machine)
-            || self.machines[machine].ending.is_some()
+            || self.machines[machine].is_busy()
             || self.machines[machine].process.as_ref().is_none_or(is_last)
         {
             return false;
@@ -436,8 +511,8 @@ impl World {
     }
 
     fn stop(&mut self, machine: usize, until: Ticks, rng: &mut Rng) -> bool {
-        let loses = !self.plan.durable && !self.may_lose_disk(machine);
-        if loses || !self.is_in_group(machine) || self.machines[machine].ending.is_some() {
+        let loses = !self.machines[machine].durable && !self.may_lose_disk(machine);
+        if loses || !self.is_in_group(machine) || self.machines[machine].is_busy() {
             return false;
         }
         if rng.chance(0.5) {
@@ -447,7 +522,10 @@ impl World {
         self.machines[machine].ending = Some(Ending::Stops { until });
         self.machines[machine].ends_with = Some(self.requests + 1);
         self.request(machine, Request::Stop);
-        self.queue.push(self.now + 3 * self.plan.ttl, Event::Kill { machine, life });
+        // Some wait for the answer until the faults are over, and then it must come.
+        if rng.chance(0.5) {
+            self.queue.push(self.now + 3 * self.plan.ttl, Event::Kill { machine, life });
+        }
         true
     }
 
@@ -457,10 +535,10 @@ impl World {
             return false;
         }
         let request = match kind {
-            FaultKind::Evict => {
+            FaultKind::Evict | FaultKind::Ban => {
                 let members = process.node.members();
                 let Some(member) = members.get(rng.below(members.len() as u64) as usize) else { return false };
-                let ban = rng.chance(0.3) && !member.name.is_empty();
+                let ban = (kind == FaultKind::Ban || rng.chance(0.3)) && !member.name.is_empty();
                 if ban {
                     self.banned.insert(member.name.clone());
                 }
@@ -488,6 +566,7 @@ impl World {
             self.machines[machine].disk.is_full = false;
             self.resume(machine);
             self.machines[machine].disk.tears_next = false;
+            self.set_right(machine);
             self.restart(machine);
         }
         for name in std::mem::take(&mut self.banned) {

@@ -16,8 +16,11 @@ mod callers;
 mod clock;
 mod disk;
 mod faults;
+mod limits;
 mod network;
+mod operator;
 mod plan;
+mod scenes;
 mod shrink;
 mod story;
 #[cfg(test)]
@@ -45,7 +48,8 @@ pub use faults::FaultKind;
 use faults::{Fault, Noise};
 use network::Connection;
 pub use plan::Cut;
-use plan::{MS, Plan};
+use limits::Pace;
+use plan::{MS, Plan, Settings};
 pub use shrink::shrink;
 use story::Book;
 pub use story::{Entry, FaultSeen, NodeChange, Story, StoryFault, StoryFaultKind, StorySpec, tell, tell_seed};
@@ -89,13 +93,15 @@ pub enum Bug {
     ClocksBeyondDrift,
     /// The driver counts no starts: a process comes back as the one before.
     SameIncarnation,
+    /// A founder that has lost its directory founds again alone, whoever has joined its first group.
+    ForgetMark,
     /// In every node.
     Node(Sabotage),
 }
 
 impl Bug {
     /// All of them, with their names in the command line.
-    pub const ALL: [(&str, Self); 10] = [
+    pub const ALL: [(&str, Self); 19] = [
         ("evict-early", Self::Node(Sabotage::EvictEarly)),
         ("no-wait-for-reports", Self::Node(Sabotage::NoWaitForReports)),
         ("stale-epoch", Self::Node(Sabotage::AcceptStaleEpoch)),
@@ -105,6 +111,15 @@ impl Bug {
         ("forget-vote", Self::ForgetVote),
         ("send-before-sync", Self::SendBeforeSync),
         ("same-incarnation", Self::SameIncarnation),
+        ("any-voters", Self::Node(Sabotage::FoundWithAnyVoters)),
+        ("forget-mark", Self::ForgetMark),
+        ("forget-session", Self::Node(Sabotage::ForgetSessionOnDisk)),
+        ("silent-voters", Self::Node(Sabotage::HandVotesToSilence)),
+        ("close-twice", Self::Node(Sabotage::CloseTwice)),
+        ("propose-banned", Self::Node(Sabotage::ProposeBanned)),
+        ("count-refused", Self::Node(Sabotage::CountRefusedProposals)),
+        ("grant-recovered", Self::Node(Sabotage::GrantOnceRecovered)),
+        ("join-unstored", Self::Node(Sabotage::JoinUnstored)),
         ("clocks-beyond-drift", Self::ClocksBeyondDrift),
     ];
 
@@ -152,12 +167,10 @@ pub fn run_caught(seed: u64, cut: &Cut, bug: Option<Bug>) -> ViewsReport {
 const HARD_STATE: u64 = 16;
 /// No node needs more timeouts at one instant.
 const TIMEOUTS_MAX: u32 = 1000;
+/// A group without directories begins with an epoch that the clock gives: one for so much time, as the library counts.
+const CLOCK_STEP: Ticks = 4000 * MS;
 /// So many events of a large group take some milliseconds.
 const GOES_ON_EVERY: u64 = 256;
-/// Ends a run that does not end in virtual time. In a large group every two members are connected twice, and greet each other.
-fn events_max(plan: &Plan) -> u64 {
-    3_000_000 + 100 * ((plan.nodes + plan.joins_max) as u64).pow(2)
-}
 
 #[derive(Debug)]
 enum Event {
@@ -186,7 +199,12 @@ enum Event {
         machine: usize,
         life: u64,
     },
-    /// A disk has carried out its oldest write.
+    /// The thread that writes takes what there is.
+    Taken {
+        machine: usize,
+        life: u64,
+    },
+    /// A disk has carried out what was being written.
     Synced {
         machine: usize,
         life: u64,
@@ -221,6 +239,10 @@ enum Event {
     Restart {
         machine: usize,
     },
+    /// An operator empties the directory of a node whose group is no more.
+    Wipe {
+        machine: usize,
+    },
     FreeSpace {
         machine: usize,
     },
@@ -239,10 +261,13 @@ enum Event {
 struct Machine {
     /// Also its address.
     name: String,
+    /// What its node is called: a directory that moves takes that along.
+    node_name: String,
+    settings: Settings,
+    /// What is stored here outlives a process.
+    durable: bool,
     clock: Clock,
     disk: Disk,
-    /// When the last write that was submitted is synced.
-    synced_at: Ticks,
     /// Syncing takes seconds until then.
     slow_until: Ticks,
     /// How many processes have been started here.
@@ -258,6 +283,23 @@ struct Machine {
     is_gone: bool,
     /// It is one of those that found the group; also with an empty disk later, since its configuration is the same.
     founds: bool,
+    /// Its directory is attached to another machine: its process goes on without one, and nobody reaches it.
+    is_cut_off: bool,
+    /// Its directory was another machine's, whose process may live.
+    is_foreign: bool,
+    /// It has been in a view with others.
+    has_been_more: bool,
+    /// Its group was lost and is no more: it is to join the recovered one, with an empty directory.
+    is_obsolete: bool,
+    /// It is not started before.
+    rests_until: Ticks,
+}
+
+impl Machine {
+    /// It is about to end, or cut off from its directory: operators leave it alone.
+    fn is_busy(&self) -> bool {
+        self.ending.is_some() || self.is_cut_off
+    }
 }
 
 /// Why a process is about to end.
@@ -328,6 +370,10 @@ struct World {
     shrinks_until: Ticks,
     /// The last member has left: there is no group any more that those who are out could join.
     is_over: bool,
+    /// The machine on which the group was recovered, if it was.
+    recovered_on: Option<usize>,
+    /// Until then there are nodes of the group that was lost, and no new one is told to join.
+    recovers_until: Ticks,
     /// The nodes whose disks are lost.
     lost: BTreeSet<NodeId>,
     /// Names that may have been banned, and those to admit again.
@@ -335,6 +381,7 @@ struct World {
     admit: BTreeSet<String>,
     admit_at: Ticks,
     requests: u64,
+    pace: Pace,
     report: ViewsReport,
     logs: bool,
     /// What is seen over time, if somebody wants to see it.
@@ -373,11 +420,14 @@ impl World {
             voters_since: 0,
             shrinks_until: 0,
             is_over: false,
+            recovered_on: None,
+            recovers_until: 0,
             lost: BTreeSet::new(),
             banned: BTreeSet::new(),
             admit: BTreeSet::new(),
             admit_at: 0,
             requests: 0,
+            pace: Pace::default(),
             report,
             logs,
             book: None,
@@ -393,7 +443,7 @@ impl World {
     /// False if it was given up: `goes_on` is asked now and then.
     fn run_to_end(&mut self, goes_on: &mut dyn FnMut() -> bool) -> bool {
         self.set_up();
-        let (mut events, events_max) = (0u64, events_max(&self.plan));
+        let mut events = 0u64;
         while self.report.violation.is_none()
             && let Some((at, event)) = self.queue.pop()
         {
@@ -402,10 +452,8 @@ impl World {
             if events.is_multiple_of(GOES_ON_EVERY) && !goes_on() {
                 return false;
             }
-            if events > events_max {
-                let text = format!("{events_max} events and no end");
-                self.note(Some(Violation { property: "progress", text }));
-            }
+            let violation = self.pace.on_event(at, &self.plan);
+            self.note(violation);
             if matches!(event, Event::Check) && self.is_settled() {
                 break;
             }
@@ -436,9 +484,11 @@ impl World {
         let machine = self.machines.len();
         self.machines.push(Machine {
             name: format!("m{machine}"),
+            node_name: format!("m{machine}"),
+            settings: self.plan.settings(machine, founds),
+            durable: self.plan.is_durable(machine, founds),
             clock,
             disk: Disk::default(),
-            synced_at: 0,
             slow_until: 0,
             life: 0,
             process: None,
@@ -448,7 +498,13 @@ impl World {
             ends_with: None,
             is_gone: false,
             founds,
+            is_cut_off: false,
+            is_foreign: false,
+            has_been_more: false,
+            is_obsolete: false,
+            rests_until: 0,
         });
+        self.note_settings(machine);
         for _ in 0..self.plan.callers {
             let caller = self.callers.len();
             self.callers.push(Caller::new(machine));
@@ -477,6 +533,7 @@ impl World {
             Event::Connect { machine, .. } => self.on_connect(machine),
             Event::Writable { machine, .. } => self.with_node(machine, |node, now| node.handle_writable(now)),
             Event::Timeout { machine, .. } => self.on_timeout(machine),
+            Event::Taken { machine, life } => self.take_writes(machine, life, usize::MAX),
             Event::Synced { machine, life } => self.on_synced(machine, life),
             Event::Persisted { machine, write, .. } => {
                 self.with_node(machine, |node, now| node.handle_persisted(Record::Write(write), now));
@@ -493,6 +550,7 @@ impl World {
             Event::Fault(fault) => self.on_fault(fault),
             Event::Resume { machine } => self.resume(machine),
             Event::Restart { machine } => self.restart(machine),
+            Event::Wipe { machine } => self.wipe(machine),
             Event::FreeSpace { machine } => {
                 self.machines[machine].disk.is_full = false;
                 self.restart(machine);
@@ -533,8 +591,15 @@ impl World {
         if self.machines[machine].disk.is_torn && (self.now >= self.plan.faults_until || self.rng.chance(0.5)) {
             self.lose_disk(machine);
         }
-        let Machine { process, disk, is_gone, life, .. } = &self.machines[machine];
-        if process.is_some() || *is_gone || disk.is_torn || disk.is_full {
+        if self.now < self.machines[machine].rests_until {
+            return self.queue.push(self.machines[machine].rests_until, Event::Restart { machine });
+        }
+        if self.machines[machine].process.is_none() && std::mem::take(&mut self.machines[machine].is_obsolete) {
+            self.lose_disk(machine);
+            self.machines[machine].founds = false;
+        }
+        let Machine { process, disk, is_gone, is_cut_off, life, .. } = &self.machines[machine];
+        if process.is_some() || *is_gone || *is_cut_off || disk.is_torn || disk.is_full {
             return;
         }
         if *life > 0 && !disk.records.is_empty() {
@@ -546,10 +611,9 @@ impl World {
     /// Starts a process: it takes its identity from the disk, and counts its start there before anything else.
     fn start(&mut self, machine: usize) {
         let (now, seed, drawn) = (self.now, self.rng.next_u64(), self.rng.next_u64());
-        let Machine { name, disk, life, founds, .. } = &mut self.machines[machine];
+        let founds = self.may_found(machine);
+        let Machine { name, node_name, settings, durable, disk, life, is_foreign, .. } = &mut self.machines[machine];
         *life += 1;
-        // Whoever began the group alone would begin another one with an empty disk: it is told to join.
-        *founds &= self.plan.nodes > 1 || *life == 1 || !disk.records.is_empty();
         let number = |key: u64| disk.records.get(&key)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let id = number(keys::IDENTITY).unwrap_or((drawn as u32).max(1));
         let counted = number(keys::INCARNATION).unwrap_or(0);
@@ -562,25 +626,25 @@ impl World {
         if self.bug == Some(Bug::ForgetVote) {
             disk.forget_since_start(HARD_STATE);
         }
-        let founding = if *founds { Founding::Together(self.plan.nodes) } else { Founding::Never };
+        let founding = if founds { Founding::Together(settings.expect) } else { Founding::Never };
         let views = ViewsConfig {
             founding,
-            durable: self.plan.durable,
+            durable: *durable,
             stored: disk.records.clone(),
-            epoch_floor: if self.plan.durable { 0 } else { 1 + now / (1000 * MS) },
-            predecessor_is_dead: !self.plan.callers_outlive,
-            ttl: self.plan.ttl,
-            drift_ppm: self.plan.drift_ppm,
-            replace_after: self.plan.replace_after,
-            voters_max: self.plan.voters_max,
+            epoch_floor: if *durable { 0 } else { 1 + now / CLOCK_STEP },
+            predecessor_is_dead: !self.plan.callers_outlive && !*is_foreign,
+            ttl: settings.ttl,
+            drift_ppm: settings.drift_ppm,
+            replace_after: settings.replace_after,
+            voters_max: settings.voters_max,
             sabotage: if let Some(Bug::Node(sabotage)) = self.bug { Some(sabotage) } else { None },
             ..ViewsConfig::new(name.clone())
         };
         let config = NodeConfig {
-            name: name.clone(),
+            name: node_name.clone(),
             incarnation: Incarnation::new(incarnation).expect("few starts"),
             boot_id: drawn,
-            classes: Plan::classes(),
+            classes: settings.classes.clone(),
             local_streak: self.plan.local_streak,
             cache_idle: self.plan.cache_idle,
             seed,
@@ -616,9 +680,9 @@ impl World {
         let here = &mut self.machines[machine];
         let Some(process) = here.process.take() else { return };
         here.disk.on_crash(tears, &mut self.rng);
-        (here.paused, here.ending, here.synced_at) = (false, None, 0);
+        (here.paused, here.ending) = (false, None);
         let held_back = std::mem::take(&mut here.held_back);
-        let loses = here.disk.is_torn || !self.plan.durable;
+        let loses = here.disk.is_torn || !here.durable;
         self.log(|world| format!("{} is gone", world.machines[machine].name));
         self.note_change(machine);
         for connection in process.connections.iter().copied() {
@@ -627,8 +691,8 @@ impl World {
         if loses {
             self.lost.insert(process.node.id());
         }
-        if !self.plan.durable {
-            self.machines[machine].disk = Disk::default();
+        if !self.machines[machine].durable {
+            self.empty_disk(machine);
         }
         self.lose_callers(machine, deadline);
         for event in held_back {
@@ -652,13 +716,39 @@ impl World {
         }
     }
 
+    /// A process goes on. What has come meanwhile it reads in one go: what came over one way in its order, but which of its threads
+    /// is first to get the node is left to chance.
     fn resume(&mut self, machine: usize) {
-        if std::mem::take(&mut self.machines[machine].paused) {
-            self.log(|world| format!("{} goes on", world.machines[machine].name));
-            self.note_change(machine);
-            for event in std::mem::take(&mut self.machines[machine].held_back) {
+        if !std::mem::take(&mut self.machines[machine].paused) {
+            return;
+        }
+        self.log(|world| format!("{} goes on", world.machines[machine].name));
+        self.note_change(machine);
+        let held_back = std::mem::take(&mut self.machines[machine].held_back);
+        let mut ways: Vec<((u64, usize), Vec<Event>)> = Vec::new();
+        for event in held_back {
+            let way = self.way(&event);
+            match ways.iter_mut().find(|(known, _)| *known == way) {
+                Some((_, events)) => events.push(event),
+                None => ways.push((way, vec![event])),
+            }
+        }
+        while !ways.is_empty() {
+            let first = self.rng.below(ways.len() as u64) as usize;
+            for event in ways.swap_remove(first).1 {
                 self.handle(event);
             }
+        }
+    }
+
+    /// By which way an event gets to the process: what the disk's thread says, the clock, each connection, and each caller.
+    fn way(&self, event: &Event) -> (u64, usize) {
+        match event {
+            Event::Persisted { .. } => (0, 0),
+            Event::Timeout { .. } | Event::Connect { .. } | Event::Writable { .. } => (1, 0),
+            Event::Arrive { connection, .. } | Event::Notice { connection, .. } => (2, *connection),
+            Event::Acquire { caller } | Event::Cancel { caller, .. } | Event::Release { caller, .. } => (3, *caller),
+            _ => (4, 0),
         }
     }
 
@@ -726,33 +816,62 @@ impl World {
         self.with_node(machine, |node, now| node.handle_timeout(now));
     }
 
+    /// Gives a write to the thread that writes. It is idle or at work: then the write waits with others for its turn.
     fn persist(&mut self, machine: usize, write: Write) {
-        let takes = self.plan.sync / 2 + self.rng.exponential(self.plan.sync as f64 / 2.0) as Ticks;
-        let slow = if self.now < self.machines[machine].slow_until { self.rng.below(3000 * MS) } else { 0 };
-        let Machine { disk, synced_at, life, .. } = &mut self.machines[machine];
-        if self.bug == Some(Bug::SendBeforeSync) {
-            self.queue.push(self.now, Event::Persisted { machine, life: *life, write: write.clone() });
+        let (life, is_cut_off) = (self.machines[machine].life, self.machines[machine].is_cut_off);
+        if is_cut_off {
+            return;
         }
-        disk.submit(write);
-        *synced_at = (*synced_at).max(self.now) + takes + slow;
-        self.queue.push(*synced_at, Event::Synced { machine, life: *life });
+        if self.bug == Some(Bug::SendBeforeSync) {
+            self.queue.push(self.now, Event::Persisted { machine, life, write: write.clone() });
+        }
+        self.machines[machine].disk.submit(write);
+        if self.machines[machine].disk.may_take() {
+            // It may be as quick as to take the first alone.
+            if self.rng.chance(0.2) {
+                self.take_writes(machine, life, 1);
+            } else {
+                self.queue.push(self.now, Event::Taken { machine, life });
+            }
+        }
+    }
+
+    fn take_writes(&mut self, machine: usize, life: u64, most: usize) {
+        let here = &mut self.machines[machine];
+        if here.life != life || here.process.is_none() || !here.disk.may_take() {
+            return;
+        }
+        here.disk.take(most);
+        let slow = if self.now < here.slow_until { self.rng.below(3000 * MS) } else { 0 };
+        let takes = self.plan.sync / 2 + self.rng.exponential(self.plan.sync as f64 / 2.0) as Ticks;
+        self.queue.push(self.now + takes + slow, Event::Synced { machine, life });
     }
 
     fn on_synced(&mut self, machine: usize, life: u64) {
-        if self.machines[machine].life != life || self.machines[machine].process.is_none() {
+        let here = &self.machines[machine];
+        if here.life != life || here.process.is_none() || here.is_cut_off {
             return;
         }
-        if self.machines[machine].disk.is_full {
+        if here.disk.is_full {
             return self.crash(machine, false);
         }
         if std::mem::take(&mut self.machines[machine].disk.tears_next) && self.may_lose_disk(machine) {
             self.count(FaultKind::DiskTorn);
             return self.crash(machine, true);
         }
-        if let Some(write) = self.machines[machine].disk.sync_next()
-            && self.bug != Some(Bug::SendBeforeSync)
-        {
-            self.handle(Event::Persisted { machine, life, write });
+        let writes = self.machines[machine].disk.sync();
+        self.take_writes(machine, life, usize::MAX);
+        if self.bug == Some(Bug::SendBeforeSync) {
+            return;
+        }
+        // The node hears of each by itself, and of other things between them.
+        let mut at = self.now;
+        for (number, write) in writes.into_iter().enumerate() {
+            if number > 0 && self.rng.chance(0.5) {
+                at += self.rng.below(self.plan.latency);
+            }
+            let event = Event::Persisted { machine, life, write };
+            if at == self.now { self.handle(event) } else { self.queue.push(at, event) }
         }
     }
 
@@ -791,6 +910,10 @@ impl World {
         let plan = &self.plan;
         if self.now > plan.faults_until + 40 * plan.ttl + 2 * plan.replace_after + 30_000 * MS {
             let violation = self.unsettled();
+            for machine in 0..self.machines.len() {
+                let status = self.machines[machine].process.as_ref().map(|process| process.node.status());
+                self.log(|world| format!("{}: {status:?}", world.machines[machine].name));
+            }
             return self.note(Some(violation));
         }
         if self.now >= self.admit_at {

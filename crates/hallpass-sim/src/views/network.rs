@@ -63,7 +63,9 @@ impl World {
     }
 
     fn blocked_until(&self, from: usize, to: usize) -> Ticks {
-        self.blocked.get(&(from, to)).copied().unwrap_or(0)
+        let cut_off = [from, to].iter().any(|machine| self.machines[*machine].is_cut_off);
+        let until = if cut_off { self.plan.faults_until } else { 0 };
+        self.blocked.get(&(from, to)).copied().unwrap_or(0).max(until)
     }
 
     /// Has the machine look for connections to make.
@@ -102,7 +104,10 @@ impl World {
         if needs_seeds {
             missing = true;
             let seeds = (0..self.machines.len()).filter(|seed| !self.machines[*seed].is_gone);
-            for seed in seeds.take(self.plan.nodes.max(SEEDS_MIN)).collect::<Vec<_>>() {
+            let mut seeds: Vec<usize> = seeds.take(self.plan.nodes.max(SEEDS_MIN)).collect();
+            // After a recovery everybody is told where the group is.
+            seeds.extend(self.recovered_on.filter(|seed| !seeds.contains(seed)));
+            for seed in seeds {
                 let standing = self.machines[seed].process.as_ref().map(|other| other.node.id());
                 let process = self.machines[machine].process.as_ref().expect("it runs");
                 if seed != machine && !standing.is_some_and(|id| process.control.contains_key(&id)) {
@@ -298,6 +303,10 @@ impl World {
         };
         let earlier = process.current(plane).get(&peer).copied();
         if let Some(refusal) = refusal {
+            if let Some(process) = self.machines[machine].process.as_mut() {
+                process.node.handle_other_group(&hello, now);
+                self.drain(machine);
+            }
             self.log(|world| format!("{} refuses {connection}: {refusal}", world.machines[machine].name));
             return self.close(connection, end);
         }

@@ -4,6 +4,7 @@ use hallpass_core::Ticks;
 use hallpass_node::Class;
 
 use super::faults::Fault;
+use super::scenes;
 use crate::Rng;
 
 pub(super) const MS: Ticks = 1_000_000;
@@ -24,8 +25,14 @@ pub(super) struct Plan {
     pub(super) latency: Ticks,
     /// How long it takes to sync a write.
     pub(super) sync: Ticks,
-    /// What is stored outlives a process.
+    /// What founders store outlives a process, but for those in `bare`.
     pub(super) durable: bool,
+    /// Founders without a directory, as bits, in a group whose other founders have one.
+    pub(super) bare: u64,
+    /// Those who join later have no directory, whatever the founders have.
+    pub(super) joins_bare: bool,
+    /// Whose settings are other than the group's, until the faults are over.
+    pub(super) odd: Odd,
     /// Whoever a node has granted a lock to outlives its process, and keeps the lock until the session would have run out.
     pub(super) callers_outlive: bool,
     pub(super) ttl: Ticks,
@@ -36,6 +43,45 @@ pub(super) struct Plan {
     pub(super) local_streak: u32,
     /// At most so many nodes join later.
     pub(super) joins_max: usize,
+}
+
+/// Nodes that were given other settings than the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Odd {
+    /// Which founders, as bits.
+    pub(super) founders: u64,
+    /// And those who join.
+    pub(super) joiners: bool,
+    pub(super) what: Oddity,
+}
+
+/// In what they differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Oddity {
+    #[default]
+    VotersMax,
+    Ttl,
+    Drift,
+    Classes,
+    /// How many found the group.
+    Expect,
+    ReplaceAfter,
+}
+
+impl Oddity {
+    const ALL: [Self; 6] =
+        [Self::VotersMax, Self::Ttl, Self::Drift, Self::Classes, Self::Expect, Self::ReplaceAfter];
+}
+
+/// What a node is given that may differ from one to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) ttl: Ticks,
+    pub(super) drift_ppm: u32,
+    pub(super) voters_max: usize,
+    pub(super) replace_after: Ticks,
+    pub(super) classes: Vec<Class>,
+    pub(super) expect: usize,
 }
 
 /// What callers do.
@@ -86,7 +132,8 @@ impl fmt::Display for Cut {
 }
 
 /// A prefix for every protocol that a class may have.
-pub(super) const CLASSES: [(&str, &str); 10] = [
+pub(super) const CLASSES: [(&str, &str); 11] = [
+    ("central/", "central"),
     ("ra/", "ricart-agrawala"),
     ("rr/", "ricart-agrawala-ring"),
     ("lamport/", "lamport"),
@@ -99,11 +146,26 @@ pub(super) const CLASSES: [(&str, &str); 10] = [
     ("ring/", "token-ring"),
 ];
 
+impl Odd {
+    /// Some of so many founders, but not all.
+    fn draw(rng: &mut Rng, founders: usize) -> Self {
+        let what = Oddity::ALL[rng.below(Oddity::ALL.len() as u64) as usize];
+        // Who votes is what counts most.
+        let what = if rng.chance(0.4) { Oddity::VotersMax } else { what };
+        let sides = (1u64 << founders.min(16)).saturating_sub(2);
+        Self { founders: if sides == 0 { 0 } else { 1 + rng.below(sides) }, joiners: false, what }
+    }
+}
+
 impl Plan {
     pub(super) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        // Some runs are storms.
-        if seed % 4 == 3 { Self::storm(seed, &mut rng) } else { Self::calm(seed, &mut rng) }
+        // Some runs are storms, some are scenes.
+        match seed % 4 {
+            1 => Self::scenes(seed, &mut rng),
+            3 => Self::storm(seed, &mut rng),
+            _ => Self::calm(seed, &mut rng),
+        }
     }
 
     /// Few members, short sessions, locks that are always wanted, and much that goes wrong within one session or one view
@@ -113,8 +175,7 @@ impl Plan {
         let faults_until = ttl * (10 + rng.below(10));
         let faults = Fault::draw_storm(rng, ttl, faults_until);
         // A token can be in two places; the others have permissions.
-        let class = |rng: &mut Rng| ["", "token/", "nt/", "sk/", "ry/"][rng.below(5) as usize];
-        let locks = (0..1 + rng.below(2)).map(|number| format!("{}{number}", class(rng))).collect();
+        let locks = (0..1 + rng.below(2)).map(|number| format!("{}{number}", Self::busy_class(rng))).collect();
         Self {
             nodes: if rng.chance(0.8) { 3 } else { 5 },
             callers: 2,
@@ -131,8 +192,45 @@ impl Plan {
             latency: [MS / 5, MS, 5 * MS][rng.below(3) as usize],
             sync: [MS / 10, 10 * MS][rng.below(2) as usize],
             durable: true,
+            bare: 0,
             callers_outlive: false,
             ttl,
+            ..Self::calm(seed, rng)
+        }
+    }
+
+    fn busy_class(rng: &mut Rng) -> &'static str {
+        ["", "token/", "nt/", "sk/", "ry/", "central/"][rng.below(6) as usize]
+    }
+
+    /// Few members, short sessions, and little that goes wrong but what is told as one scene: some faults that belong together,
+    /// each at about the moment and with about the nodes that make it hard.
+    fn scenes(seed: u64, rng: &mut Rng) -> Self {
+        let ttl = 1000 * MS;
+        let nodes = [1, 3, 3, 3, 3, 3, 4, 5][rng.below(8) as usize];
+        let (faults, faults_until) = scenes::draw(rng, ttl, nodes);
+        let founders_differ = nodes > 1 && rng.chance(0.15);
+        Self {
+            nodes,
+            callers: 1 + rng.below(2) as usize,
+            locks: vec![format!("{}0", Self::busy_class(rng))],
+            faults,
+            faults_until,
+            load: Load {
+                readers: 0.0,
+                tries: 0.0,
+                cancels: 0.0,
+                hold: [5 * MS, 50 * MS, ttl / 2, 3 * ttl][rng.below(4) as usize],
+                think: 20 * MS,
+            },
+            latency: [MS / 5, MS, 5 * MS][rng.below(3) as usize],
+            sync: [MS / 10, 2 * MS, 10 * MS][rng.below(3) as usize],
+            durable: rng.chance(0.85),
+            bare: 0,
+            callers_outlive: rng.chance(0.4),
+            odd: if founders_differ { Odd::draw(rng, nodes) } else { Odd::default() },
+            ttl,
+            replace_after: ttl * [2, 20, 1000][rng.below(3) as usize],
             ..Self::calm(seed, rng)
         }
     }
@@ -157,6 +255,7 @@ impl Plan {
         let many = nodes > 10;
         let ttl = pick(rng, &[1000 * MS, 2000 * MS, 5000 * MS]);
         let faults_until = ttl * if many { 6 } else { 6 + rng.below(20) };
+        let differs = nodes > 1 && !many && rng.chance(0.04);
         Self {
             seed,
             nodes,
@@ -174,6 +273,9 @@ impl Plan {
             latency: pick(rng, &[MS / 5, MS, 10 * MS]),
             sync: pick(rng, &[MS / 10, 2 * MS, 10 * MS]),
             durable: rng.chance(0.9),
+            bare: if rng.chance(0.05) { 1 + rng.below((1 << nodes.min(8)) - 1) } else { 0 },
+            joins_bare: rng.chance(0.2),
+            odd: if differs { Odd::draw(rng, nodes) } else { Odd { joiners: rng.chance(0.2), ..Odd::draw(rng, 0) } },
             callers_outlive: rng.chance(0.3),
             ttl,
             drift_ppm: [1000, 10_000, 50_000][rng.below(3) as usize],
@@ -199,6 +301,9 @@ impl Plan {
             faults: Fault::of_large_group(joins, 4 * ttl, 20 * MS, dies, 4 * ttl),
             faults_until: dies + 5 * ttl,
             durable: true,
+            bare: 0,
+            joins_bare: false,
+            odd: Odd::default(),
             callers_outlive: false,
             latency: MS,
             sync: MS,
@@ -220,6 +325,34 @@ impl Plan {
                 all.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, fault)| fault).collect();
         }
         self
+    }
+
+    /// Whether the directory of a machine outlives a process.
+    pub(super) fn is_durable(&self, machine: usize, founds: bool) -> bool {
+        self.durable && if founds { self.bare >> (machine % 64) & 1 == 0 } else { !self.joins_bare }
+    }
+
+    /// What a machine's node is given.
+    pub(super) fn settings(&self, machine: usize, founds: bool) -> Settings {
+        let is_odd = if founds { self.odd.founders >> (machine % 64) & 1 == 1 } else { self.odd.joiners };
+        let mut settings = Settings {
+            ttl: self.ttl,
+            drift_ppm: self.drift_ppm,
+            voters_max: self.voters_max,
+            replace_after: self.replace_after,
+            classes: Self::classes(),
+            expect: self.nodes,
+        };
+        match self.odd.what {
+            _ if !is_odd => {}
+            Oddity::VotersMax => settings.voters_max = if self.voters_max == 1 { 3 } else { 1 },
+            Oddity::Ttl => settings.ttl *= 2,
+            Oddity::Drift => settings.drift_ppm /= 2,
+            Oddity::Classes => drop(settings.classes.pop()),
+            Oddity::Expect => settings.expect += 1,
+            Oddity::ReplaceAfter => settings.replace_after *= 2,
+        }
+        settings
     }
 
     /// A class for every prefix.

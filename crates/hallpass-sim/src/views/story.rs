@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hallpass_core::{NodeId, Ticks};
 use hallpass_node::ViewState;
 
-use super::faults::{Fault, FaultKind};
-use super::plan::{Cut, Load, MS, Plan};
+use super::faults::{Aim, Fault, FaultKind};
+use super::plan::{Cut, Load, MS, Odd, Plan};
 use super::{Bug, ViewsReport, World};
 
 /// A group of whole nodes and what happens to it.
@@ -161,6 +161,9 @@ impl Plan {
             faults_until: last.max(4 * spec.ttl) + 3 * spec.ttl,
             load: Load { readers: 0.0, tries: 0.0, cancels: 0.0, hold: spec.hold, think: spec.hold },
             durable: true,
+            bare: 0,
+            joins_bare: false,
+            odd: Odd::default(),
             callers_outlive: false,
             latency: MS,
             sync: MS,
@@ -179,10 +182,10 @@ impl StoryFault {
     fn plan(&self) -> Fault {
         let (kind, aim) = match &self.kind {
             StoryFaultKind::Partition(side) => {
-                (FaultKind::Partition, side.iter().fold(0, |bits, node| bits | 1 << (node % 64)))
+                (FaultKind::Partition, Aim::Side(side.iter().fold(0, |bits, node| bits | 1 << (node % 64))))
             }
-            StoryFaultKind::Pause(node) => (FaultKind::Pause, *node as u64),
-            StoryFaultKind::Crash(node) => (FaultKind::Crash, *node as u64),
+            StoryFaultKind::Pause(node) => (FaultKind::Pause, Aim::Machine(*node)),
+            StoryFaultKind::Crash(node) => (FaultKind::Crash, Aim::Machine(*node)),
         };
         Fault::aimed(kind, aim, self.from, self.until)
     }

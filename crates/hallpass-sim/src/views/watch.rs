@@ -64,6 +64,15 @@ impl World {
         self.note(order);
     }
 
+    /// A caller was granted a lock at once.
+    pub(super) fn watch_grant(&mut self, machine: usize) {
+        let Some(process) = &self.machines[machine].process else { return };
+        if !process.node.is_complete() {
+            let text = format!("node {} granted a lock without an open view", process.node.id());
+            self.note(Some(Violation { property: "view", text }));
+        }
+    }
+
     /// Somebody has left, or was told that the lock is lost.
     pub(super) fn inside_ends(&mut self, entry: u64) {
         if let Some(inside) = self.inside.remove(&entry) {
@@ -89,11 +98,19 @@ impl World {
         let seen = (process.node.epoch().or(process.seen.0), process.node.is_complete());
         let (before, id) = (std::mem::replace(&mut process.seen, seen), process.node.id());
         let (valid, generation) = (now < process.node.valid_until(), process.node.generation());
+        let lacks_deadline = process.node.valid_until() == Ticks::MAX && process.node.has_session() && {
+            let members = if seen.1 { process.node.view().len() } else { 0 };
+            members > 1
+        };
         let returned = |inside: &Inside| {
             inside.is_over && inside.until.is_none() && inside.machine == machine && inside.generation == generation
         };
         if valid && self.inside.values().any(returned) {
             let text = format!("node {id} holds a lock again that it had lost when its session ran out");
+            self.note(Some(Violation { property: "session", text }));
+        }
+        if lacks_deadline {
+            let text = format!("node {id} is in a view with others, and its session never ends");
             self.note(Some(Violation { property: "session", text }));
         }
         if seen.0 < before.0 {
@@ -118,11 +135,18 @@ impl World {
         self.record([9, machine as u64, epoch]);
         let violation = self.epochs.on_open((id, life), group, epoch, &members);
         self.note(violation);
+        let violation = self.pace.on_view(self.now, epoch, self.machines.len(), &self.plan);
+        self.note(violation);
+        let here = &mut self.machines[machine];
+        here.is_foreign = false;
+        here.has_been_more |= members.len() > 1;
         let outside = (0..self.machines.len()).find(|other| {
             let Some(process) = &self.machines[*other].process else { return false };
             // The members are sorted, and there may be many.
             let old = process.was_member && process.node.epoch().is_some_and(|known| known < epoch);
-            old && members.binary_search(&process.node.id()).is_err() && self.local(*other) < process.node.valid_until()
+            // A process whose directory another one has is not the member of its name.
+            let is_out = self.machines[*other].is_cut_off || members.binary_search(&process.node.id()).is_err();
+            old && is_out && self.local(*other) < process.node.valid_until()
         });
         if let Some(outside) = outside {
             let text = format!("node {} is not in epoch {epoch}, but its session lasts", self.id(outside));

@@ -117,3 +117,37 @@ fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
     assert_eq!(shown, "it's \"fine\"\\n\\u{1b}[31m\\u{202e}\\");
     assert_eq!(printable(&shown), shown);
 }
+
+/// A node of a group whose members come and go.
+fn with_views() -> Arc<Driver> {
+    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
+    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
+    let node = Node::new(config).unwrap();
+    let (peers, seeds) = (BTreeMap::new(), Vec::new());
+    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, is_fixed: false, tls: None, peers, seeds, node })
+}
+
+/// Ids are drawn at random, 32 bits long; the number of a process has 64.
+#[tokio::test]
+async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
+    let driver = with_views();
+    driver.begin(None);
+    let hello = Hello { from: NodeId(2), boot_id: 7, ..driver.hello(Plane::Control, Some(NodeId(1))).unwrap() };
+    let twin = Hello { boot_id: 8, ..hello.clone() };
+    assert_eq!(driver.check(&twin), Ok(()), "the first one to come is the node of this id");
+    let outbox = Arc::new(Outbox::new(false));
+    assert_eq!(driver.connect_control(&hello, &outbox), Ok(true));
+    assert_eq!(driver.check(&hello), Ok(()), "a second connection");
+    let why = driver.check(&twin).unwrap_err();
+    assert!(why.contains("has the id 2 of another node"), "{why}");
+    // Where its connection is lost its locks are not yet.
+    driver.disconnect_control(NodeId(2), &outbox);
+    assert!(driver.check(&twin).is_err() && driver.check(&hello).is_ok());
+    // A later start of the node that has a directory.
+    let later = Incarnation::new(hello.incarnation.get() + 1).unwrap();
+    assert_eq!(driver.check(&Hello { incarnation: later, ..twin.clone() }), Ok(()));
+    // This node's own id.
+    let mine = Hello { from: NodeId(1), to: NodeId(1), ..twin };
+    let why = driver.check(&mine).unwrap_err();
+    assert!(why.contains("has the id 1 of another node"), "{why}");
+}

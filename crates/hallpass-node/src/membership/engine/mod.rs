@@ -61,6 +61,9 @@ pub(crate) struct Engine {
     confirmations: Confirmations,
     announced: Announced,
     seal: Seal,
+    inquiry: Option<Inquiry>,
+    /// A planted bug: nobody is asked whether it is there before it votes alone.
+    trusts_silence: bool,
     elections: Elections,
     ticks: u64,
     /// When something was last heard of the other voters and learners.
@@ -142,6 +145,16 @@ enum Seal {
     /// At this index of the log.
     Proposed(u64),
     Committed,
+}
+
+/// An empty entry before voters are replaced. Whoever of them has it is there, and has been since this was decided: a change that begins towards
+/// a silent majority can neither be finished nor taken back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Inquiry {
+    target: Vec<u64>,
+    /// In the log.
+    index: u64,
+    tick: u64,
 }
 
 /// When to stand for election.
@@ -281,6 +294,8 @@ impl Engine {
             confirmations: Confirmations::default(),
             announced: Announced::default(),
             seal: Seal::Needed,
+            inquiry: None,
+            trusts_silence: false,
             elections: Elections::new(seed),
             ticks: 0,
             heard: BTreeMap::new(),
@@ -361,15 +376,40 @@ impl Engine {
         }
         let raft = &self.node.raft;
         let busy = !conf.voters_outgoing.is_empty() || raft.has_pending_conf() || raft.lead_transferee.is_some();
-        if let Some((kind, changes)) = if busy { None } else { self.next_change(&conf, &target) } {
+        if let Some((kind, changes)) = if busy { None } else { self.next_change(&conf, &target) }
+            && (kind != ConfChangeTransition::Explicit || self.have_answered(&target))
+        {
             self.change_voters(kind, changes);
         }
         true
     }
 
+    /// Whether all newcomers and a majority of these voters have just acknowledged something. They are asked, if they were not.
+    fn have_answered(&mut self, target: &[u64]) -> bool {
+        let is_recent = |inquiry: &Inquiry| self.ticks <= inquiry.tick + ELECTION_TICKS as u64;
+        let Some(inquiry) = self.inquiry.as_ref().filter(|inquiry| inquiry.target == target && is_recent(inquiry))
+        else {
+            let is_asked = self.node.propose(Vec::new(), Vec::new()).is_ok();
+            let index = self.node.raft.raft_log.last_index();
+            self.inquiry = is_asked.then(|| Inquiry { target: target.to_vec(), index, tick: self.ticks });
+            return self.trusts_silence;
+        };
+        let raft = &self.node.raft;
+        let answered = |id: &&u64| raft.prs().get(**id).is_some_and(|progress| progress.matched >= inquiry.index);
+        let voters = self.conf().voters;
+        let newcomers = target.iter().filter(|id| !voters.contains(id)).all(|id| answered(&id));
+        newcomers && target.iter().filter(answered).count() > target.len() / 2
+    }
+
+    /// A planted bug: see [`Sabotage::HandVotesToSilence`](crate::Sabotage).
+    pub(crate) fn trust_silence(&mut self) {
+        self.trusts_silence = true;
+    }
+
     /// Hands the leadership over, if this node leads and the other one can take it.
     pub(crate) fn transfer(&mut self, to: NodeId) {
-        if self.is_leader() && self.conf().voters.contains(&to.0.into()) {
+        let is_free = self.node.raft.lead_transferee.is_none();
+        if is_free && self.is_leader() && self.conf().voters.contains(&to.0.into()) {
             self.node.transfer_leader(to.0.into());
         }
     }
@@ -664,7 +704,7 @@ impl Engine {
             self.seal_voters();
             self.ask();
         } else {
-            self.seal = Seal::Needed;
+            (self.seal, self.inquiry) = (Seal::Needed, None);
             self.confirmations.waiting.clear();
             self.confirmations.asked = None;
         }

@@ -7,6 +7,7 @@ use hallpass_core::{NodeId, Ticks};
 use super::{Action, Views};
 use crate::links::{Links, Process};
 use crate::membership::HelloError;
+use crate::node::Checked;
 use crate::wire::{Hello, Plane};
 
 impl Views {
@@ -23,7 +24,7 @@ impl Views {
             boot_id: self.boot_id,
             to_incarnation: None,
             received: 0,
-            config_digest: 0,
+            config_digest: self.is_shared.into(),
             incarnations_digest: None,
         }
     }
@@ -77,13 +78,14 @@ impl Views {
         Ok(())
     }
 
-    pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Ticks) {
-        self.now = now;
+    pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
+        self.now = now.ticks();
         self.connected.insert(hello.from);
         self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
+        self.find_own_group(hello);
         self.repeat_soon();
         self.announce_soon();
-        if !self.session.is_valid(now) {
+        if !self.session.is_valid(self.now) {
             self.timers.renew = 0;
         }
         self.actions.push_back(Action::View);

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hallpass_core::{NodeId, View};
 
-use super::{Action, Opening, Phase, Views, break_token};
+use super::{Action, Opening, Phase, Purpose, Views, break_token};
 use crate::Incarnation;
 use crate::config::Sabotage;
 use crate::links::{Links, Sender};
-use crate::locks::HeldLock;
+use crate::locks::{Classes, HeldLock};
 use crate::membership::control::{Contacts, Control, Envelope, Founder};
 use crate::membership::engine::Engine;
 use crate::membership::group::{Group, Member};
@@ -22,9 +22,11 @@ impl Views {
     pub(super) fn renew(&mut self, links: &Links) {
         let ttl = self.session.ttl();
         self.timers.renew = self.now + ttl / 4;
+        // One whose disk does not take the group lets its session end: the others go on without it.
+        let is_awaited = self.pending.as_ref().is_some_and(|(_, group, _)| self.remembered == group.id);
         let is_member = self.phase == Phase::Running
             && !self.session.has_lapsed()
-            && (self.view.is_some() || self.pending.is_some());
+            && (self.view.is_some() || is_awaited || self.pending.is_some() && self.joins_unstored());
         if !is_member {
             return;
         }
@@ -55,7 +57,7 @@ impl Views {
     }
 
     pub(super) fn repeat(&mut self, links: &Links) {
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) {
+        if matches!(self.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone) || self.held_back.is_some() {
             return;
         }
         let is_in_group = self.is_in_group();
@@ -67,9 +69,11 @@ impl Views {
             return;
         }
         if let Phase::Withdrawing { keeps_vote } = self.phase {
+            self.hand_over_office();
             let message = Control::Withdraw { incarnation: self.me.incarnation, keeps_vote };
             self.ask_steward(message);
-        } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from {
+        } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from && !self.is_remembering()
+        {
             let reached = links.iter().filter(|link| link.connected).map(|link| link.peer).collect();
             let message = Control::Join { member: self.me.clone(), reached };
             self.ask_steward(message);
@@ -123,9 +127,7 @@ impl Views {
                     self.timers.renew = sent + self.session.ttl() / 4;
                     self.known.steward = Some(from);
                 }
-                if let Some((from, group, voters)) = self.pending.take() {
-                    self.on_prepare(from, group, voters);
-                }
+                self.take_up_pending();
             }
             Control::Expelled { incarnation } => {
                 let takes_part = self.view.is_some() || self.pending.is_some();
@@ -288,6 +290,10 @@ impl Views {
         if member.id != from {
             return;
         }
+        if let Some(held_back) = &self.held_back {
+            let why = format!("'{}' admits nobody: {}", self.me.name, held_back.why());
+            return self.send(from, Control::Refused { why });
+        }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);
             return self.send(from, Control::Refused { why });
@@ -335,6 +341,8 @@ impl Views {
                 absent: group.absent.values().cloned().collect(),
                 candidates: candidates.collect(),
                 voters: self.voters(),
+                ttl: group.ttl,
+                drift_ppm: group.drift_ppm,
             },
             None => Contacts { steward: self.steward_id(), voters: self.voters(), ..self.known.clone() },
         }
@@ -399,6 +407,7 @@ impl Views {
         }
         let changed = self.known != contacts;
         self.known = contacts;
+        self.remember_before_joining();
         if self.phase == Phase::Running && is_out {
             let known = self.known.members.iter().chain(&self.known.absent).find(|member| member.id == self.me.id);
             let next = known.map_or(0, |member| member.incarnation.get()).max(self.me.incarnation.get()) + 1;
@@ -447,14 +456,21 @@ impl Views {
         }
         self.known.steward = Some(from);
         self.is_stored = true;
+        if let Some(why) = Classes::unknown(&group.classes) {
+            self.refusal = Some(why);
+            return self.withdraw(self.me.durable);
+        }
+        if self.closing.is_some() && self.settings.sabotage != Some(Sabotage::CloseTwice) {
+            // The report is on its way, and if this is about a later view it is said again.
+            return;
+        }
         match self.install.on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),
-            Prepare::Report if !self.session.is_valid(self.now) && !self.renews_alone() => {
+            Prepare::Report if !self.may_take_part(&group) => {
                 if self.pending.is_none() {
                     self.timers.renew = 0;
                 }
-                self.session = Session::new(self.me.incarnation, group.ttl);
                 self.known.voters.clone_from(&voters);
                 self.pending = Some((from, group, voters));
             }
@@ -466,12 +482,59 @@ impl Views {
                 self.known.voters = voters;
                 self.known.members = group.members.values().cloned().collect();
                 self.remember(&group);
-                self.view = Some(group);
+                self.closing = Some(group);
                 self.wants_epoch = false;
                 self.actions.push_back(Action::Close);
                 self.actions.push_back(Action::Peers);
             }
         }
+    }
+
+    /// Whether this node can be in a view of this group: it has a session, and has stored that it is in the group. What is missing is asked for.
+    fn may_take_part(&mut self, group: &Group) -> bool {
+        let forgets_session = self.settings.sabotage == Some(Sabotage::ForgetSessionOnDisk);
+        let has_session = self.session.is_valid(self.now) || self.renews_alone();
+        if !has_session && (self.view.is_none() || forgets_session) {
+            // Without a view nothing is held under the session before: it never began.
+            self.session = Session::new(self.me.incarnation, group.ttl);
+        }
+        let is_remembered = self.remembered == group.id || self.joins_unstored();
+        if !is_remembered && !self.is_remembering() {
+            self.remember(group);
+        }
+        has_session && is_remembered
+    }
+
+    /// A node stores that it is in a group before it asks to join: members that wait for a view do not wait for its disk.
+    fn remember_before_joining(&mut self) {
+        let Contacts { epoch, ttl, drift_ppm, .. } = self.known;
+        let joins = self.view.is_none() && self.pending.is_none() && ttl > 0;
+        if !joins || self.remembered == self.group_id || self.is_remembering() {
+            return;
+        }
+        let by_id = |members: &[Member]| members.iter().map(|member| (member.id, member.clone())).collect();
+        // Of a term in which nothing is decided: it was in no view yet, and cannot be what a group is recovered from.
+        self.remember(&Group {
+            id: self.group_id,
+            epoch,
+            term: 0,
+            members: by_id(&self.known.members),
+            absent: by_id(&self.known.absent),
+            banned: BTreeSet::new(),
+            classes: Vec::new(),
+            ttl,
+            drift_ppm,
+            durable: self.me.durable,
+        });
+    }
+
+    fn joins_unstored(&self) -> bool {
+        self.settings.sabotage == Some(Sabotage::JoinUnstored)
+    }
+
+    /// Whether the group is being written, and this node waits for that.
+    fn is_remembering(&self) -> bool {
+        !self.joins_unstored() && self.writes.values().any(|purpose| *purpose == Purpose::Group(self.group_id))
     }
 
     pub(super) fn on_start(&mut self, from: NodeId, epoch: u64, part: u32, count: u32, locks: Vec<HeldLock>) {
@@ -507,16 +570,29 @@ impl Views {
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
         }
-        if let Request::Evict { node, .. } = request {
+        if let Request::SetClass(class) = &request
+            && let Some(why) = Classes::unknown(std::slice::from_ref(class))
+        {
+            let why = format!("the steward refuses it: {why}");
+            return self.send(from, Control::Answer { token, result: Err(why) });
+        }
+        if let Request::Evict { node, ban } = request {
             let stays = |member: &Member| {
                 let is_leaving = steward.sessions.is_doomed(member.id);
                 member.id != node && !group.banned.contains(&member.name) && !is_leaving
             };
-            if !group.members.values().any(stays) {
-                let why = "it is the last member: nobody would be left to admit it again".to_owned();
-                return self.send(from, Control::Answer { token, result: Err(why) });
+            let votes = |member: &&Member| member.durable || !group.durable;
+            let staying: Vec<&Member> = group.members.values().filter(|member| stays(member)).collect();
+            let why = match staying.iter().any(|member| votes(member)) {
+                true => None,
+                false if staying.is_empty() => Some("it is the last member: nobody would be left to admit it again"),
+                false => Some("it is the last member with a data directory: nobody could take its vote over"),
+            };
+            if let Some(why) = why.filter(|_| group.find(node).is_some()) {
+                return self.send(from, Control::Answer { token, result: Err(why.to_owned()) });
             }
-            if group.find(node).is_none() {
+            let is_candidate = steward.candidates.contains_key(&node);
+            if group.find(node).is_none() && !(ban && is_candidate) {
                 return self.send(from, Control::Answer { token, result: Ok(()) });
             }
             steward.sessions.doom(node);

@@ -3,6 +3,7 @@
 //! Messages that it sends to itself, such as the renewals of the steward's own session, take the same way as all others.
 
 mod connections;
+mod elsewhere;
 mod messages;
 mod serve;
 mod status;
@@ -25,7 +26,9 @@ use crate::membership::install::{Install, parts};
 use crate::membership::keys;
 use crate::membership::session::Session;
 use crate::membership::steward::{Steward, Withdrawal};
+use crate::node::Checked;
 use crate::output::{Request, RequestError, Ticket, Write};
+use elsewhere::HeldBack;
 
 /// What the node is to do, in order.
 pub(crate) enum Action {
@@ -80,12 +83,14 @@ pub(crate) struct Views {
     pub(super) replica: Option<Group>,
     /// The group of the view that this node is in, or has reported for.
     view: Option<Group>,
+    /// The group of a view that is prepared, while the locks of the view before are being closed.
+    closing: Option<Group>,
     /// What it was last told about who is there.
     known: Contacts,
     pub(super) steward: Option<Steward>,
     session: Session,
     install: Install,
-    /// A view that was prepared before this node had a session.
+    /// A view that was prepared before this node had a session, or had stored that it is in this group.
     pending: Option<(NodeId, Group, Vec<NodeId>)>,
     phase: Phase,
     /// Nodes with a control connection.
@@ -96,6 +101,8 @@ pub(crate) struct Views {
     /// The group that this node has founded as a voter. It is written together with the first state of the log: with one of them alone a node
     /// that crashed in between would be in a group that it never votes in.
     founded: Option<Vec<u8>>,
+    /// The group of this id is on disk: a process that is started from the same directory knows that it had a predecessor.
+    remembered: u64,
     /// The group that this node has founded is stored by a voter: it comes back, whoever crashes. Before that others are not told of it: they
     /// would wait for it for ever, and the founders with them when they hear of it again.
     is_stored: bool,
@@ -109,6 +116,8 @@ pub(crate) struct Views {
     /// Orders to break a lock that were carried out here: its holders then.
     breaking: BTreeMap<u64, Vec<Ticket>>,
     wants_epoch: bool,
+    /// An operator founded the group again from here, and sessions of the lost one may go on: there is no view yet.
+    waits_for_lost: bool,
     /// It was sent away before its session was over, and does not join before that.
     joins_from: Ticks,
     /// How often it has asked the steward for something.
@@ -116,6 +125,12 @@ pub(crate) struct Views {
     /// When the steward last said that it is the steward.
     steward_heard: Ticks,
     why: Option<String>,
+    /// Its group has had more than one member.
+    pub(super) is_shared: bool,
+    /// Why it takes no part in views that it was asked for.
+    refusal: Option<String>,
+    /// Why it grants nothing though it could decide alone.
+    held_back: Option<HeldBack>,
     pub(super) timers: Timers,
     pub(super) now: Ticks,
     inbox: VecDeque<Control>,
@@ -149,8 +164,11 @@ enum Phase {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
+    /// A write of the consensus engine; the first one of a founder has the group with it.
     Engine(u64),
     Incarnation,
+    /// The group of this id.
+    Group(u64),
     Nothing,
 }
 
@@ -168,6 +186,8 @@ pub(super) struct Timers {
     renewed: Ticks,
     /// Until when the founders' first leader is sought.
     campaign_until: Ticks,
+    /// The office of a steward that leaves is offered to another one again.
+    hand_over: Ticks,
 }
 
 impl Views {
@@ -210,6 +230,7 @@ impl Views {
             group_id: last_seen.as_ref().map_or(0, |group| group.id),
             replica: None,
             view: None,
+            closing: None,
             known: Contacts::default(),
             steward: None,
             install: Install::default(),
@@ -219,6 +240,7 @@ impl Views {
             writes: BTreeMap::new(),
             last_write: 0,
             founded: None,
+            remembered: last_seen.as_ref().map_or(0, |group| group.id),
             is_stored: true,
             requests: BTreeMap::new(),
             broken: Vec::new(),
@@ -226,10 +248,14 @@ impl Views {
             elections: 0,
             breaking: BTreeMap::new(),
             wants_epoch: false,
+            waits_for_lost: false,
             joins_from: 0,
             asked: 0,
             steward_heard: 0,
             why: None,
+            is_shared: views.stored.contains_key(&keys::SHARED),
+            refusal: None,
+            held_back: None,
             timers: Timers::default(),
             now: 0,
             inbox: VecDeque::new(),
@@ -238,14 +264,20 @@ impl Views {
             me,
             settings,
         };
+        if let (Some(engine), Some(Sabotage::HandVotesToSilence)) = (&mut node.engine, views.sabotage) {
+            engine.trust_silence();
+        }
         if let Some(group) = last_seen {
             node.session = Session::new(node.me.incarnation, group.ttl);
-            node.known.epoch = group.epoch;
+            (node.known.epoch, node.known.ttl, node.known.drift_ppm) = (group.epoch, group.ttl, group.drift_ppm);
             node.known.absent = group.absent.values().cloned().collect();
             node.known.members = group.members.into_values().collect();
         }
-        if !views.predecessor_is_dead && node.is_in_group() {
-            node.phase = Phase::Waiting { until: None };
+        node.held_back = node.hold_back(views);
+        let is_recovered =
+            views.stored.contains_key(&keys::RECOVERED) && views.sabotage != Some(Sabotage::GrantOnceRecovered);
+        if node.is_in_group() && (!views.predecessor_is_dead || is_recovered) {
+            (node.phase, node.waits_for_lost) = (Phase::Waiting { until: None }, is_recovered);
         }
         if let Founding::Together(expect) = views.founding
             && !node.is_in_group()
@@ -274,6 +306,10 @@ impl Views {
         }
         digest.add(&self.settings.ttl.to_be_bytes());
         digest.add(&self.settings.drift_ppm.to_be_bytes());
+        if self.settings.sabotage != Some(Sabotage::FoundWithAnyVoters) {
+            digest.add(&(self.settings.voters_max as u64).to_be_bytes());
+            digest.add(&self.settings.replace_after.to_be_bytes());
+        }
         Founder { address, id, incarnation, name, durable, floor: self.settings.epoch_floor, settings: digest.0 }
     }
 
@@ -300,8 +336,8 @@ impl Views {
 
     // ---- inputs ----
 
-    pub(crate) fn on_persisted(&mut self, number: u64, now: Ticks) {
-        self.now = now;
+    pub(crate) fn on_persisted(&mut self, number: u64, now: Checked) {
+        self.now = now.ticks();
         match self.writes.remove(&number) {
             Some(Purpose::Engine(number)) => {
                 if let Some(engine) = &mut self.engine {
@@ -309,6 +345,9 @@ impl Views {
                 }
                 // The founded group was in the first of these.
                 self.is_stored = true;
+                if self.replica.is_some() && self.remembered == 0 {
+                    self.remembered = self.group_id;
+                }
             }
             Some(Purpose::Incarnation) => {
                 self.phase = Phase::Running;
@@ -316,13 +355,25 @@ impl Views {
                 self.timers.repeat = 0;
                 self.actions.push_back(Action::View);
             }
+            Some(Purpose::Group(id)) => {
+                self.remembered = id;
+                self.timers.repeat = 0;
+                self.take_up_pending();
+            }
             Some(Purpose::Nothing) | None => {}
         }
         self.go_on();
     }
 
-    pub(crate) fn on_control(&mut self, from: NodeId, bytes: &[u8], now: Ticks) -> Result<(), DecodeError> {
-        self.now = now;
+    /// A view was prepared too early for this node: it may be ready for it now.
+    fn take_up_pending(&mut self) {
+        if let Some((from, group, voters)) = self.pending.take() {
+            self.on_prepare(from, group, voters);
+        }
+    }
+
+    pub(crate) fn on_control(&mut self, from: NodeId, bytes: &[u8], now: Checked) -> Result<(), DecodeError> {
+        self.now = now.ticks();
         let Envelope { group_id, message } = match Envelope::decode(bytes) {
             // A later version says something that this one does not understand.
             Err(DecodeError::Unknown) => return Ok(()),
@@ -351,14 +402,15 @@ impl Views {
         Ok(())
     }
 
-    pub(crate) fn on_timeout(&mut self, now: Ticks, links: &Links) {
+    pub(crate) fn on_timeout(&mut self, now: Checked, links: &Links) {
+        let now = now.ticks();
         self.now = now;
         if let Phase::Waiting { until } = self.phase {
-            let wait =
-                self.session.ttl() + self.session.ttl().saturating_mul(self.settings.drift_ppm.into()) / 1_000_000;
+            let drift_ppm = self.settings.drift_ppm.max(self.known.drift_ppm);
+            let wait = self.session.ttl() + self.session.ttl().saturating_mul(drift_ppm.into()) / 1_000_000;
             match until {
                 None => self.phase = Phase::Waiting { until: Some(now + wait) },
-                Some(until) if now >= until => self.phase = Phase::Running,
+                Some(until) if now >= until => (self.phase, self.waits_for_lost) = (Phase::Running, false),
                 Some(_) => {}
             }
         }
@@ -426,8 +478,10 @@ impl Views {
             || !self.requests.is_empty()
             || self.install.open().is_none()
             || self.phase != Phase::Running;
+        let busy = busy && self.held_back.is_none();
         let ticks = self.engine.as_ref().filter(|engine| !self.decides_alone() || !engine.learners().is_empty());
-        let steward = self.steward.as_ref().and_then(|steward| {
+        let serving = self.steward.as_ref().filter(|_| self.held_back.is_none());
+        let steward = serving.and_then(|steward| {
             let expiry = self.replica.as_ref().map_or(0, Group::expiry);
             // What is proposed comes first, whoever else is gone.
             let waits_for_next = !self.is_alone() && steward.proposed.is_none();
@@ -448,8 +502,8 @@ impl Views {
         times.into_iter().flatten().min()
     }
 
-    pub(crate) fn on_request(&mut self, request: Request, token: u64, now: Ticks) {
-        self.now = now;
+    pub(crate) fn on_request(&mut self, request: Request, token: u64, now: Checked) {
+        self.now = now.ticks();
         if let Request::SetClass(class) = &request {
             let members = self.view.as_ref().map(|group| group.members.keys().copied()).into_iter().flatten();
             let view = View::new(members.chain([self.me.id]));
@@ -464,6 +518,11 @@ impl Views {
         {
             return self.actions.push_back(Action::Done { token, result: Err(RequestError::NoMember(node)) });
         }
+        if request == Request::Leave
+            && let Some(why) = self.cannot_leave()
+        {
+            return self.actions.push_back(Action::Done { token, result: Err(RequestError::Invalid(why)) });
+        }
         match request {
             // What it knew as a voter is lost with a process that has no directory: others must be able to decide without it.
             Request::Stop => self.withdraw(self.me.durable),
@@ -472,16 +531,30 @@ impl Views {
         }
         self.requests.insert(token, request);
         self.timers.repeat = 0;
+        if self.phase == Phase::Gone {
+            self.gone();
+        }
         self.finish_withdrawing();
         self.go_on();
+    }
+
+    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has.
+    fn cannot_leave(&self) -> Option<String> {
+        let group = self.group().filter(|group| group.durable && self.me.durable)?;
+        let others = || group.members.values().chain(group.absent.values()).filter(|member| member.id != self.me.id);
+        (others().count() > 0 && !others().any(|member| member.durable)).then(|| {
+            "no other member has a data directory, so nobody could take its vote over: start one with a directory first, or stop \
+             the others"
+                .to_owned()
+        })
     }
 
     pub(crate) fn forget_request(&mut self, token: u64) {
         self.requests.remove(&token);
     }
 
-    pub(crate) fn ask_for_new_epoch(&mut self, now: Ticks) {
-        self.now = now;
+    pub(crate) fn ask_for_new_epoch(&mut self, now: Checked) {
+        self.now = now.ticks();
         if !std::mem::replace(&mut self.wants_epoch, true) {
             self.timers.renew = 0;
         }
@@ -524,7 +597,7 @@ impl Views {
         self.joins_from = self.session.valid_until().unwrap_or(0);
         self.session.end();
         self.install.end();
-        (self.view, self.pending) = (None, None);
+        (self.view, self.closing, self.pending) = (None, None, None);
         (self.broken, self.breaking) = (Vec::new(), BTreeMap::new());
         self.actions.push_back(Action::Lapse { comes_back });
         self.actions.push_back(Action::Peers);
@@ -545,8 +618,19 @@ impl Views {
             self.phase = Phase::Withdrawing { keeps_vote };
             self.end_view(false);
         }
-        let now = self.now;
-        // Another one is to be the steward: it stays when this one is gone.
+        self.hand_over_office();
+        self.timers.repeat = self.now;
+    }
+
+    /// Another member is to be the steward: it stays when this one is gone. To be said again while this one still is, since the word may be lost.
+    fn hand_over_office(&mut self) {
+        let Phase::Withdrawing { keeps_vote } = self.phase else { return };
+        let is_once = self.settings.sabotage == Some(Sabotage::CountRefusedProposals) && self.timers.hand_over > 0;
+        if self.now < self.timers.hand_over || is_once {
+            return;
+        }
+        // Meanwhile the engine takes no proposals: there is time for some before it is tried again.
+        self.timers.hand_over = self.now + self.session.ttl() / 2;
         if let (Some(engine), Some(_), Some(group)) = (&mut self.engine, &self.steward, &self.replica) {
             let heir = engine
                 .voters()
@@ -562,7 +646,6 @@ impl Views {
                 }
             }
         }
-        self.timers.repeat = now;
     }
 
     /// Whoever is alone, or votes alone, has nobody to wait for.
@@ -591,10 +674,12 @@ impl Views {
     }
 
     /// The locks are closed, and this is held: it is reported.
-    pub(crate) fn on_closed(&mut self, held: Vec<Held>, now: Ticks) {
-        self.now = now;
-        let Some(group) = &self.view else { return };
+    pub(crate) fn on_closed(&mut self, held: Vec<Held>, now: Checked) {
+        self.now = now.ticks();
+        let again = || self.view.clone().filter(|_| self.settings.sabotage == Some(Sabotage::CloseTwice));
+        let Some(group) = self.closing.take().or_else(again) else { return };
         self.install.on_closed(group.epoch, held);
+        self.view = Some(group);
         if let Some(to) = self.steward_id() {
             self.send_report(to);
         }
@@ -679,7 +764,9 @@ impl Views {
             Event::OwnTerm => {
                 if let Some(group) = &self.replica {
                     self.elections += 1;
-                    self.steward = Some(Steward::new(group, self.now));
+                    let mut steward = Steward::new(group, self.now);
+                    steward.sabotage = self.settings.sabotage;
+                    self.steward = Some(steward);
                     (self.timers.steward, self.timers.renew) = (0, 0);
                     self.actions.push_back(Action::View);
                 }
@@ -776,6 +863,9 @@ impl Views {
         group.encode(&mut state);
         self.founded = Some(state.clone());
         let mut engine = Engine::found(self.me.id, &voters, state, self.settings.seed);
+        if self.settings.sabotage == Some(Sabotage::HandVotesToSilence) {
+            engine.trust_silence();
+        }
         if voters.first() == Some(&self.me.id) {
             engine.campaign();
         }
@@ -790,7 +880,11 @@ impl Views {
     fn remember(&mut self, group: &Group) {
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
-        self.persist(Purpose::Nothing, 0..0, vec![(keys::GROUP, bytes)]);
+        self.is_shared |= group.members.len() > 1;
+        let shared = self.is_shared.then(|| (keys::SHARED, Vec::new()));
+        let put = [(keys::GROUP, bytes)].into_iter().chain(shared).collect();
+        // Whoever is in a view again has waited for what a lost group had granted.
+        self.persist(Purpose::Group(group.id), keys::RECOVERED..keys::RECOVERED + 1, put);
     }
 }
 

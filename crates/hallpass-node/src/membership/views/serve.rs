@@ -21,7 +21,8 @@ impl Views {
             self.found(&founders);
             return true;
         }
-        self.steward.is_some() && (self.confirm() || self.expel() || self.propose() || self.announce() || self.answer())
+        let serves = self.steward.is_some() && self.held_back.is_none();
+        serves && (self.confirm() || self.expel() || self.propose() || self.announce() || self.answer())
     }
 
     /// Has the renewals that came in confirmed by a quorum.
@@ -62,15 +63,16 @@ impl Views {
         let is_early = self.settings.sabotage == Some(Sabotage::EvictEarly);
         let expiry = if is_early { group.ttl / 4 + group.ttl / 16 } else { group.expiry() };
         let Some(changes) = steward.next_view(group, &voters, expiry, now) else { return false };
-        for order in &mut steward.orders {
-            let proposes = matches!(order.request, Request::SetClass(_) | Request::Admit { .. });
-            if order.state == OrderState::New && proposes {
-                order.state = OrderState::Until(group.epoch + 1);
-            }
+        if self.waits_for_lost {
+            return false;
         }
-        steward.proposed = Some(group.epoch);
+        // The engine takes none while the office is being handed over. It is asked again with its next tick.
         let command = Command { term: engine.term(), base: group.epoch, changes };
-        engine.propose(command.encode())
+        let is_proposed = engine.propose(command.encode());
+        if is_proposed || self.settings.sabotage == Some(Sabotage::CountRefusedProposals) {
+            steward.on_proposed(group.epoch);
+        }
+        is_proposed
     }
 
     /// Goes on with the installation of the view: whoever has not answered is told again.

@@ -55,9 +55,9 @@ impl Views {
             && self.steward.as_ref().is_none_or(|steward| steward.candidates.is_empty())
     }
 
-    /// Until when what is held here is held for certain.
+    /// Until when what is held here is held for certain; 0 without a session.
     pub(crate) fn valid_until(&self) -> Ticks {
-        if self.needs_no_session() { Ticks::MAX } else { self.session.valid_until().unwrap_or(Ticks::MAX) }
+        if self.needs_no_session() { Ticks::MAX } else { self.session.valid_until().unwrap_or(0) }
     }
 
     pub(crate) fn at_risk_from(&self) -> Ticks {
@@ -115,6 +115,7 @@ impl Views {
         match self.phase {
             Phase::Gone => false,
             _ if !self.is_in_group() => self.founders.as_ref().is_none_or(|founders| founders.expect() > 1),
+            _ if self.held_back.is_some() => true,
             _ if self.is_alone() => false,
             // Only the steward lets it in, and does not dial whom it does not know.
             _ => {
@@ -170,13 +171,17 @@ impl Views {
 
     /// What is missing before locks are granted, for people.
     pub(super) fn waits_for(&self, links: &Links) -> String {
-        if let Some(why) = &self.why {
+        if let Some(held_back) = &self.held_back {
+            return held_back.why().to_owned();
+        }
+        if let Some(why) = self.refusal.as_ref().or(self.why.as_ref()) {
             return why.clone();
         }
         if let Some(founders) = self.founders.as_ref().filter(|_| !self.is_in_group()) {
             if let Some(other) = founders.other_settings() {
                 return format!(
-                    "'{}' ({}) has other lock classes or another ttl: give all members the same",
+                    "'{}' ({}) has another ttl, drift or number of voters, another time after which voters are replaced, or other lock \
+                     classes: give all members the same",
                     other.name, other.address
                 );
             }

@@ -1,0 +1,288 @@
+//! Who may do what: tokens, users, pages of other sites, and what is refused to start with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hallpass_agent::tokens::{Right, Token};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::http::agent::{Directory, LIMIT, Running, within};
+use crate::http::client::{Ask, a_moment, delete, get, post, read_until};
+
+/// Writes a file that its owner alone may write to.
+fn write(directory: &Directory, name: &str, text: &str) -> std::path::PathBuf {
+    let path = directory.0.join(name);
+    std::fs::write(&path, text).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+fn token(name: &str, rights: &[Right], prefixes: &[&str]) -> (String, String) {
+    let (secret, token) = Token::new(name, rights.iter().copied(), prefixes.iter().copied()).unwrap();
+    (secret, token.to_toml())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_allows_what_it_says_and_no_more() {
+    let (ci, ci_text) = token("ci", &[Right::Acquire, Right::Inspect], &["ci/"]);
+    let (eye, eye_text) = token("eye", &[Right::Inspect], &[]);
+    let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Inspect, Right::Break, Right::Administer], &[]);
+    let file = format!("{ci_text}\n{eye_text}\n{ops_text}");
+    let agent = Running::start_with(|directory, options| {
+        options.ttl = Duration::from_millis(600);
+        options.api.tokens = Some(write(directory, "tokens.toml", &file));
+    })
+    .await;
+    // Without one: the page, and whether it is healthy.
+    for open in ["/", "/healthz", "/readyz", "/openapi.json"] {
+        assert_eq!(get(open).to(&agent).await.status, 200, "{open}");
+    }
+    for closed in ["/metrics", "/v1/status", "/v1/members", "/v1/locks", "/v1/locks/a", "/v1/events", "/v1/leases"] {
+        assert!(get(closed).to(&agent).await.error(401).contains("token"), "{closed}");
+        get(closed).token("hallpass_guess").to(&agent).await.error(401);
+    }
+    let acquire = |lock: &str| post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 60_000}));
+    acquire("ci%2Fa").to(&agent).await.error(401);
+    acquire("billing").token(&ci).to(&agent).await.error(403);
+    acquire("ci%2Fa").token(&eye).to(&agent).await.error(403);
+    let held = acquire("ci%2Fa").token(&ci).to(&agent).await.ok();
+    let lease = format!("/v1/leases/{}", held["lease"].as_str().unwrap());
+    acquire("billing").token(&ops).to(&agent).await.ok();
+    // Each sees what it may see.
+    let names = async |token: &str| {
+        let locks = get("/v1/locks").token(token).to(&agent).await.ok();
+        locks["locks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|lock| lock["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&ci).await, ["ci/a"]);
+    assert_eq!(names(&eye).await, ["billing", "ci/a"]);
+    get("/v1/locks/billing").token(&ci).to(&agent).await.error(403);
+    let shown = get("/v1/locks/ci%2Fa").token(&eye).to(&agent).await.ok();
+    assert!(shown["held_by"][0]["client"].as_str().unwrap().ends_with("(token ci)"), "{shown}");
+    // A lease is its owner's, or an administrator's.
+    post(&format!("{lease}/keepalive")).token(&ci).to(&agent).await.ok();
+    post(&format!("{lease}/keepalive")).token(&eye).to(&agent).await.error(403);
+    delete(&lease).token(&eye).to(&agent).await.error(403);
+    delete(&lease).to(&agent).await.error(401);
+    post("/v1/locks/ci%2Fa/break").token(&ci).to(&agent).await.error(403);
+    post("/v1/members/n/evict").token(&ci).to(&agent).await.error(403);
+    post("/v1/locks/ci%2Fa/break").token(&ops).to(&agent).await.ok();
+    delete(&lease).token(&ops).to(&agent).await;
+    // The user whose agent it is needs none.
+    get("/v1/status").to_socket(&agent).await.ok();
+    assert!(agent.metric("hallpass_api_tokens_refused_total").await >= 7.0);
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_change_without_a_restart() {
+    let (old, old_text) = token("old", &[Right::Inspect], &[]);
+    let (new, new_text) = token("new", &[Right::Inspect], &[]);
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &old_text)))
+            .await;
+    get("/v1/status").token(&old).to(&agent).await.ok();
+    get("/v1/status").token(&new).to(&agent).await.error(401);
+    let until = async |token: &str, status: u16| {
+        let end = Instant::now() + LIMIT;
+        while get("/v1/status").token(token).to(&agent).await.status != status {
+            assert!(Instant::now() < end, "never {status}");
+            a_moment().await;
+        }
+    };
+    write(&agent.directory, "tokens", &new_text);
+    until(&new, 200).await;
+    get("/v1/status").token(&old).to(&agent).await.error(401);
+    // A file that is wrong, or gone, allows nothing; one that is right again does.
+    write(&agent.directory, "tokens", "[[token]]\nname = 'x'");
+    until(&new, 401).await;
+    write(&agent.directory, "tokens", &new_text);
+    until(&new, 200).await;
+    std::fs::remove_file(agent.directory.0.join("tokens")).unwrap();
+    until(&new, 401).await;
+    agent.end().await;
+}
+
+/// Its rights alone are changed: nothing else tells that it is another file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_tokens_is_used_again_when_its_rights_are_right_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let (secret, text) = token("t", &[Right::Inspect], &[]);
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    for (mode, status) in [(0o666, 401), (0o600, 200)] {
+        std::fs::set_permissions(agent.directory.0.join("tokens"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let end = Instant::now() + LIMIT;
+        while get("/v1/status").token(&secret).to(&agent).await.status != status {
+            assert!(Instant::now() < end, "never {status} with {mode:o}");
+            a_moment().await;
+        }
+    }
+    agent.end().await;
+}
+
+/// Also for what was begun before: whoever waits gets nothing, and whoever listens hears no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_back_ends_its_requests() {
+    let (old, old_text) = token("old", &[Right::Acquire, Right::Inspect], &[]);
+    let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Administer], &[]);
+    let both = format!("{old_text}\n{ops_text}");
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+    let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&ops).to(&agent).await.ok();
+    let mut events = get("/v1/events").token(&old).header("connection", "close").begin(&agent).await;
+    let waits = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&old);
+    let (answer, ()) = tokio::join!(waits.to(&agent), async {
+        agent.until_metric("hallpass_waiting", 1.0).await;
+        write(&agent.directory, "tokens", &ops_text);
+    });
+    answer.error(401);
+    agent.until_metric("hallpass_waiting", 0.0).await;
+    let mut told = Vec::new();
+    within(events.read_to_end(&mut told)).await.expect("the stream ends");
+    // The other one's go on.
+    delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&ops).to(&agent).await.ok();
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_hears_of_no_leases_but_its_own() {
+    let (web, web_text) = token("web", &[Right::Acquire, Right::Inspect], &["web/"]);
+    let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Inspect], &[]);
+    let both = format!("{web_text}\n{ops_text}");
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+    let mut events = get("/v1/events").token(&web).begin(&agent).await;
+    for (lock, token) in [("secret", &ops), ("web%2F1", &web)] {
+        let acquire = post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 300})).token(token);
+        acquire.to(&agent).await.ok();
+    }
+    let told = read_until(&mut events, "released").await;
+    assert!(told.contains("lease_expired") && !told.contains("secret"), "{told}");
+    assert!(!told.contains("token ops"), "{told}");
+    agent.end().await;
+}
+
+/// etcd's clients are given a name and a password.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_had_by_its_name_with_itself_as_the_password() {
+    let (secret, text) = token("ci", &[Right::Acquire], &[]);
+    let agent =
+        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let authenticate =
+        |name: &str, password: &str| post("/v3/auth/authenticate").json(&json!({"name": name, "password": password}));
+    assert_eq!(authenticate("ci", &secret).to(&agent).await.ok()["token"], secret);
+    for (name, password) in [("ci", "guess"), ("other", secret.as_str()), ("", "")] {
+        let error = authenticate(name, password).to(&agent).await.error(400);
+        assert!(error.contains("invalid user ID or password"), "{error}");
+    }
+    let open = Running::start().await;
+    let error = authenticate("ci", "x").to(&open).await.error(412);
+    assert!(error.contains("authentication is not enabled"), "{error}");
+    agent.end().await;
+    open.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_sites_are_kept_out_of_the_loopback() {
+    let agent = Running::start().await;
+    let port = agent.address().port();
+    // A name that was made to point here.
+    for target in ["/", "/v1/status", "/v1/locks"] {
+        let error = get(target).host(&format!("evil.example:{port}")).to(&agent).await.error(403);
+        assert!(error.contains("evil.example") && error.contains("localhost"), "{error}");
+    }
+    get("/v1/status").host(&format!("localhost:{port}")).to(&agent).await.ok();
+    // A form or a script of another page.
+    let acquire = || post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 100}));
+    acquire().header("origin", "https://evil.example").to(&agent).await.error(403);
+    acquire().header("origin", "null").to(&agent).await.error(403);
+    acquire().header("sec-fetch-site", "cross-site").to(&agent).await.error(403);
+    let own = format!("http://127.0.0.1:{port}");
+    acquire().header("origin", &own).header("sec-fetch-site", "same-origin").to(&agent).await.ok();
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_others_reach_needs_tls_and_tokens() {
+    let keys = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (_, text) = token("t", &[Right::Inspect], &[]);
+    let tls = |directory: &Directory| {
+        Some((
+            write(directory, "cert.pem", &keys.cert.pem()),
+            write(directory, "key.pem", &keys.signing_key.serialize_pem()),
+        ))
+    };
+    for (with_tls, with_tokens, lacks) in
+        [(false, false, "TLS (api_cert"), (false, true, "TLS (api_cert"), (true, false, "tokens (api_tokens")]
+    {
+        let directory = Directory::new();
+        let mut options = directory.options();
+        options.api.listen = Some("0.0.0.0:0".to_owned());
+        options.api.tls = tls(&directory).filter(|_| with_tls);
+        options.api.tokens = Some(write(&directory, "tokens", &text)).filter(|_| with_tokens);
+        let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(lacks) && error.lines().count() == 1, "{error}");
+    }
+    // What cannot be used is said, too.
+    let directory = Directory::new();
+    let mut options = directory.options();
+    options.api.tokens = Some(directory.0.join("absent"));
+    let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("absent") && error.contains("token new"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_tokens_that_others_may_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = Directory::new();
+    let (_, text) = token("t", &[Right::Inspect], &[]);
+    let path = write(&directory, "tokens", &text);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let mut options = directory.options();
+    options.api.tokens = Some(path);
+    let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("other users may write"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_over_tls_is_answered_with_a_token() {
+    let keys = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let pem = keys.cert.pem();
+    let (secret, text) = token("t", &[Right::Inspect], &[]);
+    let agent = Running::start_with(|directory, options| {
+        options.api.listen = Some("0.0.0.0:0".to_owned());
+        options.api.tls =
+            Some((write(directory, "cert.pem", &pem), write(directory, "key.pem", &keys.signing_key.serialize_pem())));
+        options.api.tokens = Some(write(directory, "tokens", &text));
+    })
+    .await;
+    let port = agent.address().port();
+    let ask = async |ask: Ask| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let stream = within(TcpStream::connect(("127.0.0.1", port))).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = within(TlsConnector::from(Arc::new(config)).connect(name, stream)).await.unwrap();
+        ask.over(stream, "api.example.org").await
+    };
+    // Off loopback any name is right: the token counts.
+    ask(get("/v1/status").token(&secret)).await.ok();
+    ask(get("/v1/status")).await.error(401);
+    assert_eq!(ask(get("/healthz")).await.status, 200);
+    agent.end().await;
+}

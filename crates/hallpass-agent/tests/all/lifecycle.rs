@@ -1,0 +1,356 @@
+//! How an agent starts and ends, what it leaves for the next one, and what it does when its files are taken away.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hallpass::Node;
+use hallpass_agent::api::{Request, Response};
+use hallpass_agent::{Agent, AgentOptions, Client, ClientError, Ended, ServeError};
+
+/// Much longer than anything takes that must happen.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Long enough to see that something does not happen at once.
+const AWHILE: Duration = Duration::from_secs(1);
+
+/// A directory for an agent's files, removed when this is dropped.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hallpass-lifecycle-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("run/agent.sock")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    fn member_file(&self) -> PathBuf {
+        self.0.join("member")
+    }
+
+    /// It exists while an agent runs, and after one whose clients may still hold locks.
+    fn running_file(&self) -> PathBuf {
+        self.data().join("running")
+    }
+
+    fn options(&self, ttl: Duration) -> AgentOptions {
+        let mut options = AgentOptions::new(self.socket(), self.data());
+        options.ttl = ttl;
+        options.member_file = Some(self.member_file());
+        options.is_member = true;
+        options
+    }
+
+    fn start(&self) -> Running {
+        Starting::new(self.options(LIMIT)).wait().expect("the agent starts")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket()).expect("the agent answers")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Ends an agent, and where its node is.
+type Started = (Box<dyn Fn() + Send>, String);
+
+/// An agent that may not be ready yet, in a thread of its own.
+struct Starting {
+    started: Receiver<Result<Started, ServeError>>,
+    thread: JoinHandle<Option<Result<Ended, ServeError>>>,
+}
+
+/// An agent that serves.
+struct Running {
+    stop: Box<dyn Fn() + Send>,
+    /// Of its node.
+    address: String,
+    thread: JoinHandle<Option<Result<Ended, ServeError>>>,
+}
+
+impl Starting {
+    fn new(options: AgentOptions) -> Self {
+        let (sender, started) = channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                match Agent::start(Node::builder().group("g").name("n"), options).await {
+                    Ok(agent) => {
+                        let address = agent.node().address().to_string();
+                        let stop: Box<dyn Fn() + Send> = Box::new(agent.stopper());
+                        sender.send(Ok((stop, address))).ok()?;
+                        Some(agent.serve().await)
+                    }
+                    Err(error) => {
+                        let _ = sender.send(Err(error));
+                        None
+                    }
+                }
+            })
+        });
+        Self { started, thread }
+    }
+
+    fn waits(&self) -> bool {
+        self.started.recv_timeout(AWHILE).is_err()
+    }
+
+    fn wait(self) -> Result<Running, ServeError> {
+        let (stop, address) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
+        Ok(Running { stop, address, thread: self.thread })
+    }
+
+    #[track_caller]
+    fn fails(self) -> ServeError {
+        self.wait().map(|_| ()).expect_err("it does not start")
+    }
+}
+
+impl Running {
+    fn ended(self) -> Result<Ended, ServeError> {
+        wait_until("it ends", || self.thread.is_finished());
+        self.thread.join().expect("it does not panic").expect("it was started")
+    }
+
+    #[track_caller]
+    fn stop(self) {
+        (self.stop)();
+        assert_eq!(self.ended().unwrap(), Ended::Stopped);
+    }
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !happened() {
+        assert!(Instant::now() < end, "it never happened that {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn acquire(client: &mut Client) -> u64 {
+    let request = r#"{"do":"acquire","lock":"x"}"#;
+    let request: Request = serde_json::from_str(request).unwrap();
+    match client.request(&request) {
+        Ok(Response::Granted { fence, .. }) => fence,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn leave_stale_socket(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    drop(UnixListener::bind(path).unwrap());
+}
+
+/// An agent that did not end in order may have left clients at work: its mark, or its socket, says so.
+#[test]
+fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
+    let with_mark = |place: &Place, ttl_ms: &str| {
+        fs::create_dir(place.data()).unwrap();
+        fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(place.running_file(), ttl_ms).unwrap();
+    };
+    let short = Duration::from_millis(100);
+
+    let fresh = Place::new("fresh");
+    Starting::new(fresh.options(2 * LIMIT)).wait().expect("there is nothing to wait for").stop();
+
+    let mark = Place::new("mark");
+    with_mark(&mark, "20");
+    assert!(Starting::new(mark.options(2 * LIMIT)).waits(), "its own sessions are long");
+
+    let longer = Place::new("longer");
+    with_mark(&longer, "60000");
+    assert!(Starting::new(longer.options(short)).waits(), "the last agent's sessions were long");
+
+    let socket = Place::new("socket");
+    leave_stale_socket(&socket.socket());
+    assert!(Starting::new(socket.options(2 * LIMIT)).waits(), "the mark is gone, the socket is there");
+
+    let over = Place::new("over");
+    with_mark(&over, "20");
+    leave_stale_socket(&over.socket());
+    Starting::new(over.options(short)).wait().expect("the sessions are over").stop();
+}
+
+#[test]
+fn an_agent_that_nobody_uses_leaves_nothing_but_the_mark_of_a_member() {
+    let place = Place::new("nothing");
+    let agent = place.start();
+    let ttl_ms = LIMIT.as_millis().to_string();
+    assert_eq!(fs::read_to_string(place.running_file()).unwrap(), ttl_ms, "while it runs");
+    let client = place.client();
+    assert_eq!((client.node.as_str(), client.ttl), ("n", LIMIT));
+    agent.stop();
+    assert!(!place.running_file().exists() && !place.socket().exists());
+    assert!(!place.socket().parent().unwrap().exists(), "the directory was made for it");
+    assert_eq!(fs::read_to_string(place.member_file()).unwrap(), "g");
+
+    // One that leaves gives the place up. A directory that was there before stays.
+    fs::create_dir(place.socket().parent().unwrap()).unwrap();
+    let agent = place.start();
+    assert!(matches!(place.client().request(&Request::Leave { timeout_ms: None }), Ok(Response::Leaving)));
+    assert_eq!(agent.ended().unwrap(), Ended::Left);
+    assert!(!place.member_file().exists());
+    assert!(place.socket().parent().unwrap().exists());
+}
+
+#[test]
+fn an_agent_whose_holder_stays_leaves_its_mark_when_the_session_is_over() {
+    let place = Place::new("stays");
+    let start = || Starting::new(place.options(Duration::from_millis(300))).wait().unwrap();
+    let agent = start();
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    agent.stop();
+    assert!(place.running_file().exists(), "the next agent must wait");
+    let next = start();
+    assert!(acquire(&mut place.client()) > fence);
+    next.stop();
+}
+
+#[test]
+fn nobody_is_let_in_while_a_holder_of_an_ending_agent_is_inside() {
+    let place = Place::new("inside");
+    let agent = place.start();
+    let mut holder = place.client();
+    acquire(&mut holder);
+    (agent.stop)();
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
+    assert!(matches!(Client::connect(&place.socket()), Err(ClientError::Closed)), "new clients are sent away");
+    let beside = Starting::new(place.options(LIMIT)).fails();
+    assert!(matches!(beside, ServeError::Taken(_)), "{beside}");
+    thread::sleep(AWHILE);
+    assert!(!agent.thread.is_finished() && place.socket().exists(), "it waits for the holder");
+    drop(holder);
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+    assert!(!place.running_file().exists(), "the next agent need not wait");
+}
+
+/// Without its files an agent is not found until it has made them again, but it still grants.
+#[test]
+fn an_agent_whose_files_were_removed_keeps_others_from_its_place() {
+    let place = Place::new("claims");
+    let agent = place.start();
+    let mut holder = place.client();
+    acquire(&mut holder);
+    // The agent may be making its files again at this moment.
+    while fs::remove_dir_all(&place.0).is_err() {}
+    let mut same_data = place.options(LIMIT);
+    same_data.socket = place.0.join("run/b.sock");
+    let mut same_socket = place.options(LIMIT);
+    same_socket.data = place.0.join("b.data");
+    for options in [same_data, same_socket] {
+        let error = Starting::new(options).fails();
+        assert!(matches!(error, ServeError::Claimed(_)), "{error}");
+    }
+    // Nobody else can have used the place meanwhile, so it makes its files again, and the holder holds.
+    wait_until("the files are there again", || {
+        place.running_file().exists() && Client::connect(&place.socket()).is_ok()
+    });
+    drop(holder);
+    agent.stop();
+}
+
+#[test]
+fn a_socket_that_was_removed_is_made_again_for_this_user_alone() {
+    let place = Place::new("again");
+    let agent = place.start();
+    let mode = || fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    fs::remove_file(place.socket()).unwrap();
+    wait_until("the socket is there again", || Client::connect(&place.socket()).is_ok());
+    assert_eq!(mode(), 0o600);
+    // What is not ours is left alone, also at the end.
+    fs::remove_file(place.socket()).unwrap();
+    fs::write(place.socket(), "a file").unwrap();
+    thread::sleep(AWHILE);
+    agent.stop();
+    assert_eq!(fs::read_to_string(place.socket()).unwrap(), "a file");
+    let error = Starting::new(place.options(LIMIT)).fails();
+    assert!(error.to_string().contains("no socket"), "{error}");
+}
+
+#[test]
+fn an_agent_is_idle_only_without_clients() {
+    let place = Place::new("idle");
+    let mut options = place.options(LIMIT);
+    options.idle_limit = Some(2 * AWHILE);
+    let agent = Starting::new(options).wait().unwrap();
+    let client = place.client();
+    thread::sleep(3 * AWHILE);
+    assert!(!agent.thread.is_finished(), "it has a client");
+    drop(client);
+    assert_eq!(agent.ended().unwrap(), Ended::Idle);
+    assert!(place.member_file().exists());
+}
+
+/// Alone in its group it has told no deadline until then: nothing could take the lock away.
+#[test]
+fn an_agent_that_ends_tells_its_holders_until_when() {
+    let place = Place::new("until");
+    let agent = place.start();
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    assert_eq!(holder.holding("x", fence).unwrap().valid_until_ns(), None);
+    (agent.stop)();
+    assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
+    let told = holder.receive_within(Some(LIMIT));
+    let Ok(Response::Session { valid_until_ns: Some(until) }) = told else { panic!("{told:?}") };
+    assert!(until <= hallpass_agent::now() + LIMIT.as_nanos() as u64, "{until}");
+    drop(holder);
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+}
+
+/// The holder does not release: it goes by what it is told, and the next one waits on another member.
+#[test]
+fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
+    let place = Place::new("told");
+    let mut options = place.options(Duration::from_secs(2));
+    options.is_member = false;
+    let agent = Starting::new(options).wait().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let others = ["m", "o"].map(|name| {
+        let builder = Node::builder().group("g").name(name).join(agent.address.clone());
+        runtime.block_on(builder.data(place.0.join(name)).start()).unwrap()
+    });
+    wait_until("all vote", || others.iter().all(|other| other.status().voters.len() == 3));
+    let mut holder = place.client();
+    let fence = acquire(&mut holder);
+    let lock = others[0].lock("x");
+    let next = runtime.spawn(async move {
+        let guard = lock.acquire().await;
+        (hallpass_agent::now(), guard.expect("it is granted").fence())
+    });
+    (agent.stop)();
+    // Everything that is said until the agent is gone.
+    let told = |holder: &Client| holder.holding("x", fence).and_then(|holding| holding.valid_until_ns());
+    let mut longest = told(&holder).expect("another member could take it");
+    let mut lost = false;
+    while let Ok(said) = holder.receive_within(Some(LIMIT)) {
+        longest = longest.max(told(&holder).unwrap());
+        lost |= matches!(said, Response::Lost { .. });
+    }
+    let (granted, newer) = runtime.block_on(async { tokio::time::timeout(LIMIT, next).await }).unwrap().unwrap();
+    assert!(newer > fence && lost);
+    assert!(granted >= longest, "the next one was in {:?} too soon", Duration::from_nanos(longest - granted));
+    assert_eq!(agent.ended().unwrap(), Ended::Stopped);
+    others.iter().for_each(|other| runtime.block_on(other.stop()));
+}

@@ -1,0 +1,9 @@
+//! The laboratory: runs, explorations, scenarios, claims. One program for all of these tests: it is built and linked once.
+
+mod check;
+mod claims;
+mod models;
+mod play;
+mod scenarios;
+mod swarm;
+mod sweep;

@@ -1,0 +1,233 @@
+//! Groups on loopback for tests.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+pub mod relay;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use hallpass::{Builder, Keys, Node};
+use hallpass_node::wire::Hello;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Long enough for every machine. Whatever takes longer would never end.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// A session, short enough to be waited for.
+pub const TTL: Duration = Duration::from_millis(400);
+
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what}: not in time"))
+}
+
+pub async fn until(what: &str, is_so: impl Fn() -> bool) {
+    soon(what, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+pub fn quick(_: usize, builder: Builder) -> Builder {
+    builder.ttl(TTL)
+}
+
+/// How many members take part, as a node sees it.
+pub fn in_view(node: &Node) -> usize {
+    node.members().iter().filter(|member| member.in_view).count()
+}
+
+pub async fn complete(nodes: &[&Node], members: usize) {
+    let is_complete = || nodes.iter().all(|node| node.status().complete && in_view(node) == members);
+    for _ in 0..PATIENCE.as_millis() / 10 {
+        if is_complete() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("no view of {members}: {:#?}", nodes.iter().map(|node| node.status()).collect::<Vec<_>>());
+}
+
+/// Free addresses on loopback, in rising order. Their ports are below those that systems give to connections: these could take
+/// one before it is used.
+pub fn addresses(count: usize) -> Vec<String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Processes that follow each other are far apart.
+    let first = 10_000 + std::process::id() % 200 * 100;
+    let candidates = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000);
+    let addresses = candidates.map(|port| format!("127.0.0.1:{port}"));
+    addresses.filter(|address| std::net::TcpListener::bind(address).is_ok()).take(count).collect()
+}
+
+/// The list of members that are called n0, n1 and so on.
+pub fn named(addresses: &[String]) -> Vec<String> {
+    addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}")).collect()
+}
+
+pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Vec<Node> {
+    let addresses = addresses(count);
+    let peers = named(&addresses);
+    let mut nodes = Vec::new();
+    for (index, address) in addresses.iter().enumerate() {
+        let builder = Node::builder().name(format!("n{index}")).listen(address).peers(&peers);
+        nodes.push(with(index, builder).start().await.unwrap());
+    }
+    for node in &nodes {
+        node.ready().await;
+    }
+    nodes
+}
+
+/// A node in a complete group of two, and its connection with a peer that never answers a request.
+pub async fn node_with_silent_peer() -> (Node, TcpStream) {
+    let (node, stream) = node_with_peer(|builder| builder, |hello| hello).await;
+    node.ready().await;
+    (node, stream)
+}
+
+/// A node of a fixed group of two, and its connection with a peer that greets as it is told.
+pub async fn node_with_peer(with: impl Fn(Builder) -> Builder, greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
+    let mut addresses = addresses(2);
+    // The lower one makes the connection.
+    addresses.sort_unstable();
+    let listener = TcpListener::bind(&addresses[1]).await.unwrap();
+    let node =
+        with(Node::builder().fixed_members().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
+    let mut stream = listener.accept().await.unwrap().0;
+    let mut buffer = [0; 1024];
+    let length = stream.read(&mut buffer).await.unwrap();
+    let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
+    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
+    let mut bytes = Vec::new();
+    greet(answer).encode(&mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    (node, stream)
+}
+
+/// Waits until the node says this about why it is not connected with a member.
+pub async fn trouble(node: &Node, expected: &str) -> String {
+    let trouble = || node.status().members.iter().find_map(|member| member.trouble.clone()).unwrap_or_default();
+    for _ in 0..3000 {
+        if trouble().contains(expected) {
+            return trouble();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it says '{}', not '{expected}'", trouble());
+}
+
+/// A directory that is removed when this is dropped.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hallpass-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A certificate authority.
+pub struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Self(rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Keys for a node of this name, in a directory of their own.
+    pub fn keys(&self, directory: &Path, name: &str) -> Keys {
+        self.keys_until(directory, name, 4000)
+    }
+
+    /// The same with a certificate that ends with this year.
+    pub fn keys_until(&self, directory: &Path, name: &str, year: i32) -> Keys {
+        let directory = directory.join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();
+        std::fs::write(directory.join("node.pem"), certificate.pem()).unwrap();
+        let path = directory.join("node.key");
+        std::fs::write(&path, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        Keys::in_directory(directory)
+    }
+}
+
+/// Every line that is logged on this thread, and by nodes that were started here, until this is dropped.
+///
+/// There is also a collector for the whole process: if tests came and went with their own alone, a line could be taken for one
+/// that nobody wants because another test was just ending.
+pub struct Log {
+    lines: Lines,
+    _here: tracing::subscriber::DefaultGuard,
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Log {
+    pub fn begin() -> Self {
+        static START: Once = Once::new();
+        START.call_once(|| tracing::subscriber::set_global_default(Collector(None)).unwrap());
+        let lines = Lines::default();
+        let here = tracing::subscriber::set_default(Collector(Some(Arc::clone(&lines))));
+        Self { lines, _here: here }
+    }
+
+    pub fn len(&self) -> usize {
+        self.lines.lock().unwrap().len()
+    }
+
+    pub fn first(&self, count: usize) -> Vec<String> {
+        self.lines.lock().unwrap().iter().take(count).cloned().collect()
+    }
+
+    /// The lines that contain this text.
+    pub fn with(&self, text: &str) -> Vec<String> {
+        self.lines.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+struct Collector(Option<Lines>);
+
+impl tracing::Subscriber for Collector {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("hallpass")
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(String);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+        let mut fields = Fields(event.metadata().level().to_string());
+        event.record(&mut fields);
+        self.0.iter().for_each(|lines| lines.lock().unwrap().push(fields.0.clone()));
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}

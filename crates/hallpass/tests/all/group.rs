@@ -1,0 +1,432 @@
+//! Real nodes on loopback.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hallpass::{Keys, Node, StartError};
+use hallpass_node::wire::Hello;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{Authority, Scratch, addresses, group, named, soon, trouble};
+
+/// All callers want one lock, many times: no two hold it at once, and fences rise.
+async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
+    let (inside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = Vec::new();
+    for caller in 0..callers {
+        let lock = nodes[caller % nodes.len()].lock("contended");
+        let (inside, last) = (Arc::clone(&inside), Arc::clone(&last));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock.acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
+                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence did not rise");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_take_turns() {
+    let nodes = group(3, |_, builder| builder).await;
+    contend(&nodes, 8, 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streaks_and_other_protocols_take_turns_too() {
+    let nodes = group(3, |_, builder| builder.local_streak(4)).await;
+    contend(&nodes, 7, 100).await;
+    for protocol in ["ricart-agrawala", "lamport", "suzuki-kasami", "naimi-trehel", "raymond", "maekawa", "token"] {
+        let nodes = group(3, |_, builder| builder.class("cont", protocol, &[])).await;
+        contend(&nodes, 5, 30).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_make_a_group_and_keep_others_out() {
+    let scratch = Scratch::new("keys");
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let keys: Vec<Keys> = (0..3).map(|index| ours.keys(&scratch.0, &format!("n{index}"))).collect();
+    let nodes = group(3, |index, builder| builder.keys(keys[index].clone())).await;
+    contend(&nodes, 6, 100).await;
+
+    // A node with keys of another authority never completes a group, and does no harm.
+    let pair = addresses(2);
+    let start = |index: usize, keys: Keys| {
+        Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
+    };
+    let (member, other) =
+        (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
+    assert!(tokio::time::timeout(Duration::from_millis(500), other.ready()).await.is_err());
+    assert!(!member.status().complete);
+}
+
+/// The two ends of a TLS connection with the keys of a member that does not keep to the rules.
+struct Impostor(Keys);
+
+impl Impostor {
+    fn identity(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = CertificateDer::pem_file_iter(&self.0.certificate).unwrap().collect::<Result<_, _>>().unwrap();
+        (chain, PrivateKeyDer::from_pem_file(&self.0.key).unwrap())
+    }
+
+    /// Waits for a node's call: its greeting, and the stream to answer.
+    fn answer(
+        &self,
+        listener: &std::net::TcpListener,
+    ) -> (Hello, rustls::StreamOwned<rustls::ServerConnection, std::net::TcpStream>) {
+        let (chain, key) = self.identity();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, listener.accept().unwrap().0);
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        (Hello::decode(&buffer[..length]).unwrap().0, stream)
+    }
+
+    /// Calls a node with this greeting, and returns the beginning of what it answers.
+    fn call(&self, address: &str, hello: &Hello) -> Vec<u8> {
+        let (chain, key) = self.identity();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.0.authority).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+        let tls = rustls::ClientConnection::new(Arc::new(config), "member.hallpass".try_into().unwrap()).unwrap();
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        let mut stream = rustls::StreamOwned::new(tls, socket);
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        stream.write_all(&bytes).unwrap();
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer).unwrap();
+        buffer[..length].to_vec()
+    }
+}
+
+/// A node that is alone grants nothing more when a member of another group of its name greets: one that can prove who it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
+    let (scratch, authority) = (Scratch::new("wrong-group"), Authority::new());
+    let address = addresses(1).remove(0);
+    let node = Node::builder().name("n0").listen(&address).keys(authority.keys(&scratch.0, "n0")).start().await.unwrap();
+    let guard = node.lock("x").acquire().await.unwrap();
+    let hello = Hello {
+        group: "hallpass".to_owned(),
+        name: "n1".to_owned(),
+        from: hallpass_core::NodeId(77),
+        to: hallpass_core::NodeId(0),
+        plane: hallpass_node::wire::Plane::Control,
+        address: "127.0.0.1:9".to_owned(),
+        group_id: 99,
+        incarnation: hallpass_node::Incarnation::FIRST,
+        boot_id: 1,
+        to_incarnation: None,
+        received: 0,
+        config_digest: 1,
+        incarnations_digest: None,
+    };
+    let call = |keys: Keys, hello: Hello| {
+        let address = address.clone();
+        soon("an answer", async { tokio::task::spawn_blocking(move || Impostor(keys).call(&address, &hello)).await })
+    };
+    // The certificate of another name; a group that nobody else was ever in.
+    for (keys, config_digest) in [("n2", 1), ("n1", 0)] {
+        let answer = call(authority.keys(&scratch.0, keys), Hello { config_digest, ..hello.clone() }).await.unwrap();
+        assert!(answer.starts_with(b"deny"), "{answer:?}");
+        assert!(!guard.is_lost() && node.status().complete, "{keys}, {config_digest}");
+    }
+    let answer = call(authority.keys(&scratch.0, "n1"), hello).await.unwrap();
+    assert!(answer.starts_with(b"deny"), "{answer:?}");
+    soon("the loss", guard.lost()).await;
+    assert!(!node.status().complete);
+    let why = node.status().waits_for.unwrap_or_default();
+    assert!(why.contains("'n1' (127.0.0.1:9)") && why.contains("hallpass join"), "{why}");
+}
+
+/// A member's certificate is for one name: nobody can use it to speak for another member, neither called nor calling.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_uses_the_name_of_another_is_rejected() {
+    let (scratch, authority) = (Scratch::new("impostor"), Authority::new());
+    let mut pair = addresses(2);
+    // The lower one makes the connection.
+    pair.sort_unstable();
+    let start = |index: usize| {
+        let name = format!("n{index}");
+        let keys = authority.keys(&scratch.0, &name);
+        Node::builder().fixed_members().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
+    };
+    let impostor = Arc::new(Impostor(authority.keys(&scratch.0, "n2")));
+
+    // It is called as n1 and answers as n1. The greeting of n0 tells it everything it needs.
+    let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
+    let member = start(0).await.unwrap();
+    let called = Arc::clone(&impostor);
+    let greeting = tokio::task::spawn_blocking(move || {
+        let (theirs, mut stream) = called.answer(&listener);
+        let mut answer = Vec::new();
+        Hello { name: "n1".into(), from: theirs.to, to: theirs.from, ..theirs.clone() }.encode(&mut answer);
+        stream.write_all(&answer).unwrap();
+        theirs
+    });
+    let greeting = greeting.await.unwrap();
+    trouble(&member, "the certificate of 'n1'").await;
+    assert!(!member.status().complete);
+    drop(member);
+
+    // It calls n1 as n0, first with n0's greeting, then with its own name in it. With n0's keys that works.
+    let member = start(1).await.unwrap();
+    let own = Arc::new(Impostor(authority.keys(&scratch.0, "n0")));
+    let call = async |who: &Arc<Impostor>, name: &str| {
+        let (who, address, hello) = (Arc::clone(who), pair[1].clone(), Hello { name: name.into(), ..greeting.clone() });
+        tokio::task::spawn_blocking(move || who.call(&address, &hello)).await.unwrap()
+    };
+    for name in ["n0", "n2"] {
+        let answer = call(&impostor, name).await;
+        assert!(answer.starts_with(b"deny"), "{name}: {}", String::from_utf8_lossy(&answer));
+        assert!(!member.status().complete);
+    }
+    assert!(call(&own, "n0").await.starts_with(b"hall"));
+    tokio::time::timeout(Duration::from_secs(60), member.ready()).await.expect("its own keys are accepted");
+}
+
+#[tokio::test]
+async fn garbage_and_other_groups_are_rejected_and_do_no_harm() {
+    let nodes = group(2, |_, builder| builder).await;
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"hall\xff\xff", b"hall\x00\x02\x09\x00", b""] {
+        let mut stream = TcpStream::connect(nodes[1].address()).await.unwrap();
+        stream.write_all(garbage).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        let _ =
+            tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("it is closed");
+    }
+    // One of another group, at an address of this one's list.
+    let pair = addresses(2);
+    let start = |index: usize, group: &str| Node::builder().group(group).listen(&pair[index]).peers(&pair).start();
+    let (one, other) = (start(0, "one").await.unwrap(), start(1, "other").await.unwrap());
+    assert!(tokio::time::timeout(Duration::from_millis(300), one.ready()).await.is_err());
+    assert!(!other.status().complete);
+    contend(&nodes, 4, 50).await;
+}
+
+/// Relays bytes, and cuts each connection after some of them: within a frame, a greeting or a handshake.
+async fn relay_and_cut(listener: TcpListener, to: String, cuts: Arc<AtomicUsize>) {
+    for seed in 1_u64.. {
+        let (Ok((mut near, _)), Ok(mut far)) = (listener.accept().await, TcpStream::connect(&to).await) else {
+            continue;
+        };
+        let cuts = Arc::clone(&cuts);
+        tokio::spawn(async move {
+            let mut left = 150 + (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 12_000;
+            let (mut forth, mut back) = ([0; 700], [0; 700]);
+            while left > 0 {
+                let (bytes, sink) = tokio::select! {
+                    read = near.read(&mut forth) => (&forth[..read.unwrap_or(0)], &mut far),
+                    read = far.read(&mut back) => (&back[..read.unwrap_or(0)], &mut near),
+                };
+                let bytes = &bytes[..bytes.len().min(left)];
+                if bytes.is_empty() || sink.write_all(bytes).await.is_err() {
+                    return;
+                }
+                left -= bytes.len();
+            }
+            cuts.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_connections_are_replaced_unnoticed() {
+    let (scratch, authority) = (Scratch::new("cuts"), Authority::new());
+    for encrypted in [false, true] {
+        let (fronts, cuts) = (addresses(3), Arc::new(AtomicUsize::new(0)));
+        let mut nodes = Vec::new();
+        for (index, front) in fronts.iter().enumerate() {
+            let behind = addresses(1).remove(0);
+            let listener = TcpListener::bind(front).await.unwrap();
+            tokio::spawn(relay_and_cut(listener, behind.clone(), Arc::clone(&cuts)));
+            let name = format!("n{index}");
+            let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(named(&fronts));
+            if encrypted {
+                builder = builder.keys(authority.keys(&scratch.0, &name));
+            }
+            nodes.push(builder.start().await.unwrap());
+        }
+        contend(&nodes, 6, 25).await;
+        assert!(cuts.load(Ordering::Relaxed) > 3, "{cuts:?}");
+    }
+}
+
+/// All on one thread: a caller who finds the lock here every time must not keep it from the other members.
+#[tokio::test]
+async fn a_caller_who_never_waits_lets_others_in() {
+    let nodes = group(2, |_, builder| builder).await;
+    let greedy = nodes[0].lock("x");
+    drop(greedy.acquire().await.unwrap());
+    // Long enough for the lock to count as uncontended again.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let other = {
+        let lock = nodes[1].lock("x");
+        tokio::spawn(async move { lock.acquire().await.unwrap().fence() })
+    };
+    for _ in 0..1_000_000 {
+        drop(greedy.acquire().await.unwrap());
+        if other.is_finished() {
+            return;
+        }
+    }
+    panic!("the other was never granted the lock");
+}
+
+/// The same with a new handle each time, in all the ways there are to ask: none of them may keep the one thread to itself.
+#[tokio::test]
+async fn no_loop_of_a_caller_starves_another_node() {
+    let nodes = group(2, |_, builder| builder).await;
+    let (near, far) = (&nodes[0], &nodes[1]);
+    async fn ask(node: &Node, how: usize) {
+        match how {
+            0 => drop(node.lock("x").acquire().await.unwrap()),
+            1 => drop(node.lock("x").acquire_shared().await.unwrap()),
+            2 => drop(node.acquire_all(["x", "y"]).await.unwrap()),
+            3 => drop(node.elect("x").await.unwrap()),
+            4 => drop(node.lock("x").acquire_timeout(Duration::from_secs(60)).await.unwrap()),
+            // Somebody else on this node holds it: the answer is there at once.
+            _ => assert!(node.lock("held").try_acquire().await.unwrap().is_none()),
+        }
+    }
+    let held = near.lock("held").acquire().await.unwrap();
+    for how in 0..6 {
+        ask(near, how).await;
+        let other = tokio::spawn({
+            let lock = far.lock("x");
+            async move { lock.acquire().await.unwrap().fence() }
+        });
+        let mut rounds = 0;
+        while !other.is_finished() {
+            ask(near, how).await;
+            rounds += 1;
+            assert!(rounds < 20_000, "way {how}: the other was not granted the lock");
+        }
+    }
+    drop(held);
+}
+
+/// A caller who works long under the lock, without waiting for anything, is rarely counted: the time counts, too.
+#[tokio::test]
+async fn a_caller_who_works_long_lets_others_in() {
+    let nodes = group(2, |_, builder| builder).await;
+    drop(nodes[0].lock("x").acquire().await.unwrap());
+    let other = tokio::spawn({
+        let lock = nodes[1].lock("x");
+        async move { lock.acquire().await.unwrap().fence() }
+    });
+    for _ in 0..50 {
+        let guard = nodes[0].lock("x").acquire().await.unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        drop(guard);
+        if other.is_finished() {
+            return;
+        }
+    }
+    panic!("the other was never granted the lock");
+}
+
+/// A permission counts as unused from the release on, however long the lock was held; after a while it is dropped.
+#[tokio::test]
+async fn permissions_are_kept_for_a_while_after_the_release() {
+    let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(3))).await;
+    let lock = nodes[0].lock("x");
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    drop(guard);
+    // Longer than the node takes to look at the time.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = nodes[0].status().messages;
+    drop(lock.acquire().await.unwrap());
+    assert_eq!(nodes[0].status().messages, before);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if nodes[0].status().locks == 0 {
+            return;
+        }
+    }
+    panic!("it was never dropped");
+}
+
+/// Epochs come from the clock only where nothing is stored; a directory of an earlier version says how far they have come.
+#[tokio::test]
+async fn a_directory_of_an_earlier_version_is_taken_over() {
+    let scratch = Scratch::new("earlier");
+    let directory = |name: &str| {
+        let path = scratch.0.join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let (old, fresh) = (directory("old"), directory("fresh"));
+    std::fs::write(old.join("incarnation"), "7000000\n").unwrap();
+    let epoch = async |builder: hallpass::Builder| {
+        let node = builder.start().await.unwrap();
+        node.ready().await;
+        node.status().epoch.unwrap()
+    };
+    let taken_over = epoch(Node::builder().data(&old)).await;
+    assert!((7_000_001..7_000_100).contains(&taken_over), "{taken_over}");
+    assert!(epoch(Node::builder().data(&old)).await > taken_over);
+    assert!(epoch(Node::builder().data(&fresh)).await < 100);
+    assert!(epoch(Node::builder()).await > 1_000_000);
+}
+
+#[tokio::test]
+async fn a_directory_that_others_can_write_to_is_rejected() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("open");
+    std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Node::builder().listen("127.0.0.1:0").data(&scratch.0).start().await.err().unwrap();
+    assert!(error.to_string().contains("others can write there"), "{error}");
+}
+
+#[tokio::test]
+async fn wrong_settings_are_one_clear_line() {
+    let text = |error: StartError| {
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        text
+    };
+    let exposed = text(Node::builder().listen("0.0.0.0:0").start().await.err().unwrap());
+    assert!(exposed.contains("hallpass init"), "{exposed}");
+    let node = Node::builder().start().await.unwrap();
+    let taken = text(Node::builder().listen(node.address().to_string()).start().await.err().unwrap());
+    assert!(taken.contains(&node.address().to_string()), "{taken}");
+    let class = text(Node::builder().class("x", "paxos", &[]).start().await.err().unwrap());
+    assert!(class.contains("paxos"), "{class}");
+    let classic = Node::builder().class("x", "ricart-agrawala", &["membership=classic"]);
+    let classic = text(classic.start().await.err().unwrap());
+    assert!(classic.contains("laboratory"), "{classic}");
+    let scratch = Scratch::new("data");
+    let data = || Node::builder().data(scratch.0.join("d"));
+    let first = data().start().await.unwrap();
+    first.ready().await;
+    let epoch = first.status().epoch.unwrap();
+    assert!(text(data().start().await.err().unwrap()).contains("another node uses"));
+    drop(first);
+    let second = data().start().await.unwrap();
+    second.ready().await;
+    assert!(second.status().epoch > Some(epoch), "each start counts");
+    let keys = Authority::new().keys(&scratch.0, "a");
+    let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
+    assert!(foreign.contains("not a certificate of 'b'"), "{foreign}");
+}
