@@ -172,6 +172,21 @@ impl Agents {
         }
     }
 
+    /// Removes its data and what it has written beside it: all that is left are its keys and its configuration.
+    pub(crate) fn wipe_wholly(&self, agent: usize) -> Result<(), ChaosError> {
+        self.wipe(agent)?;
+        let home = self.home(agent);
+        let failed = |error| ChaosError::file(&home, &error);
+        for entry in fs::read_dir(&home).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if name.to_string_lossy().starts_with("data.") {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Those that have ended by themselves, each with how.
     pub(crate) fn ended_by_themselves(&mut self) -> Vec<(usize, ExitStatus)> {
         let ended = |(agent, child): (usize, &mut Option<Child>)| Some((agent, child.as_mut()?.try_wait().ok()??));
@@ -191,6 +206,11 @@ impl Agents {
     /// What an agent says it waits for.
     pub(crate) fn waits_for(&self, agent: usize) -> Option<String> {
         self.ask(agent, "status")?["waits_for"].as_str().map(str::to_owned)
+    }
+
+    /// Whether an agent that was started has ended.
+    pub(crate) fn has_ended(&mut self, agent: usize) -> bool {
+        self.running[agent].as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
     /// The id of an agent's node.

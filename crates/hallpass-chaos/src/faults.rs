@@ -91,8 +91,10 @@ pub(crate) enum Fault {
     },
     KillClient(usize),
     StopClient(usize),
-    /// In a group of its own: the agent that founded it alone comes back without its data.
-    WipeFounder,
+    /// In a group of its own: the agent that founded it alone comes back without its data, or without anything that it has written.
+    WipeFounder {
+        wholly: bool,
+    },
     /// In a group of its own: the agents that found it have different settings.
     OtherSettings(OtherSettings),
 }
@@ -125,7 +127,7 @@ impl Fault {
             Self::RestartAll { .. } => Kind::RestartAll,
             Self::KillClient(_) => Kind::KillClient,
             Self::StopClient(_) => Kind::StopClient,
-            Self::WipeFounder => Kind::WipeFounder,
+            Self::WipeFounder { .. } => Kind::WipeFounder,
             Self::OtherSettings(_) => Kind::OtherSettings,
         }
     }
@@ -140,10 +142,15 @@ impl Fault {
         }
     }
 
+    /// It comes when clients have begun to hold their locks for long.
+    pub(crate) fn comes_late(&self) -> bool {
+        matches!(self, Self::EndAgent(_))
+    }
+
     /// It restarts every agent, or needs a network of which it knows what works: it is a round of its own.
     fn is_alone(&self) -> bool {
         use Fault::{OtherSettings, RestartAll, RollingRestart, WipeFounder};
-        matches!(self, RollingRestart | RestartAll { .. } | WipeFounder | OtherSettings(_))
+        matches!(self, RollingRestart | RestartAll { .. } | WipeFounder { .. } | OtherSettings(_))
     }
 }
 
@@ -157,7 +164,7 @@ pub(crate) struct Round {
 impl Round {
     /// It is about a group of its own, and takes the time that this one takes.
     pub(crate) fn is_beside(&self) -> bool {
-        self.faults.iter().any(|fault| matches!(fault, Fault::WipeFounder | Fault::OtherSettings(_)))
+        self.faults.iter().any(|fault| matches!(fault, Fault::WipeFounder { .. } | Fault::OtherSettings(_)))
     }
 }
 
@@ -199,6 +206,9 @@ impl Schedule {
             true => self.random.between(ttl_ms / 8, ttl_ms),
             false => self.random.between(ttl_ms, ttl_ms * 2),
         };
+        // An agent takes up to a session to end, and then it shows until when its clients go on.
+        let ends = faults.iter().any(Fault::comes_late);
+        let lasts = if ends { lasts.max(ttl_ms * 5 / 2) } else { lasts };
         Round { faults, lasts: Duration::from_millis(lasts) }
     }
 
@@ -236,7 +246,7 @@ impl Schedule {
             Kind::RestartAll => Fault::RestartAll { kill: self.random.once_in(2) },
             Kind::KillClient => Fault::KillClient(self.random.below(self.clients)),
             Kind::StopClient => Fault::StopClient(self.random.below(self.clients)),
-            Kind::WipeFounder => Fault::WipeFounder,
+            Kind::WipeFounder => Fault::WipeFounder { wholly: self.random.once_in(2) },
             Kind::OtherSettings => Fault::OtherSettings(self.other_settings()),
         }
     }

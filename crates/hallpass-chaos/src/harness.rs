@@ -162,7 +162,11 @@ impl Harness {
         let begun = Instant::now();
         self.network.set(&links(&round.faults))?;
         let mut stopped = Vec::new();
-        for fault in &round.faults {
+        for fault in round.faults.iter().filter(|fault| !fault.comes_late()) {
+            self.begin(fault, &mut stopped)?;
+        }
+        for fault in round.faults.iter().filter(|fault| fault.comes_late()) {
+            thread::sleep((self.ttl / 2).saturating_sub(begun.elapsed()));
             self.begin(fault, &mut stopped)?;
         }
         if !round.is_beside() {
@@ -205,7 +209,7 @@ impl Harness {
             Fault::StopClient(client) => {
                 stopped.extend(self.clients.signal(client, Signal::STOP).map(|at| (client, at)))
             }
-            Fault::WipeFounder | Fault::OtherSettings(_) => self.beside(fault)?,
+            Fault::WipeFounder { .. } | Fault::OtherSettings(_) => self.beside(fault)?,
         }
         *self.faults.entry(kind).or_default() += 1;
         self.log(&Event::Fault { kind: kind.to_string(), what: format!("{fault:?}"), at })
@@ -214,11 +218,12 @@ impl Harness {
     /// A fault of a group of its own, from its first agent to its last.
     fn beside(&mut self, fault: &Fault) -> Result<(), ChaosError> {
         self.sides += 1;
-        let side = Side::create(self.sides, &self.names, &self.setting)?;
+        let mut side = Side::create(self.sides, &self.names, &self.setting)?;
         let limit = self.ttl + RECOVERY;
         let troubles = match *fault {
             Fault::OtherSettings(other) => side.other_settings(other, &mut self.network, limit)?,
-            _ => side.wipe_founder(limit)?,
+            Fault::WipeFounder { wholly } => side.wipe_founder(wholly, limit)?,
+            _ => Vec::new(),
         };
         self.troubles.extend(troubles);
         Ok(())

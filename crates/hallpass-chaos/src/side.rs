@@ -2,6 +2,7 @@
 //!
 //! Three agents on the first hosts, with clients and locks of their own. What their clients saw is checked like everything else.
 
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub(crate) struct Side {
     agents: Agents,
     ttl: Duration,
     setting: ClientSetting,
-    clients: Option<Clients>,
+    clients: Vec<Clients>,
 }
 
 impl Side {
@@ -33,12 +34,15 @@ impl Side {
         let names = &hosts[..SIDE_AGENTS.min(hosts.len())];
         let plan = Plan { group: &name, port: PORT, names, ttl, config: "" };
         let agents = Agents::create(&setting.hallpass, &setting.directory, &plan)?;
-        Ok(Self { name, agents, ttl, setting: setting.clone(), clients: None })
+        Ok(Self { name, agents, ttl, setting: setting.clone(), clients: Vec::new() })
     }
 
     /// The first agent founds a group alone and the others join it. It loses its data, is started again as it was configured, and must
-    /// not found another group of this name. Returns what went wrong.
-    pub(crate) fn wipe_founder(mut self, limit: Duration) -> Result<Vec<String>, ChaosError> {
+    /// not grant in another group of this name. Returns what went wrong.
+    ///
+    /// One that has lost everything cannot know of the others before it meets them: what it grants before that, only a fence
+    /// protects from. So its clients come when it says why it grants nothing, or when it should have.
+    pub(crate) fn wipe_founder(&mut self, wholly: bool, limit: Duration) -> Result<Vec<String>, ChaosError> {
         let name = self.agents.name(0).to_owned();
         let founder = format!("{name}@{name}:{PORT}");
         for agent in 0..self.agents.count() {
@@ -51,25 +55,41 @@ impl Side {
                 format!("{}: not all were in within {limit:?} of the start\n{}", self.name, self.agents.describe());
             return Ok(self.end(vec![why]));
         }
-        self.start_clients();
+        self.start_clients(1..self.agents.count());
+        self.start_clients(0..1);
         thread::sleep(self.ttl / 2);
+        let mut troubles = Vec::new();
+        if wholly {
+            troubles.extend(self.clients.pop().map(Clients::end).into_iter().flat_map(|(_, failures)| failures));
+        }
         self.agents.kill(0);
-        self.agents.wipe(0)?;
+        if wholly {
+            self.agents.wipe_wholly(0)?
+        } else {
+            self.agents.wipe(0)?
+        }
         self.agents.start(0)?;
         // It waits a session for the clients of the one before it, and is in touch with the others by then.
-        thread::sleep(self.ttl * 2 + self.ttl / 2);
+        let begun = Instant::now();
+        let says_why = self.wait_until_refused(0, "join", self.ttl * 2 + self.ttl / 2);
+        if wholly {
+            self.start_clients(0..1);
+        }
+        thread::sleep((self.ttl * 2 + self.ttl / 2).saturating_sub(begun.elapsed()).max(self.ttl));
         let serves = self.agents.is_ready(0) && self.agents.member_count(0) == Some(1);
-        let others = (1..self.agents.count()).any(|agent| self.agents.is_ready(agent));
-        let why =
-            format!("{}: '{name}' lost its data, and serves a second group of this name beside the first", self.name);
-        let troubles = if serves && others { vec![why] } else { Vec::new() };
+        if serves && (1..self.agents.count()).any(|agent| self.agents.is_ready(agent)) {
+            let why = "lost its data, and serves a second group of this name beside the first";
+            troubles.push(format!("{}: '{name}' {why}", self.name));
+        } else if !says_why {
+            troubles.push(format!("{}: '{name}' lost its data, and does not say why it grants nothing", self.name));
+        }
         Ok(self.end(troubles))
     }
 
     /// One founder's settings are different. Either they found no group and say why, or the one that they found is one, also when that
     /// founder is cut off. Returns what went wrong.
     pub(crate) fn other_settings(
-        mut self,
+        &mut self,
         other: OtherSettings,
         network: &mut Network,
         limit: Duration,
@@ -89,11 +109,10 @@ impl Side {
             }
         }
         self.agents.start_all()?;
-        self.start_clients();
+        self.start_clients(0..self.agents.count());
         let end = Instant::now() + limit;
         while Instant::now() < end {
-            let is_refused = |agent| self.agents.waits_for(agent).is_some_and(|why| why.contains(SAME));
-            if is_refused(odd) {
+            if self.is_refused(odd, SAME) {
                 return Ok(self.end(Vec::new()));
             }
             if (0..self.agents.count()).all(|agent| self.agents.is_ready(agent)) {
@@ -135,20 +154,36 @@ impl Side {
             .all(|agent| self.agents.wait_until_ready(agent, end.saturating_duration_since(Instant::now())))
     }
 
-    fn start_clients(&mut self) {
+    /// An agent that grants nothing says why in words with this one, or has ended.
+    fn is_refused(&mut self, agent: usize, word: &str) -> bool {
+        self.agents.waits_for(agent).is_some_and(|why| why.contains(word)) || self.agents.has_ended(agent)
+    }
+
+    fn wait_until_refused(&mut self, agent: usize, word: &str, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        while !self.is_refused(agent, word) {
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        true
+    }
+
+    fn start_clients(&mut self, agents: Range<usize>) {
         let mut specs = Vec::new();
-        for agent in 0..self.agents.count() {
+        for agent in agents {
             for (way, word) in Way::ALL.into_iter().filter(|(way, _)| *way != Way::Run) {
                 let name = format!("{}-{}-{word}", self.name, self.agents.name(agent));
                 specs.push(Spec { name, way, locks: self.name.clone(), socket: self.agents.socket(agent) });
             }
         }
-        self.clients = Some(Clients::start(&specs, &self.setting));
+        self.clients.push(Clients::start(&specs, &self.setting));
     }
 
     /// Ends everything. What clients did that no fault explains is added.
     fn end(&mut self, mut troubles: Vec<String>) -> Vec<String> {
-        if let Some(clients) = self.clients.take() {
+        for clients in self.clients.drain(..) {
             troubles.extend(clients.end().1);
         }
         (0..self.agents.count()).for_each(|agent| self.agents.kill(agent));

@@ -100,8 +100,7 @@ impl Client {
             }
             match lease.plan.another_at {
                 // The lease goes on and grows old, without a lock that others wait for.
-                Some(_) if calm => self.release(&mut lease)?,
-                Some(_) => {}
+                Some(_) => self.release(&mut lease)?,
                 None if lease.asked.is_some() => {}
                 None => return self.give_up(lease),
             }
@@ -113,7 +112,10 @@ impl Client {
         let ttl_ms = self.ttl.as_millis() as u64;
         let (lock, shared) = (draw_lock(&self.locks, &mut self.random), self.random.once_in(5));
         let timeout = self.random.once_in(6).then_some(WAIT_MS);
-        let wanted = self.random.between(ttl_ms / 2, ttl_ms * 2);
+        let grows_old = self.random.once_in(2);
+        // One that grows old ends before the session that it was told of.
+        let longest = if grows_old { ttl_ms } else { ttl_ms * 2 };
+        let wanted = self.random.between(ttl_ms / 3, longest);
         let body = json!({"ttl_ms": wanted, "mode": mode(shared), "timeout_ms": timeout});
         let mut sent = clock::now();
         let (200, granted) = api.call("POST", &acquire(&lock), &body)? else { return Ok(None) };
@@ -132,18 +134,18 @@ impl Client {
             return Ok(None);
         }
         let held = vec![self.holder.begin(1, &lock, shared, fence, start).map_err(Gone::Harness)?];
-        let plan = self.plan(sent, told, start);
+        let plan = self.plan(grows_old, sent, told, start);
         Ok(Some(Lease { id: id.to_owned(), until, held, plan, asked: None }))
     }
 
-    fn plan(&mut self, sent: u64, told: u64, since: u64) -> Plan {
-        let grows_old = self.random.once_in(2);
-        let another_at = sent + told / 100 * self.random.between(30, 95);
+    fn plan(&mut self, grows_old: bool, sent: u64, told: u64, since: u64) -> Plan {
         let hold = Duration::from_millis(self.random.between(1, 30));
+        let lets_go = self.random.once_in(2);
+        let holds_on = if grows_old { !lets_go } else { self.random.once_in(3) };
         Plan {
             keepalive_at: (!grows_old).then_some(sent + told / 3),
-            another_at: (grows_old && !self.random.once_in(4)).then_some(another_at),
-            hold: [hold, if grows_old || self.random.once_in(3) { self.ttl * 3 } else { hold }],
+            another_at: grows_old.then_some(sent + told / 100 * self.random.between(30, 90)),
+            hold: [hold, if holds_on { self.ttl * 3 } else { hold }],
             since,
         }
     }
@@ -158,10 +160,10 @@ impl Client {
         let Some(connection) = connect(api, &self.socket)? else { return Ok(()) };
         let (asked, path, body) = if is_due(lease.plan.another_at) {
             let (lock, shared) = (draw_lock(&self.locks, &mut self.random), self.random.once_in(5));
-            lease.plan.another_at = None;
             if lease.held.iter().any(|stint| stint.work.lock == lock) {
                 return Ok(());
             }
+            lease.plan.another_at = None;
             let body = json!({"lease": lease.id, "mode": mode(shared), "timeout_ms": WAIT_MS});
             (Asked::Another { lock: lock.clone(), shared }, acquire(&lock), body)
         } else {
@@ -190,12 +192,13 @@ impl Client {
                 if now < lease.until {
                     let stint = self.holder.begin(2, &lock, shared, fence, now).map_err(Gone::Harness)?;
                     lease.held.push(stint);
-                    lease.plan.since = now;
+                    // In a storm it is held for as long as the lease is said to last.
+                    (lease.plan.since, lease.plan.hold[1]) = (now, self.ttl * 3);
                 }
             }
             (404, _) => return Ok(false),
             // The lock was not free in time, or the agent is out of touch with its group: what was told stands.
-            (_, Asked::Another { .. }) => {}
+            (_, Asked::Another { .. }) => lease.plan.another_at = Some(clock::now()),
             (_, Asked::Keepalive) => lease.plan.keepalive_at = Some(clock::now() + nanos(RETRY_INTERVAL)),
         }
         Ok(true)
