@@ -5,9 +5,9 @@ use hallpass_core::{NodeId, Ticks};
 use hallpass_node::{keys, recover};
 
 use super::disk::Disk;
+use super::faults::Aim;
 use super::plan::MS;
 use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
-use super::faults::Aim;
 use crate::Rng;
 use crate::oracle::Violation;
 
@@ -20,7 +20,13 @@ impl World {
     pub(super) fn recover(&mut self, survivor: usize, until: Ticks, rng: &mut Rng) -> bool {
         let here = &self.machines[survivor];
         let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl && self.now > self.shrinks_until;
-        if !settled || self.is_over || !self.is_in_group(survivor) || here.is_busy() || !here.durable || here.is_obsolete {
+        if !settled
+            || self.is_over
+            || !self.is_in_group(survivor)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+        {
             return false;
         }
         let id = self.id(survivor);
@@ -80,8 +86,15 @@ impl World {
         let moved = self.machines.iter().filter(|machine| machine.is_cut_off).count();
         let here = &self.machines[machine];
         // Who votes alone has no session that ends: nothing protects from it, and the documentation says so.
-        let decides_alone = self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
-        if moved >= MOVES_MAX || !self.is_running(machine) || here.is_busy() || !here.durable || here.is_obsolete || decides_alone {
+        let decides_alone =
+            self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
+        if moved >= MOVES_MAX
+            || !self.is_running(machine)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+            || decides_alone
+        {
             return false;
         }
         let clock = self.draw_clock(rng);

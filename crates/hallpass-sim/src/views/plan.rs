@@ -71,8 +71,7 @@ pub(super) enum Oddity {
 }
 
 impl Oddity {
-    const ALL: [Self; 6] =
-        [Self::VotersMax, Self::Ttl, Self::Drift, Self::Classes, Self::Expect, Self::ReplaceAfter];
+    const ALL: [Self; 6] = [Self::VotersMax, Self::Ttl, Self::Drift, Self::Classes, Self::Expect, Self::ReplaceAfter];
 }
 
 /// What a node is given that may differ from one to the next.
