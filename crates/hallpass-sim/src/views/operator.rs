@@ -5,9 +5,9 @@ use hallpass_core::{NodeId, Ticks};
 use hallpass_node::{keys, recover};
 
 use super::disk::Disk;
+use super::faults::Aim;
 use super::plan::MS;
 use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
-use super::faults::Aim;
 use crate::Rng;
 use crate::oracle::Violation;
 
@@ -20,7 +20,13 @@ impl World {
     pub(super) fn recover(&mut self, survivor: usize, until: Ticks, rng: &mut Rng) -> bool {
         let here = &self.machines[survivor];
         let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl && self.now > self.shrinks_until;
-        if !settled || self.is_over || !self.is_in_group(survivor) || here.is_busy() || !here.durable || here.is_obsolete {
+        if !settled
+            || self.is_over
+            || !self.is_in_group(survivor)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+        {
             return false;
         }
         let id = self.id(survivor);
@@ -80,8 +86,15 @@ impl World {
         let moved = self.machines.iter().filter(|machine| machine.is_cut_off).count();
         let here = &self.machines[machine];
         // Who votes alone has no session that ends: nothing protects from it, and the documentation says so.
-        let decides_alone = self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
-        if moved >= MOVES_MAX || !self.is_running(machine) || here.is_busy() || !here.durable || here.is_obsolete || decides_alone {
+        let decides_alone =
+            self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
+        if moved >= MOVES_MAX
+            || !self.is_running(machine)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+            || decides_alone
+        {
             return false;
         }
         let clock = self.draw_clock(rng);
@@ -124,6 +137,7 @@ impl World {
 
     /// Who was asked to go does so soon once nothing is in its way.
     pub(super) fn watch_endings(&mut self) {
+        self.watch_strays();
         let limit = 20 * self.plan.ttl + 10_000 * MS;
         let waits = |machine: &super::Machine| {
             machine.ending.is_some() && self.now > machine.asked_at.max(self.plan.faults_until) + limit
@@ -194,18 +208,41 @@ impl World {
     }
 
     /// A founder that has begun a group alone does not begin another one when its directory is gone, if the group has ever had
-    /// a second member: that is remembered elsewhere.
+    /// a second member: that is remembered beside the directory. Where that is lost, too, or there is no directory, it does, until it
+    /// meets one of the others.
     pub(super) fn may_found(&mut self, machine: usize) -> bool {
         let forgets = self.bug == Some(Bug::ForgetMark);
-        let here = &self.machines[machine];
+        let loses_mark = self.plan.loses_mark;
+        let here = &mut self.machines[machine];
         if self.plan.nodes > 1 || !here.disk.records.is_empty() {
             return here.founds;
         }
-        let founds = here.founds && (forgets || !here.has_been_more);
-        if founds && here.life > 0 {
+        let is_first = here.founds && !here.has_been_more;
+        here.is_stray = here.founds && here.has_been_more && (loses_mark || !here.durable) && !forgets;
+        let founds = is_first || here.founds && (forgets || here.is_stray);
+        if is_first && here.life > 0 {
             self.epochs.expect_another();
         }
         founds
+    }
+
+    /// One that has founded another group of the same name is told so as soon as one of the others meets it, and then it grants nothing. An
+    /// operator has it join them.
+    fn watch_strays(&mut self) {
+        if self.now < self.calm_since + 10_000 * MS {
+            return;
+        }
+        for machine in (0..self.machines.len()).filter(|machine| self.machines[*machine].is_stray).collect::<Vec<_>>() {
+            let is_complete = self.machines[machine].process.as_ref().is_some_and(|process| process.node.is_complete());
+            if is_complete && self.machines.iter().any(|other| !other.is_stray && !other.is_gone) {
+                let name = self.machines[machine].name.clone();
+                let text = format!("{name} has founded a second group, grants, and has long been reached by the first");
+                return self.note(Some(Violation { property: "stray", text }));
+            }
+            let here = &mut self.machines[machine];
+            (here.is_stray, here.is_obsolete) = (false, true);
+            self.wipe(machine);
+        }
     }
 
     pub(super) fn note_settings(&mut self, machine: usize) {
