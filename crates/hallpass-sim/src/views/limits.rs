@@ -57,3 +57,30 @@ impl Pace {
         (views > u128::from(most)).then(|| Violation { property: "views", text: text() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_views_is_a_violation_and_a_jump_after_a_recovery_is_none() {
+        let plan = Plan::draw(3);
+        let mut pace = Pace::default();
+        for epoch in 2..30 {
+            assert_eq!(pace.on_view(epoch * plan.ttl / 10, epoch, 3, &plan), None);
+        }
+        assert_eq!(pace.on_view(4 * plan.ttl, 70_000, 3, &plan), None, "a group that was found again");
+        let storm =
+            (1..200).find_map(|number| pace.on_view(5 * plan.ttl + number * 1_000_000, 70_000 + number, 3, &plan));
+        assert_eq!(storm.map(|violation| violation.property), Some("views"));
+    }
+
+    #[test]
+    fn a_long_run_is_none_and_a_second_without_end_is_one() {
+        let plan = Plan::draw(3);
+        let mut pace = Pace::default();
+        assert!((0..5_000_000).all(|event| pace.on_event(event * SECOND / 100_000, &plan).is_none()));
+        let mut pace = Pace::default();
+        assert!((0..5_000_000).any(|_| pace.on_event(7, &plan).is_some()));
+    }
+}

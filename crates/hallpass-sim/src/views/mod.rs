@@ -290,6 +290,8 @@ struct Machine {
     is_foreign: bool,
     /// It has been in a view with others.
     has_been_more: bool,
+    /// Its directory was lost, and what is remembered elsewhere, too: it has founded another group of the same name.
+    is_stray: bool,
     /// Its group was lost and is no more: it is to join the recovered one, with an empty directory.
     is_obsolete: bool,
     /// It is not started before.
@@ -506,6 +508,7 @@ impl World {
             is_cut_off: false,
             is_foreign: false,
             has_been_more: false,
+            is_stray: false,
             is_obsolete: false,
             rests_until: 0,
         });

@@ -101,8 +101,11 @@ impl World {
                 }
             }
         }
-        if needs_seeds {
-            missing = true;
+        // Now and then members look whether one that has lost its directory has founded another group, as the library does.
+        let watches = self.plan.nodes == 1
+            && self.machines[machine].process.as_ref().is_some_and(|process| process.node.is_shared());
+        if needs_seeds || watches {
+            missing |= needs_seeds;
             let seeds = (0..self.machines.len()).filter(|seed| !self.machines[*seed].is_gone);
             let mut seeds: Vec<usize> = seeds.take(self.plan.nodes.max(SEEDS_MIN)).collect();
             // After a recovery everybody is told where the group is.
@@ -118,6 +121,8 @@ impl World {
         }
         if missing {
             self.connect_later(machine, 200 * MS);
+        } else if watches {
+            self.connect_later(machine, 2000 * MS);
         }
     }
 

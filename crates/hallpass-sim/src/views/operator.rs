@@ -137,6 +137,7 @@ impl World {
 
     /// Who was asked to go does so soon once nothing is in its way.
     pub(super) fn watch_endings(&mut self) {
+        self.watch_strays();
         let limit = 20 * self.plan.ttl + 10_000 * MS;
         let waits = |machine: &super::Machine| {
             machine.ending.is_some() && self.now > machine.asked_at.max(self.plan.faults_until) + limit
@@ -207,18 +208,41 @@ impl World {
     }
 
     /// A founder that has begun a group alone does not begin another one when its directory is gone, if the group has ever had
-    /// a second member: that is remembered elsewhere.
+    /// a second member: that is remembered beside the directory. Where that is lost, too, or there is no directory, it does, until it
+    /// meets one of the others.
     pub(super) fn may_found(&mut self, machine: usize) -> bool {
         let forgets = self.bug == Some(Bug::ForgetMark);
-        let here = &self.machines[machine];
+        let loses_mark = self.plan.loses_mark;
+        let here = &mut self.machines[machine];
         if self.plan.nodes > 1 || !here.disk.records.is_empty() {
             return here.founds;
         }
-        let founds = here.founds && (forgets || !here.has_been_more);
-        if founds && here.life > 0 {
+        let is_first = here.founds && !here.has_been_more;
+        here.is_stray = here.founds && here.has_been_more && (loses_mark || !here.durable) && !forgets;
+        let founds = is_first || here.founds && (forgets || here.is_stray);
+        if is_first && here.life > 0 {
             self.epochs.expect_another();
         }
         founds
+    }
+
+    /// One that has founded another group of the same name is told so as soon as one of the others meets it, and then it grants nothing. An
+    /// operator has it join them.
+    fn watch_strays(&mut self) {
+        if self.now < self.calm_since + 10_000 * MS {
+            return;
+        }
+        for machine in (0..self.machines.len()).filter(|machine| self.machines[*machine].is_stray).collect::<Vec<_>>() {
+            let is_complete = self.machines[machine].process.as_ref().is_some_and(|process| process.node.is_complete());
+            if is_complete && self.machines.iter().any(|other| !other.is_stray && !other.is_gone) {
+                let name = self.machines[machine].name.clone();
+                let text = format!("{name} has founded a second group, grants, and has long been reached by the first");
+                return self.note(Some(Violation { property: "stray", text }));
+            }
+            let here = &mut self.machines[machine];
+            (here.is_stray, here.is_obsolete) = (false, true);
+            self.wipe(machine);
+        }
     }
 
     pub(super) fn note_settings(&mut self, machine: usize) {

@@ -45,6 +45,8 @@ pub(super) struct Plan {
     pub(super) joins_max: usize,
     /// The steward is asked to go when all is well again.
     pub(super) ends_with_steward: bool,
+    /// A lone founder that loses its directory loses what stands beside it, too.
+    pub(super) loses_mark: bool,
 }
 
 /// Nodes that were given other settings than the rest.
@@ -287,6 +289,7 @@ impl Plan {
             // Enough to see several come and go.
             joins_max: 4,
             ends_with_steward: rng.chance(0.2),
+            loses_mark: rng.chance(0.5),
         }
     }
 
@@ -315,6 +318,7 @@ impl Plan {
             voters_max: 5,
             joins_max: joins,
             ends_with_steward: false,
+            loses_mark: false,
             ..plan
         }
     }

@@ -103,8 +103,19 @@ impl Scenes<'_> {
         self.at += self.ttl;
     }
 
-    /// The others fail, and the steward stands still while the view without them is being written.
+    /// The others go, and the steward stands still while the view without them is being written. One of them is back by then, and votes, but
+    /// waits for the session of its predecessor.
     fn write_ends_after_a_pause(&mut self) {
+        if self.rng.chance(0.6) {
+            self.add(FaultKind::Stop, Aim::Follower(0), self.at, self.ttl / 10);
+            let goes = self.at + self.ttl / 5 + self.part(self.ttl / 5);
+            self.add(FaultKind::Stop, Aim::Follower(1), goes, self.ttl / 10);
+            self.add(FaultKind::DiskSlow, Aim::Steward, goes - 2 * MS, 10 * MS);
+            let (from, lasts) = (goes + 10 * MS + self.part(50 * MS), self.ttl + self.part(2 * self.ttl));
+            self.add(FaultKind::Pause, Aim::Steward, from, lasts);
+            self.at = from + lasts;
+            return;
+        }
         for follower in 0..2 {
             let kind = self.one_of(&[FaultKind::Crash, FaultKind::Crash, FaultKind::Stop]);
             let (from, lasts) = (self.about(self.at, self.ttl / 10), self.part(self.ttl / 2));

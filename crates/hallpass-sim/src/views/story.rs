@@ -175,6 +175,7 @@ impl Plan {
             local_streak: 1,
             joins_max: 0,
             ends_with_steward: false,
+            loses_mark: false,
         }
     }
 }

@@ -40,6 +40,11 @@ impl World {
             (self.callers[caller].machine, self.callers[caller].lock, self.callers[caller].mode);
         let (node, entry) = (self.id(machine), self.name(caller));
         let generation = self.machines[machine].process.as_ref().map_or(0, |process| process.node.generation());
+        if self.machines[machine].is_stray {
+            // What the other group's members hold it cannot know before it meets one.
+            self.note_entry(entry, machine, lock, fence.get());
+            return;
+        }
         if self.local(machine) >= self.valid_until(machine) {
             let text = format!("node {node} granted a lock after its session had run out");
             self.note(Some(Violation { property: "session", text }));
@@ -99,8 +104,8 @@ impl World {
         let (before, id) = (std::mem::replace(&mut process.seen, seen), process.node.id());
         let (valid, generation) = (now < process.node.valid_until(), process.node.generation());
         let lacks_deadline = process.node.valid_until() == Ticks::MAX && process.node.has_session() && {
-            let members = if seen.1 { process.node.view().len() } else { 0 };
-            members > 1
+            // Consensus may be ahead of the view: whoever is alone by that cannot lose anything.
+            seen.1 && process.node.members().iter().filter(|member| member.in_view).count() > 1
         };
         let returned = |inside: &Inside| {
             inside.is_over && inside.until.is_none() && inside.machine == machine && inside.generation == generation
@@ -131,6 +136,10 @@ impl World {
         process.was_member = true;
         let (id, group) = (process.node.id(), process.node.status().group_id.unwrap_or(0));
         let members = process.node.view();
+        if self.machines[machine].is_stray {
+            return self
+                .log(|world| format!("{} opens epoch {epoch} of a group of its own", world.machines[machine].name));
+        }
         self.log(|world| format!("{} opens epoch {epoch}: {members:?}", world.machines[machine].name));
         self.record([9, machine as u64, epoch]);
         let violation = self.epochs.on_open((id, life), group, epoch, &members);
@@ -143,7 +152,9 @@ impl World {
         let outside = (0..self.machines.len()).find(|other| {
             let Some(process) = &self.machines[*other].process else { return false };
             // The members are sorted, and there may be many.
-            let old = process.was_member && process.node.epoch().is_some_and(|known| known < epoch);
+            let old = process.was_member
+                && !self.machines[*other].is_stray
+                && process.node.epoch().is_some_and(|known| known < epoch);
             // A process whose directory another one has is not the member of its name.
             let is_out = self.machines[*other].is_cut_off || members.binary_search(&process.node.id()).is_err();
             old && is_out && self.local(*other) < process.node.valid_until()
@@ -159,7 +170,8 @@ impl World {
         self.connect_later(machine, 10 * super::MS);
         let Some(process) = &self.machines[machine].process else { return };
         let status = process.node.status();
-        if status.steward == Some(process.node.id()) && status.voters != self.voters {
+        let is_stray = self.machines[machine].is_stray;
+        if !is_stray && status.steward == Some(process.node.id()) && status.voters != self.voters {
             self.voters = status.voters;
             self.voters_since = self.now;
             self.log(|world| format!("{}: voters are {:?}", world.machines[machine].name, world.voters));
