@@ -37,6 +37,14 @@ pub mod model {
     pub use crate::locks::{Held, HeldLock};
 }
 
+/// Where the members come from.
+pub(crate) enum Membership {
+    /// A list that never changes.
+    Fixed(FixedList),
+    /// Views, agreed by a quorum.
+    Views(Box<Views>),
+}
+
 /// What a member of another version would say.
 #[cfg(test)]
 pub(crate) mod testing {
@@ -61,12 +69,4 @@ pub(crate) mod testing {
         let group_id = Group::decode(&mut Reader::new(stored)).unwrap().id;
         Envelope { group_id, message: Control::Ask { token, request: Request::SetClass(class) } }.encode()
     }
-}
-
-/// Where the members come from.
-pub(crate) enum Membership {
-    /// A list that never changes.
-    Fixed(FixedList),
-    /// Views, agreed by a quorum.
-    Views(Box<Views>),
 }
