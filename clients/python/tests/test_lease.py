@@ -70,6 +70,16 @@ class Counting(unittest.TestCase):
         lease.unanswered("no answer")
         self.assertIn("operator has broken it", str(lease.lost()))
 
+    def test_a_shorter_ttl_is_taken_at_its_word(self) -> None:
+        """What an agent tells that ends, or is almost out of touch: the deadline moves back, and the next keepalive comes sooner."""
+        lease = self.lease()
+        lease.kept(kept(ttl_ms=200, at_risk=True), sent=100.1)
+        self.assertAlmostEqual(lease.left(), 0.3)
+        self.assertAlmostEqual(lease.renew_at(), 100.16)
+        self.assertTrue(lease.is_at_risk)
+        self.time = 100.3
+        self.assertTrue(lease.is_lost())
+
     def test_a_grant_that_waited_is_confirmed(self) -> None:
         lease = self.lease()
         self.time = 160.0
@@ -88,6 +98,8 @@ class Asking(unittest.TestCase):
             wanted.request(),
             Request("POST", "/v1/locks/a%2Fb%20%C3%A4%3F/acquire", {"mode": "shared", "timeout_ms": 1500, "ttl_ms": 3000}),
         )
+        # Never under a lease that was there before: the answer would say what is left of that.
+        self.assertNotIn("lease", Wanted("x", ttl=3).request().body or {})
         self.assertTrue(Wanted("x", timeout=0).request().body == {"mode": "exclusive", "try": True})
         for wrong in ("", "x" * 256, "ä" * 128):
             with self.assertRaises(ValueError):

@@ -75,6 +75,14 @@ class Locks(WithAgent):
         assert taken is not None
         self.assertTrue(taken.release())
 
+    def test_an_agent_that_ends_is_a_risk_and_then_a_loss(self) -> None:
+        held = self.client.lock("ends").acquire()
+        self.agent.process.terminate()
+        until(lambda: held.at_risk or held.lost, "the holder hears that the agent ends")
+        # It goes on telling deadlines, none of them after its own end.
+        self.assertTrue(held.wait_lost(DEADLINE_SECONDS))
+        self.assertFalse(held.release())
+
     def test_it_is_held_for_longer_than_its_lease(self) -> None:
         with self.client.lock("long") as held:
             time.sleep(5)

@@ -677,19 +677,22 @@ impl Agent {
     /// free one, and new clients are sent away. The next agent need not wait if nobody holds a lock. A lock that was granted
     /// counts as held, though its client may not have read the grant yet.
     async fn end(self, result: &Result<Ended, ServeError>) {
-        let ttl = self.state.ttl();
-        let _ = self.state.ending_at.set(os::now() + ttl.as_nanos() as u64);
+        let session = self.state.ttl().as_nanos() as u64;
+        let _ = self.state.ending_at.set(os::now() + session);
+        // Whatever is told without knowing of this end was told before this moment, and for a session at most.
+        let stop_at = os::now() + session;
         self.state.events.send(Kind::Ending, Event::default);
         self.state.ending.send_replace(true);
         // Leases that hold nothing end at once.
         self.state.leases.look();
-        while self.state.clients.len() > 0 && self.state.ending_left().is_some_and(|left| !left.is_zero()) {
+        while self.state.clients.len() > 0 && os::now() < stop_at {
+            // By the clock that clients go by: a timer may be early by it.
+            let left = Duration::from_nanos(stop_at.saturating_sub(os::now()));
             tokio::select! {
                 () = self.state.client_left() => {}
                 // New clients: their connections are closed at once.
                 _ = self.door.listener.accept() => {}
-                // By the clock that clients were told the end by: a timer may be early or late by it.
-                () = tokio::time::sleep(self.state.ending_left().unwrap_or_default()) => {}
+                () = tokio::time::sleep(left) => {}
             }
         }
         let nothing_held = self.state.clients.len() == 0;

@@ -2,8 +2,9 @@
 //!
 //! The agent greets with [`Response::Welcome`]. Then the client sends one [`Request`] at a time and gets one [`Response`] to each.
 //! A client that holds a lock is also told, without asking, until when: [`Response::Session`], [`Response::AtRisk`] and
-//! [`Response::Lost`] may come before the response to a request. Those deadlines are in nanoseconds of the system's clock that counts
-//! while the machine is suspended ([`now`](crate::now)). A client stops its work at the deadline by itself: its agent may be stopped too.
+//! [`Response::Lost`] may come before the response to a request. Those deadlines are in nanoseconds of CLOCK_BOOTTIME,
+//! which counts while the machine is suspended. Its rate may be changed, so count from when a line was read by a clock whose rate is not: a
+//! [`Client`](crate::Client) returns deadlines of [`now`](crate::now). A client stops its work at the deadline by itself: its agent may be stopped too.
 
 use serde::{Deserialize, Serialize};
 

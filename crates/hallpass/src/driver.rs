@@ -14,8 +14,8 @@ use hallpass_core::codec::DecodeError;
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{
-    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Record, Request, RequestError,
-    Slot, Ticket, ViewState, Write,
+    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Record, Request,
+    RequestError, Slot, Ticket, ViewState, Write,
 };
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -753,7 +753,10 @@ impl Driver {
         self.input(|state| state.node.handle_other_group(hello, state.now));
         let why = self.state().node.status().waits_for;
         if let Some(why) = why.filter(|why| before.as_ref() != Some(why)) {
-            tracing::error!(why = printable(&why), "this node is in another group than others of its name, and grants nothing more");
+            tracing::error!(
+                why = printable(&why),
+                "this node is in another group than others of its name, and grants nothing more"
+            );
         }
     }
 

@@ -15,7 +15,7 @@
 //!    [`Service::told`] alone makes a [`Told`], and no door makes a ttl of anything else.
 //! 2. A lock that was waited for counts from the client's next keepalive, since the wait may have taken longer than the ttl.
 //! 3. A lease ends, and its locks pass on, only when its whole ttl and the drift are over since the last keepalive *came in*.
-//! 4. Before a deadline is told, [`State::cover`] has written down how long the next agent must wait if this one is killed; where that
+//! 4. Before a deadline is told, [`State::bounds`] has written down how long the next agent must wait if this one is killed; where that
 //!    cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
 //!    operator's break wait for what is told.
 //! 5. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every

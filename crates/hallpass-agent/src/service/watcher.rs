@@ -74,7 +74,7 @@ impl State {
         match why {
             Kind::LeaseLost => self.counts.leases_lost.add(),
             Kind::LeaseExpired => self.counts.leases_expired.add(),
-            // Nobody misses a lease that holds nothing.
+            // Nobody misses a lease that holds nothing, or whose client has stopped counting on it.
             _ => return,
         }
         let client = lease.entry.origin().client.clone();

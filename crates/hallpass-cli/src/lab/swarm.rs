@@ -106,7 +106,8 @@ fn verdict(paint: &Paint, report: &SwarmReport) -> String {
     let others: String = others.map(|failure| format!("  {}: {}\n", failure.seed, failure.violation)).collect();
     let others = if others.is_empty() { others } else { format!("\nother seeds that failed:\n{others}") };
     let kinds = report.kinds.iter().filter(|_| report.kinds.len() > 1);
-    let kinds = kinds.map(|kind| format!("  {} from seed {} on: {}\n", grouped(kind.runs), kind.first_seed, kind.violation));
+    let kinds =
+        kinds.map(|kind| format!("  {} from seed {} on: {}\n", grouped(kind.runs), kind.first_seed, kind.violation));
     let kinds: String = kinds.collect();
     let kinds = if kinds.is_empty() { kinds } else { format!("\nfailed runs by kind:\n{kinds}") };
     let link = serve::invitation("swarm", &words(*seed, command));

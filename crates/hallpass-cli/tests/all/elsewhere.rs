@@ -91,6 +91,8 @@ fn without_the_first(name: &str, happened: impl Fn(&Group) -> bool) -> Group {
     }
     group.wait_until_members("a", &["a", "b", "c"]);
     group.wait_until_members("c", &["a", "b", "c"]);
+    // Until then there is no group without it.
+    wait_until("all three vote", || group.json("b", "status")["voters"].as_array().is_some_and(|all| all.len() == 3));
     wait_until("the time has come", || happened(&group));
     group.end("a", "-KILL");
     fs::remove_dir_all(group.user.home.join("a.data")).unwrap();
@@ -164,7 +166,8 @@ fn no_private_agent_takes_the_place_of_one_whose_group_has_grown() {
     let base = free_ports(2);
     let mut first = user.start(&format!("agent --name a --listen 127.0.0.1:{base}"));
     user.wait_for("state/agent.sock");
-    let line = format!("agent --name b --listen 127.0.0.1:{} --join 127.0.0.1:{base} --socket b.sock --data b.data", base + 1);
+    let line =
+        format!("agent --name b --listen 127.0.0.1:{} --join 127.0.0.1:{base} --socket b.sock --data b.data", base + 1);
     let mut second = user.start(&line);
     user.wait_for("state/data.shared");
     kill(first.id(), "-TERM");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Child;
 
-use crate::user::{User, is_root, is_running, kill, skipped, wait_until};
+use crate::user::{User, copy_program, is_root, is_running, kill, skipped, wait_until};
 
 /// Starts a worker that has closed every descriptor it could and left the session, as a daemon does: nothing but its ancestry leads
 /// to it.
@@ -177,7 +177,7 @@ fn a_process_of_another_user_keeps_the_lock_of_a_killed_run() {
     let user = User::new("setuid");
     // The agent and run are of another user, and what they start becomes root's, as with sudo: by a set-user-id program.
     let setpriv = user.home.join("setpriv");
-    fs::copy("/usr/bin/setpriv", &setpriv).unwrap();
+    copy_program("/usr/bin/setpriv", &setpriv);
     fs::set_permissions(&setpriv, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     if !suid_works(&user) {
         return skipped("set-user-id programs are not honoured here");

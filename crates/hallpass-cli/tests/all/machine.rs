@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::user::{Ran, User, is_root, skipped};
+use crate::user::{Ran, User, copy_program, is_root, skipped};
 
 /// Functions for the scripts below: `as USER COMMAND ..` and `expect CODE TEXT COMMAND ..`.
 const PRELUDE: &str = r#"
@@ -102,7 +102,7 @@ fn script(name: &str, text: &str) {
     }
     let user = User::new(name);
     // The directory of the program may be closed to others.
-    fs::copy(env!("CARGO_BIN_EXE_hallpass"), user.home.join("hallpass")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_hallpass"), &user.home.join("hallpass"));
     fs::write(user.home.join("script"), format!("{PRELUDE}{text}")).unwrap();
     let mut command = in_namespaces();
     command.arg("./script");

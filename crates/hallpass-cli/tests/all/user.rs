@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -33,7 +33,7 @@ impl User {
         let uid = 1_000_000_000 + std::process::id() % 1_000_000 * 100 + COUNT.fetch_add(1, Ordering::Relaxed);
         // The directory of the program may be closed to others.
         let program = self.home.join("hallpass");
-        fs::copy(env!("CARGO_BIN_EXE_hallpass"), &program).unwrap();
+        copy_program(env!("CARGO_BIN_EXE_hallpass"), &program);
         std::os::unix::fs::chown(&self.home, Some(uid), Some(uid)).unwrap();
         self.other = Some((uid, program));
         self
@@ -212,6 +212,12 @@ pub(crate) fn ignores(pid: u32, signals: &[i32]) -> bool {
 
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
+}
+
+/// Copies a program that is about to be run. Another process writes it: what another test starts meanwhile would inherit a file that this one
+/// writes, and a program that anybody has open for writing cannot be run.
+pub(crate) fn copy_program(from: &str, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
 pub(crate) fn kill(pid: u32, signal: &str) {

@@ -351,7 +351,7 @@ impl World {
         self.record([5, kind as u64, 0]);
     }
 
-    fn aimed_at(&self, aim: Aim) -> usize {
+    pub(super) fn aimed_at(&self, aim: Aim) -> usize {
         let last = self.machines.len() - 1;
         let leads = |machine: &usize| {
             let process = self.machines[*machine].process.as_ref();
@@ -493,7 +493,7 @@ impl World {
         self.is_running(machine) && process.is_some_and(|process| process.node.status().group_id.is_some())
     }
 
-    fn leave(&mut self, machine: usize) -> bool {
+    pub(super) fn leave(&mut self, machine: usize) -> bool {
         let here = self.machines.iter().filter(|machine| !machine.is_gone).count();
         let is_last = |process: &super::Process| process.node.view().len() <= 1;
         if here <= 2
@@ -505,12 +505,13 @@ impl World {
         }
         self.shrinks_until = self.now + 10 * self.plan.ttl;
         self.machines[machine].ending = Some(Ending::Leaves);
+        self.machines[machine].asked_at = self.now;
         self.machines[machine].ends_with = Some(self.requests + 1);
         self.request(machine, Request::Leave);
         true
     }
 
-    fn stop(&mut self, machine: usize, until: Ticks, rng: &mut Rng) -> bool {
+    pub(super) fn stop(&mut self, machine: usize, until: Ticks, rng: &mut Rng) -> bool {
         let loses = !self.machines[machine].durable && !self.may_lose_disk(machine);
         if loses || !self.is_in_group(machine) || self.machines[machine].is_busy() {
             return false;
@@ -520,10 +521,11 @@ impl World {
         }
         let life = self.machines[machine].life;
         self.machines[machine].ending = Some(Ending::Stops { until });
+        self.machines[machine].asked_at = self.now;
         self.machines[machine].ends_with = Some(self.requests + 1);
         self.request(machine, Request::Stop);
         // Some wait for the answer until the faults are over, and then it must come.
-        if rng.chance(0.5) {
+        if rng.chance(0.5) && self.now < self.plan.faults_until {
             self.queue.push(self.now + 3 * self.plan.ttl, Event::Kill { machine, life });
         }
         true

@@ -46,9 +46,9 @@ use clock::Clock;
 use disk::Disk;
 pub use faults::FaultKind;
 use faults::{Fault, Noise};
+use limits::Pace;
 use network::Connection;
 pub use plan::Cut;
-use limits::Pace;
 use plan::{MS, Plan, Settings};
 pub use shrink::shrink;
 use story::Book;
@@ -279,6 +279,7 @@ struct Machine {
     /// It is about to end, once this request is answered.
     ending: Option<Ending>,
     ends_with: Option<u64>,
+    asked_at: Ticks,
     /// Its node has left for good.
     is_gone: bool,
     /// It is one of those that found the group; also with an empty disk later, since its configuration is the same.
@@ -381,6 +382,8 @@ struct World {
     admit: BTreeSet<String>,
     admit_at: Ticks,
     requests: u64,
+    /// Since then nothing goes wrong, and nobody is asked to go.
+    calm_since: Ticks,
     pace: Pace,
     report: ViewsReport,
     logs: bool,
@@ -427,6 +430,7 @@ impl World {
             admit: BTreeSet::new(),
             admit_at: 0,
             requests: 0,
+            calm_since: plan.faults_until,
             pace: Pace::default(),
             report,
             logs,
@@ -454,7 +458,7 @@ impl World {
             }
             let violation = self.pace.on_event(at, &self.plan);
             self.note(violation);
-            if matches!(event, Event::Check) && self.is_settled() {
+            if matches!(event, Event::Check) && self.is_settled() && !self.goes_on_without_steward() {
                 break;
             }
             self.handle(event);
@@ -496,6 +500,7 @@ impl World {
             held_back: Vec::new(),
             ending: None,
             ends_with: None,
+            asked_at: 0,
             is_gone: false,
             founds,
             is_cut_off: false,
@@ -907,8 +912,9 @@ impl World {
     // ---- after the faults ----
 
     fn on_check(&mut self) {
+        self.watch_endings();
         let plan = &self.plan;
-        if self.now > plan.faults_until + 40 * plan.ttl + 2 * plan.replace_after + 30_000 * MS {
+        if self.now > self.calm_since + 40 * plan.ttl + 2 * plan.replace_after + 30_000 * MS {
             let violation = self.unsettled();
             for machine in 0..self.machines.len() {
                 let status = self.machines[machine].process.as_ref().map(|process| process.node.status());

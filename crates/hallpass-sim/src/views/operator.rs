@@ -5,9 +5,11 @@ use hallpass_core::{NodeId, Ticks};
 use hallpass_node::{keys, recover};
 
 use super::disk::Disk;
+use super::faults::Aim;
 use super::plan::MS;
 use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
 use crate::Rng;
+use crate::oracle::Violation;
 
 /// So many directories move in one run.
 const MOVES_MAX: usize = 3;
@@ -18,7 +20,13 @@ impl World {
     pub(super) fn recover(&mut self, survivor: usize, until: Ticks, rng: &mut Rng) -> bool {
         let here = &self.machines[survivor];
         let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl && self.now > self.shrinks_until;
-        if !settled || self.is_over || !self.is_in_group(survivor) || here.is_busy() || !here.durable || here.is_obsolete {
+        if !settled
+            || self.is_over
+            || !self.is_in_group(survivor)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+        {
             return false;
         }
         let id = self.id(survivor);
@@ -78,8 +86,15 @@ impl World {
         let moved = self.machines.iter().filter(|machine| machine.is_cut_off).count();
         let here = &self.machines[machine];
         // Who votes alone has no session that ends: nothing protects from it, and the documentation says so.
-        let decides_alone = self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
-        if moved >= MOVES_MAX || !self.is_running(machine) || here.is_busy() || !here.durable || here.is_obsolete || decides_alone {
+        let decides_alone =
+            self.voters.len() < 3 && self.voters.contains(&self.id(machine)) || self.valid_until(machine) == Ticks::MAX;
+        if moved >= MOVES_MAX
+            || !self.is_running(machine)
+            || here.is_busy()
+            || !here.durable
+            || here.is_obsolete
+            || decides_alone
+        {
             return false;
         }
         let clock = self.draw_clock(rng);
@@ -103,6 +118,34 @@ impl World {
         let at = self.within(50 * MS);
         self.queue.push(at, Event::Restart { machine: to });
         true
+    }
+
+    /// When all is well again the steward is asked to go, once: nothing is in its way now. False if it is not.
+    pub(super) fn goes_on_without_steward(&mut self) -> bool {
+        if !std::mem::take(&mut self.plan.ends_with_steward) {
+            return false;
+        }
+        let steward = self.aimed_at(Aim::Steward);
+        let mut rng = Rng::new(self.rng.next_u64());
+        let goes = if rng.chance(0.5) { self.leave(steward) } else { self.stop(steward, self.now, &mut rng) };
+        if goes {
+            self.calm_since = self.now;
+            self.queue.push(self.now + 100 * MS, Event::Check);
+        }
+        goes
+    }
+
+    /// Who was asked to go does so soon once nothing is in its way.
+    pub(super) fn watch_endings(&mut self) {
+        let limit = 20 * self.plan.ttl + 10_000 * MS;
+        let waits = |machine: &super::Machine| {
+            machine.ending.is_some() && self.now > machine.asked_at.max(self.plan.faults_until) + limit
+        };
+        if let Some(machine) = self.machines.iter().find(|machine| waits(machine)) {
+            let waited = (self.now - machine.asked_at) / (1000 * MS);
+            let text = format!("{} was asked to go {waited} s ago, and has no answer", machine.name);
+            self.note(Some(Violation { property: "answer", text }));
+        }
     }
 
     /// All processes are gone at once, and with them a group that nobody has stored.

@@ -43,6 +43,8 @@ pub(super) struct Plan {
     pub(super) local_streak: u32,
     /// At most so many nodes join later.
     pub(super) joins_max: usize,
+    /// The steward is asked to go when all is well again.
+    pub(super) ends_with_steward: bool,
 }
 
 /// Nodes that were given other settings than the rest.
@@ -69,8 +71,7 @@ pub(super) enum Oddity {
 }
 
 impl Oddity {
-    const ALL: [Self; 6] =
-        [Self::VotersMax, Self::Ttl, Self::Drift, Self::Classes, Self::Expect, Self::ReplaceAfter];
+    const ALL: [Self; 6] = [Self::VotersMax, Self::Ttl, Self::Drift, Self::Classes, Self::Expect, Self::ReplaceAfter];
 }
 
 /// What a node is given that may differ from one to the next.
@@ -285,6 +286,7 @@ impl Plan {
             local_streak: [1, 1, 4][rng.below(3) as usize],
             // Enough to see several come and go.
             joins_max: 4,
+            ends_with_steward: rng.chance(0.2),
         }
     }
 
@@ -312,6 +314,7 @@ impl Plan {
             replace_after: 100 * ttl,
             voters_max: 5,
             joins_max: joins,
+            ends_with_steward: false,
             ..plan
         }
     }

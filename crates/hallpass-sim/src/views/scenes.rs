@@ -178,7 +178,8 @@ impl Scenes<'_> {
     fn blackout(&mut self) {
         let mut from = self.at;
         for _ in 0..self.rng.below(8) {
-            let kind = self.one_of(&[FaultKind::ClassChange, FaultKind::ClassChange, FaultKind::Evict, FaultKind::Join]);
+            let kind =
+                self.one_of(&[FaultKind::ClassChange, FaultKind::ClassChange, FaultKind::Evict, FaultKind::Join]);
             self.add(kind, Aim::Steward, from, 0);
             from += self.part(self.ttl / 4);
         }

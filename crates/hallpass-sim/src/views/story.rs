@@ -174,6 +174,7 @@ impl Plan {
             cache_idle: 10_000 * MS,
             local_streak: 1,
             joins_max: 0,
+            ends_with_steward: false,
         }
     }
 }

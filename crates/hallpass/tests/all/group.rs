@@ -122,7 +122,9 @@ impl Impostor {
 async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
     let (scratch, authority) = (Scratch::new("wrong-group"), Authority::new());
     let address = addresses(1).remove(0);
-    let node = Node::builder().name("n0").listen(&address).keys(authority.keys(&scratch.0, "n0")).start().await.unwrap();
+    // A node with keys names all founders, itself too.
+    let builder = Node::builder().name("n0").listen(&address).peers(named(std::slice::from_ref(&address)));
+    let node = builder.keys(authority.keys(&scratch.0, "n0")).start().await.unwrap();
     let guard = node.lock("x").acquire().await.unwrap();
     let hello = Hello {
         group: "hallpass".to_owned(),

@@ -206,10 +206,36 @@ async fn an_agent_that_ends_lets_leases_end_first() {
     read_until(&mut events, "event: ending").await;
     post("/v1/locks/b/acquire").to(&agent).await.error(503);
     get("/readyz").to(&agent).await.error(503);
-    delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).to(&agent).await.ok();
+    let lease = format!("/v1/leases/{}", held["lease"].as_str().unwrap());
+    let kept = post(&format!("{lease}/keepalive")).to(&agent).await.ok();
+    assert_eq!(kept["locks"][0]["at_risk"], true, "come to an end: {kept}");
+    delete(&lease).to(&agent).await.ok();
     let directory = agent.end().await;
     assert!(!directory.0.join("data/running").exists(), "nobody held anything: the next agent need not wait");
     assert!(!directory.0.join("agent-api.sock").exists());
+}
+
+/// A lease of 20 s at 0.5 s: an answer that says 20 s counts on what another client may have by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acquired_under_an_old_lease_is_told_what_is_left_of_it() {
+    let agent = Running::start_with(|_, options| options.ttl = LIMIT).await;
+    let granted = post("/v1/leases").json(&json!({"ttl_ms": 20_000})).to(&agent).await.ok();
+    let began = Instant::now();
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let lease = format!("/v1/leases/{}", granted["lease"].as_str().unwrap());
+    // It lasts for its ttl and the drift of clocks, and that is taken off from what is told.
+    let left = 20_000 - began.elapsed().as_millis() as u64 * 100 / 101;
+    let body = json!({"lease": granted["lease"]});
+    let acquired = post("/v1/locks/a/acquire").json(&body).to(&agent).await.ok();
+    let again = post("/v1/locks/a/acquire").json(&body).to(&agent).await.ok();
+    let shown = get(&lease).to(&agent).await.ok();
+    for told in [&acquired["ttl_ms"], &again["ttl_ms"], &shown["left_ms"]] {
+        assert!(told.as_u64().unwrap() <= left, "told {told}, and {left} are left");
+    }
+    let kept = post(&format!("{lease}/keepalive")).to(&agent).await.ok();
+    assert!(kept["ttl_ms"].as_u64() > acquired["ttl_ms"].as_u64(), "a keepalive makes it longer: {kept}");
+    delete(&lease).to(&agent).await.ok();
+    agent.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
