@@ -138,7 +138,7 @@ impl State {
         self.killed_at.is_none() && !self.passed && self.setting.is_some()
     }
 
-    /// The longest that this client counts on without being reached, as [`node.promise`] is told it.
+    /// The longest that this client counts on without being reached, as the node is told it.
     fn promise_to_node(&mut self, bug: Option<Bug>) {
         let Some(term) = self.term else { return };
         let now = self.now(0);

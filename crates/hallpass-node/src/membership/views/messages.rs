@@ -583,7 +583,7 @@ impl Views {
             };
             let votes = |member: &&Member| member.durable || !group.durable;
             let staying: Vec<&Member> = group.members.values().filter(|member| stays(member)).collect();
-            let why = match staying.iter().any(|member| votes(member)) {
+            let why = match staying.iter().any(votes) {
                 true => None,
                 false if staying.is_empty() => Some("it is the last member: nobody would be left to admit it again"),
                 false => Some("it is the last member with a data directory: nobody could take its vote over"),
