@@ -117,7 +117,8 @@ impl Side {
             }
             if (0..self.agents.count()).all(|agent| self.agents.is_ready(agent)) {
                 network.set(&links_around(odd, network.hosts()))?;
-                thread::sleep(self.ttl * 2 + self.ttl / 2);
+                // A side that elects another steward removes the others a session later, and grants after that.
+                thread::sleep(self.ttl * 4);
                 network.set(&Links::new())?;
                 return Ok(self.end(Vec::new()));
             }
