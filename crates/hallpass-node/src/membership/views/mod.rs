@@ -350,7 +350,10 @@ impl Views {
                 }
             }
             Some(Purpose::Incarnation) => {
-                self.phase = Phase::Running;
+                // It may have been stopped meanwhile.
+                if self.phase == Phase::Persisting {
+                    self.phase = Phase::Running;
+                }
                 self.session = Session::new(self.me.incarnation, self.session.ttl());
                 self.timers.repeat = 0;
                 self.actions.push_back(Action::View);

@@ -276,6 +276,26 @@ fn the_others_do_not_wait_for_the_disk_of_one_that_joins() {
     }
 }
 
+/// It had lapsed, and was writing the incarnation under which it would have come back.
+#[test]
+fn a_node_that_is_stopped_while_it_comes_back_stops() {
+    let mut net = Net::founded(3);
+    let id = (1..=3).find(|id| *id != net.steward()).unwrap();
+    net.paused.insert(NodeId(id));
+    net.run(3 * TTL / MS);
+    net.paused.clear();
+    net.slow_disks.insert(NodeId(id));
+    net.run(20);
+    assert_eq!(net.nodes[&NodeId(id)].node.status().view, ViewState::Lapsed);
+    net.input(id, |node, now| node.handle_request(Request::Stop, 1, now));
+    net.slow_disks.clear();
+    net.finish_writes(id);
+    net.run(3 * TTL / MS);
+    let one = &net.nodes[&NodeId(id)];
+    assert_eq!(one.done, [(1, Ok(()))], "{:?}", one.node.status());
+    assert!(!one.node.is_complete());
+}
+
 /// Whoever cannot vote cannot let the last voter in again.
 #[test]
 fn the_last_member_with_a_directory_is_not_evicted() {
