@@ -302,7 +302,10 @@ fn lock(path: &Path) -> Result<File, StartError> {
     let found = std::fs::metadata(path).map_err(|error| fail(format!("cannot look at it: {error}")))?;
     // Whoever can write there could point a file somewhere else, or turn back the count.
     if !os::is_private(&found) {
-        return Err(fail("others can write there; give it to this user alone, with mode 700".to_owned()));
+        return Err(fail(
+            "it belongs to another user, or others can write there; give it to this user alone, with mode 700"
+                .to_owned(),
+        ));
     }
     let lock = open_lock(path).map_err(|error| elsewhere("cannot write there", error))?;
     lock.try_lock().map_err(|error| match error {
