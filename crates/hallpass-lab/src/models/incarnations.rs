@@ -142,7 +142,7 @@ impl State {
                     steward.sessions.doom(NODE);
                     let (request, state) =
                         (Request::Evict { node: NODE, ban: false }, OrderState::Evicting(known.incarnation));
-                    steward.orders.push(Order { from: NodeId(1), token: 1, request, state });
+                    steward.orders.push(Order { from: NodeId(1), token: 1, request, state, bans: None });
                 }
             }
         }

@@ -231,7 +231,9 @@ impl Control {
                 put_list(out, absent, Member::encode);
                 put_list(out, candidates, Member::encode);
                 put_nodes(out, voters);
-                put_numbers(out, [*ttl, (*drift_ppm).into()]);
+                if *ttl > 0 {
+                    put_numbers(out, [*ttl, (*drift_ppm).into()]);
+                }
             }
             Self::Candidates { epoch, candidates } => {
                 out.push(CANDIDATES);
@@ -327,6 +329,9 @@ impl Control {
                     voters: nodes(bytes)?,
                     ..Contacts::default()
                 };
+                if epoch > Fence::EPOCH_MAX {
+                    return Err(DecodeError::Number);
+                }
                 if !bytes.is_empty() {
                     (contacts.ttl, contacts.drift_ppm) = (bytes.number()?, bytes.short()?);
                     if !(1..=TTL_MAX).contains(&contacts.ttl) || contacts.drift_ppm > 1_000_000 {

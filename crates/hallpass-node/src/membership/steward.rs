@@ -73,6 +73,8 @@ pub struct Order {
     pub token: u64,
     pub request: Request,
     pub state: OrderState,
+    /// The name that it keeps out for good, until that is proposed: whoever is admitted again after that stays.
+    pub bans: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -109,6 +111,7 @@ impl Steward {
     /// A proposal that is based on this epoch is under way, with all that was due.
     pub fn on_proposed(&mut self, base: u64) {
         self.proposed = Some(base);
+        self.orders.iter_mut().for_each(|order| order.bans = None);
         for order in self.orders.iter_mut().filter(|order| order.state == OrderState::New) {
             order.state = OrderState::Until(base + 1);
         }
@@ -267,7 +270,7 @@ impl Steward {
                 changes.push(Change::Remove { id, incarnation, keeps_vote });
             }
         }
-        let banned = self.names_to_ban(group);
+        let banned: BTreeSet<String> = self.orders.iter().filter_map(|order| order.bans.clone()).collect();
         let is_banned = |name: &String| group.banned.contains(name) || banned.contains(name);
         for member in self.admissible(group, admits, now) {
             // Whoever is evicted loses its vote before it comes back.
@@ -301,22 +304,6 @@ impl Steward {
         changes
     }
 
-    /// The names of members and candidates that operators want to be out for good. An order bans once: whoever is admitted again stays.
-    fn names_to_ban(&self, group: &Group) -> BTreeSet<String> {
-        let name = |order: &Order| {
-            let Request::Evict { node, ban: true } = order.request else { return None };
-            let member = match order.state {
-                OrderState::New => self.candidates.get(&node).map(|candidate| &candidate.member),
-                OrderState::Evicting(incarnation) => {
-                    group.find(node).filter(|member| member.incarnation == incarnation)
-                }
-                _ => None,
-            };
-            member.map(|member| member.name.clone())
-        };
-        self.orders.iter().filter_map(name).collect()
-    }
-
     /// Nodes that wanted to join and have fallen silent are forgotten; true if there were any.
     pub fn forget_silent(&mut self, ttl: Ticks, now: Ticks) -> bool {
         let before = self.candidates.len();
@@ -335,6 +322,11 @@ impl Steward {
         // A view that nobody joins or leaves helps nobody, and would be followed by the next one like it.
         if self.sabotage != Some(Sabotage::ProposeBanned) && !group.is_changed_by(&changes) {
             changes.clear();
+            // What they ask for is so already.
+            for order in self.orders.iter_mut().filter(|order| order.state == OrderState::New) {
+                (order.state, order.bans) = (OrderState::Until(group.epoch), None);
+            }
+            self.orders.iter_mut().for_each(|order| order.bans = None);
         }
         let removes = changes.iter().any(|change| match change {
             Change::Remove { .. } => true,

@@ -155,7 +155,12 @@ struct Inquiry {
     /// In the log.
     index: u64,
     tick: u64,
+    /// For how many ticks an answer counts.
+    patience: u64,
 }
+
+/// No answer counts for longer: a minute, with the longest ticks.
+const PATIENCE_MAX: u64 = 640;
 
 /// When to stand for election.
 struct Elections {
@@ -386,12 +391,14 @@ impl Engine {
 
     /// Whether all newcomers and a majority of these voters have just acknowledged something. They are asked, if they were not.
     fn have_answered(&mut self, target: &[u64]) -> bool {
-        let is_recent = |inquiry: &Inquiry| self.ticks <= inquiry.tick + ELECTION_TICKS as u64;
-        let Some(inquiry) = self.inquiry.as_ref().filter(|inquiry| inquiry.target == target && is_recent(inquiry))
-        else {
+        let is_recent = |inquiry: &&Inquiry| self.ticks <= inquiry.tick + inquiry.patience;
+        let before = self.inquiry.as_ref().filter(|inquiry| inquiry.target == target);
+        let Some(inquiry) = before.filter(is_recent) else {
+            // Whoever takes longer to answer, on a long way or with a slow disk, is given longer each time.
+            let patience = before.map_or(ELECTION_TICKS as u64, |inquiry| (2 * inquiry.patience).min(PATIENCE_MAX));
             let is_asked = self.node.propose(Vec::new(), Vec::new()).is_ok();
             let index = self.node.raft.raft_log.last_index();
-            self.inquiry = is_asked.then(|| Inquiry { target: target.to_vec(), index, tick: self.ticks });
+            self.inquiry = is_asked.then(|| Inquiry { target: target.to_vec(), index, tick: self.ticks, patience });
             return self.trusts_silence;
         };
         let raft = &self.node.raft;

@@ -50,7 +50,8 @@ impl Views {
 
     /// Whoever was to join a group has met a member of it, and it is the one that is stored.
     pub(super) fn find_own_group(&mut self, hello: &Hello) {
-        let is_own = hello.group_id != 0 && hello.group_id == self.group_id;
+        // One that has been told of this group here was never in it with others.
+        let is_own = hello.group_id != 0 && hello.group_id == self.group_id && hello.config_digest == 1;
         if is_own && matches!(self.held_back, Some(HeldBack::Joins(_))) {
             self.held_back = None;
         }

@@ -72,6 +72,10 @@ impl Views {
             self.hand_over_office();
             let message = Control::Withdraw { incarnation: self.me.incarnation, keeps_vote };
             self.ask_steward(message);
+        } else if self.refuses() {
+            // It votes on, and is out of the view: the others do not wait for it.
+            let message = Control::Withdraw { incarnation: self.me.incarnation, keeps_vote: self.me.durable };
+            self.ask_steward(message);
         } else if self.view.is_none() && self.pending.is_none() && self.now >= self.joins_from && !self.is_remembering()
         {
             let reached = links.iter().filter(|link| link.connected).map(|link| link.peer).collect();
@@ -83,6 +87,13 @@ impl Views {
                 self.ask_steward(Control::Ask { token, request });
             }
         }
+    }
+
+    /// True while the group has a class of locks whose protocol this version does not know.
+    fn refuses(&mut self) -> bool {
+        let is_over = |group: &Group, epoch| group.epoch > epoch && Classes::unknown(&group.classes).is_none();
+        self.refusal.take_if(|(epoch, _)| self.replica.as_ref().is_some_and(|group| is_over(group, *epoch)));
+        self.refusal.is_some()
     }
 
     /// Asks the steward, or those who vote where it is not known or not reached: they know it first.
@@ -130,7 +141,7 @@ impl Views {
                 self.take_up_pending();
             }
             Control::Expelled { incarnation } => {
-                let takes_part = self.view.is_some() || self.pending.is_some();
+                let takes_part = self.view.is_some() || self.pending.is_some() || self.closing.is_some();
                 if incarnation == self.me.incarnation && !self.session.has_lapsed() && takes_part {
                     self.lapse();
                 }
@@ -226,6 +237,9 @@ impl Views {
 
     /// What this node founded with others it says again: they may have missed it, or not have stored it.
     fn send_founding(&mut self, to: NodeId) {
+        if self.held_back.is_some() {
+            return;
+        }
         if let Some(founders) = self.founders.as_ref().filter(|_| to != self.me.id) {
             let message = Control::Founding { expect: founders.expect() as u32, known: founders.known() };
             self.send(to, message);
@@ -290,9 +304,8 @@ impl Views {
         if member.id != from {
             return;
         }
-        if let Some(held_back) = &self.held_back {
-            let why = format!("'{}' admits nobody: {}", self.me.name, held_back.why());
-            return self.send(from, Control::Refused { why });
+        if self.held_back.is_some() {
+            return self.send_contacts(from);
         }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);
@@ -349,6 +362,11 @@ impl Views {
     }
 
     pub(super) fn send_contacts(&mut self, to: NodeId) {
+        // Nobody is to enter a group that may be the wrong one.
+        if let Some(held_back) = &self.held_back {
+            let why = format!("'{}' admits nobody: {}", self.me.name, held_back.why());
+            return self.send(to, Control::Refused { why });
+        }
         if self.group_id != 0 && self.is_stored {
             let contacts = self.my_contacts();
             self.send(to, Control::Contacts(contacts));
@@ -410,8 +428,9 @@ impl Views {
         self.remember_before_joining();
         if self.phase == Phase::Running && is_out {
             let known = self.known.members.iter().chain(&self.known.absent).find(|member| member.id == self.me.id);
-            let next = known.map_or(0, |member| member.incarnation.get()).max(self.me.incarnation.get()) + 1;
-            if self.view.is_some() || self.pending.is_some() {
+            let known = known.map_or(0, |member| member.incarnation.get());
+            let next = known.max(self.me.incarnation.get()).saturating_add(1);
+            if self.view.is_some() || self.pending.is_some() || self.closing.is_some() {
                 self.end_view(true);
             }
             self.phase = Phase::Persisting;
@@ -456,10 +475,6 @@ impl Views {
         }
         self.known.steward = Some(from);
         self.is_stored = true;
-        if let Some(why) = Classes::unknown(&group.classes) {
-            self.refusal = Some(why);
-            return self.withdraw(self.me.durable);
-        }
         if self.closing.is_some() && self.settings.sabotage != Some(Sabotage::CloseTwice) {
             // The report is on its way, and if this is about a later view it is said again.
             return;
@@ -467,6 +482,11 @@ impl Views {
         match self.install.on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),
+            Prepare::Report if Classes::unknown(&group.classes).is_some() => {
+                self.refusal = Classes::unknown(&group.classes).map(|why| (group.epoch, why));
+                self.end_view(false);
+                self.repeat_soon();
+            }
             Prepare::Report if !self.may_take_part(&group) => {
                 if self.pending.is_none() {
                     self.timers.renew = 0;
@@ -479,6 +499,7 @@ impl Views {
                     self.session.renew_at(self.now);
                 }
                 self.known.epoch = group.epoch;
+                (self.known.ttl, self.known.drift_ppm) = (group.ttl, group.drift_ppm);
                 self.known.voters = voters;
                 self.known.members = group.members.values().cloned().collect();
                 self.remember(&group);
@@ -609,7 +630,15 @@ impl Views {
             },
             _ => OrderState::New,
         };
-        steward.orders.push(Order { from, token, request, state });
+        let bans = match request {
+            Request::Evict { node, ban: true } => {
+                let member = self.replica.as_ref().and_then(|group| group.find(node));
+                let candidate = || steward.candidates.get(&node).map(|candidate| &candidate.member);
+                member.or_else(candidate).map(|member| member.name.clone())
+            }
+            _ => None,
+        };
+        steward.orders.push(Order { from, token, request, state, bans });
         self.timers.steward = 0;
     }
 }

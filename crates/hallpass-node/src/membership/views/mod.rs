@@ -127,8 +127,8 @@ pub(crate) struct Views {
     why: Option<String>,
     /// Its group has had more than one member.
     pub(super) is_shared: bool,
-    /// Why it takes no part in views that it was asked for.
-    refusal: Option<String>,
+    /// Why it takes no part in views that it was asked for, from which epoch on.
+    refusal: Option<(u64, String)>,
     /// Why it grants nothing though it could decide alone.
     held_back: Option<HeldBack>,
     pub(super) timers: Timers,
@@ -521,6 +521,11 @@ impl Views {
         {
             return self.actions.push_back(Action::Done { token, result: Err(RequestError::NoMember(node)) });
         }
+        if let Some(held_back) = self.held_back.as_ref().filter(|_| !matches!(request, Request::Stop | Request::Leave))
+        {
+            let result = Err(RequestError::Invalid(held_back.why().to_owned()));
+            return self.actions.push_back(Action::Done { token, result });
+        }
         if request == Request::Leave
             && let Some(why) = self.cannot_leave()
         {
@@ -843,6 +848,8 @@ impl Views {
             epoch: group.epoch,
             members: group.members.values().cloned().collect(),
             voters: self.founding_voters(&group),
+            ttl: group.ttl,
+            drift_ppm: group.drift_ppm,
             ..Contacts::default()
         };
         self.session = Session::new(self.me.incarnation, group.ttl);

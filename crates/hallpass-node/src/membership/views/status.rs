@@ -174,7 +174,7 @@ impl Views {
         if let Some(held_back) = &self.held_back {
             return held_back.why().to_owned();
         }
-        if let Some(why) = self.refusal.as_ref().or(self.why.as_ref()) {
+        if let Some(why) = self.refusal.as_ref().map(|(_, why)| why).or(self.why.as_ref()) {
             return why.clone();
         }
         if let Some(founders) = self.founders.as_ref().filter(|_| !self.is_in_group()) {

@@ -13,7 +13,7 @@ impl Net {
         }
     }
 
-    fn steward(&self) -> u32 {
+    pub(super) fn steward(&self) -> u32 {
         self.nodes.values().find_map(|one| one.node.status().steward).expect("there is a steward").0
     }
 
@@ -27,7 +27,7 @@ impl Net {
     }
 
     /// Runs until this caller is granted its lock, at most so many steps.
-    fn wait_for_grant(&mut self, id: u32, caller: u32, steps: u64) -> Option<Grant> {
+    pub(super) fn wait_for_grant(&mut self, id: u32, caller: u32, steps: u64) -> Option<Grant> {
         for _ in 0..steps {
             if let Some(grant) = self.granted(id, caller) {
                 return Some(grant);
@@ -294,6 +294,77 @@ fn a_node_that_is_stopped_while_it_comes_back_stops() {
     let one = &net.nodes[&NodeId(id)];
     assert_eq!(one.done, [(1, Ok(()))], "{:?}", one.node.status());
     assert!(!one.node.is_complete());
+}
+
+/// What is so already is done.
+#[test]
+fn orders_that_change_nothing_are_answered() {
+    let mut net = Net::founded(3);
+    let class = crate::Class { prefix: "t/".to_owned(), protocol: "raymond".to_owned(), options: Vec::new() };
+    for token in 1..=2 {
+        net.input(2, |node, now| node.handle_request(Request::SetClass(class.clone()), token, now));
+        net.run(200);
+    }
+    net.input(2, |node, now| node.handle_request(Request::Admit { name: "nobody".to_owned() }, 3, now));
+    net.run(200);
+    assert_eq!(net.nodes[&NodeId(2)].done, [1, 2, 3].map(|token| (token, Ok(()))));
+}
+
+/// It is gone before the ban is agreed on, and the order was answered.
+#[test]
+fn a_candidate_that_falls_silent_is_banned_all_the_same() {
+    let mut net = Net::founded(3);
+    let steward = net.steward();
+    let config = net.config(4, Founding::Never, 1);
+    net.start(config);
+    let other = (1..=3).find(|id| *id != steward).unwrap();
+    net.cut(4, other);
+    net.run(100);
+    let disk = net.crash(4);
+    net.input(steward, |node, now| node.handle_request(Request::Evict { node: NodeId(4), ban: true }, 1, now));
+    net.run(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(steward)].done, [(1, Ok(()))]);
+    net.cut.clear();
+    net.restart_as(4, disk, Founding::Never);
+    net.run(3 * TTL / MS);
+    assert!(!net.nodes[&NodeId(4)].node.is_complete(), "{:?}", net.nodes[&NodeId(4)].node.status());
+}
+
+/// Each write takes longer than the first questions to the voters-to-be count.
+#[test]
+fn votes_are_handed_over_where_disks_are_slow() {
+    let mut net = Net::founded(3);
+    let leaves = (1..=3).find(|id| *id != net.steward()).unwrap();
+    net.slow_disks.extend((1..=3).filter(|id| *id != leaves).map(NodeId));
+    net.input(leaves, |node, now| node.handle_request(Request::Leave, 1, now));
+    for _ in 0..100 {
+        net.run(250);
+        (1..=3).for_each(|id| net.finish_writes(id));
+    }
+    assert_eq!(net.nodes[&NodeId(leaves)].done, [(1, Ok(()))]);
+}
+
+/// It was told to join, and has a group of its own. Whoever asks it must not end in that group, nor be taken for a member of it.
+#[test]
+fn nobody_enters_the_group_of_a_node_that_is_to_join_another() {
+    let mut net = Net::founded(1);
+    let disk = net.crash(1);
+    net.restart_as(1, disk, Founding::Never);
+    for id in [2, 3] {
+        let config = net.config(id, if id == 2 { Founding::Together(2) } else { Founding::Never }, 1);
+        net.start(config);
+    }
+    net.run(2 * TTL / MS);
+    let disk = net.crash(1);
+    net.restart_as(1, disk, Founding::Never);
+    net.run(2 * TTL / MS);
+    for one in net.nodes.values() {
+        assert!(!one.node.is_complete(), "{:?}", one.node.status());
+        assert!(one.node.id() == NodeId(1) || one.node.status().group_id.is_none(), "{:?}", one.node.status());
+    }
+    // It says so to whoever orders something.
+    net.input(1, |node, now| node.handle_request(Request::Break { lock: "x".to_owned() }, 1, now));
+    assert!(matches!(&net.nodes[&NodeId(1)].done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("join")));
 }
 
 /// Whoever cannot vote cannot let the last voter in again.
