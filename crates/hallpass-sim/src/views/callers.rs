@@ -136,7 +136,12 @@ impl World {
     fn give_up(&mut self, caller: usize, ticket: Ticket) {
         let machine = self.callers[caller].machine;
         let (id, name, now) = (self.id(machine), self.name(caller), self.local(machine));
+        let is_over = now >= self.valid_until(machine);
         let known = self.machines[machine].process.as_mut().expect("it runs").node.handle_cancel(ticket, now);
+        if !known && is_over {
+            // The session was looked at first: what only tried is answered with that.
+            return;
+        }
         self.log(|world| format!("{}: {name:x} gives up", world.machines[machine].name));
         self.record([2, name, u64::from(known)]);
         let violation = self.answers.on_cancel(id, name, known);

@@ -317,6 +317,8 @@ enum Ending {
 
 struct Process {
     node: Node<u64>,
+    /// What it has asked the group for, until that is answered.
+    orders: BTreeMap<u64, String>,
     /// When the next [`Event::Timeout`] and [`Event::Connect`] are scheduled.
     timeout: Option<Ticks>,
     /// When the last timeout was, and how many there were at that instant.
@@ -661,6 +663,7 @@ impl World {
         };
         let node = Node::new(config).expect("a node starts from what it has stored");
         self.machines[machine].process = Some(Process {
+            orders: BTreeMap::new(),
             node,
             timeout: None,
             timeouts: (0, 0),
@@ -889,6 +892,9 @@ impl World {
         self.requests += 1;
         let token = self.requests;
         self.log(|world| format!("{} asks the group: {request:?} ({token})", world.machines[machine].name));
+        if let Some(process) = &mut self.machines[machine].process {
+            process.orders.insert(token, format!("{request:?}"));
+        }
         self.with_node(machine, |node, now| node.handle_request(request, token, now));
     }
 
@@ -896,6 +902,9 @@ impl World {
         self.log(|world| format!("{}: request {token}: {result:?}", world.machines[machine].name));
         self.record([7, token, u64::from(result.is_ok())]);
         let here = &mut self.machines[machine];
+        if let Some(process) = &mut here.process {
+            process.orders.remove(&token);
+        }
         if here.ending == Some(Ending::Leaves) && here.ends_with == Some(token) && result.is_ok() {
             let members = here.process.as_ref().map_or_else(Vec::new, |process| process.node.members());
             let me = here.process.as_ref().map(|process| process.node.id());
@@ -956,7 +965,9 @@ impl World {
         let epoch = self.epochs.highest();
         callers
             && here.all(|machine| {
-                let is_open = |process: &Process| process.node.is_complete() && process.node.epoch() == Some(epoch);
+                let is_open = |process: &Process| {
+                    process.node.is_complete() && process.node.epoch() == Some(epoch) && process.orders.is_empty()
+                };
                 machine.process.as_ref().is_some_and(is_open) && machine.ending.is_none()
             })
     }
@@ -965,6 +976,9 @@ impl World {
         let out = self.machines.iter().filter(|machine| !machine.is_gone).filter_map(|machine| {
             let Some(process) = &machine.process else { return Some(format!("{} does not run", machine.name)) };
             let status = process.node.status();
+            if let Some((_, order)) = process.orders.first_key_value() {
+                return Some(format!("{} has no answer to {order}", machine.name));
+            }
             let fine = status.epoch == Some(self.epochs.highest()) && process.node.is_complete();
             let (epoch, why) = (status.epoch.unwrap_or(0), status.waits_for.unwrap_or_default());
             (!fine).then(|| {

@@ -26,6 +26,8 @@ impl World {
             || here.is_busy()
             || !here.durable
             || here.is_obsolete
+            // Voters whose directories have moved are where nobody looks for them here.
+            || self.machines.iter().any(|machine| machine.is_cut_off)
         {
             return false;
         }
@@ -42,8 +44,10 @@ impl World {
         let records = recover(&self.machines[survivor].disk.records, id).map_or(records, |(_, records)| records);
         self.machines[survivor].disk.records = records;
         for machine in (0..self.machines.len()).filter(|machine| *machine != survivor) {
+            // One that looks for a group finds the new one.
+            let belongs = self.is_in_group(machine) || self.machines[machine].disk.records.contains_key(&keys::GROUP);
             let here = &mut self.machines[machine];
-            here.is_obsolete |= here.process.is_some() || !here.disk.records.is_empty();
+            here.is_obsolete |= belongs;
             // None is started with an empty directory while another one of the lost group runs.
             here.rests_until = here.rests_until.max(until + MS);
             self.queue.push(until, Event::Wipe { machine });
@@ -94,6 +98,8 @@ impl World {
             || !here.durable
             || here.is_obsolete
             || decides_alone
+            // Founders are known by their addresses until there is a group.
+            || !self.is_in_group(machine)
         {
             return false;
         }
@@ -234,7 +240,14 @@ impl World {
         }
         for machine in (0..self.machines.len()).filter(|machine| self.machines[*machine].is_stray).collect::<Vec<_>>() {
             let is_complete = self.machines[machine].process.as_ref().is_some_and(|process| process.node.is_complete());
-            if is_complete && self.machines.iter().any(|other| !other.is_stray && !other.is_gone) {
+            let group = |machine: &super::Machine| {
+                let process = machine.process.as_ref().filter(|process| process.node.is_complete());
+                process.and_then(|process| process.node.status().group_id)
+            };
+            // Where all others have forgotten the first one they have joined this.
+            let mine = group(&self.machines[machine]);
+            let is_elsewhere = |other: &super::Machine| group(other).is_some_and(|other| Some(other) != mine);
+            if is_complete && self.machines.iter().any(is_elsewhere) {
                 let name = self.machines[machine].name.clone();
                 let text = format!("{name} has founded a second group, grants, and has long been reached by the first");
                 return self.note(Some(Violation { property: "stray", text }));

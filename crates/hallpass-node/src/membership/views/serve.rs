@@ -168,7 +168,9 @@ impl Views {
                 (_, OrderState::Until(epoch)) if is_installed && group.epoch >= *epoch => Ok(()),
                 (Request::Evict { node, .. }, OrderState::Evicting(incarnation)) => {
                     let is_there = group.find(*node).is_some_and(|member| member.incarnation == *incarnation);
-                    if is_there || is_needed(node) || !is_installed || order.bans.is_some() {
+                    // One that was admitted again has its vote again.
+                    let is_back = group.find(*node).is_some_and(|member| member.incarnation > *incarnation);
+                    if is_there || is_needed(node) && !is_back || !is_installed || order.bans.is_some() {
                         return true;
                     }
                     Ok(())
