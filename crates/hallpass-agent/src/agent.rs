@@ -223,6 +223,14 @@ pub(crate) enum GroupFault {
     Refused(String),
 }
 
+/// How a node has left for good, so that nobody counts on it.
+enum Leaving {
+    /// There was nobody to leave.
+    Alone,
+    /// The others in its group have let it go.
+    LetGo,
+}
+
 /// Log lines that clients can cause as often as they like: at most one in a while is written.
 #[derive(Debug, Default)]
 struct RareLines {
@@ -696,7 +704,7 @@ impl Agent {
             }
         }
         let nothing_held = self.state.clients.len() == 0;
-        let left = if let Ok(Ended::Left) = result { self.leave().await } else { Ok(false) };
+        let left = if let Ok(Ended::Left) = result { self.leave().await } else { Ok(Leaving::Alone) };
         self.state.node().stop().await;
         // The data directory is still this agent's, so none of these files can be another one's.
         let marks = &self.state.marks;
@@ -715,14 +723,14 @@ impl Agent {
         }
         let path = self.data.as_ref().map(|data| data.path().to_owned());
         drop(self.data);
-        if let (Ok(true), Some(path)) = (&left, path)
+        if let (Ok(Leaving::LetGo), Some(path)) = (&left, path)
             && let Err(error) = DataDirectory::forget(path)
         {
             tracing::warn!(%error, "the node has left its group, but its data directory still says that it is a member");
         }
         let answer = match left {
             Ok(_) => Response::Done,
-            Err(GroupError::Timeout) => Response::Late { why: None },
+            Err(GroupFault::Group(GroupError::Timeout)) => Response::Late { why: None },
             Err(error) => Response::Error { text: error.to_string() },
         };
         // The guard is gone before anything is awaited.
@@ -732,15 +740,24 @@ impl Agent {
         }
     }
 
-    /// Leaves the group for good, if there are others in it: then true.
-    async fn leave(&self) -> Result<bool, GroupError> {
-        let node = self.state.node();
+    /// Leaves the group for good. An error if there may be others that go on counting on this node.
+    async fn leave(&self) -> Result<Leaving, GroupFault> {
+        let (node, shared) = (self.state.node(), &self.state.marks.shared);
         let status = node.status();
-        if status.epoch.is_none() || status.members.len() <= 1 {
-            return Ok(false);
+        if status.group_id.is_none() && shared.exists() {
+            return Err(GroupFault::Refused(format!(
+                "the node that was here before was in a group with others, and this one is in none: evict that one from a member, then \
+                 remove {}",
+                shared.display()
+            )));
+        }
+        // Those that are not in the view count as well, and it need not be in one itself: it can leave as soon as it reaches them.
+        if status.group_id.is_none() || status.members.len() <= 1 {
+            return Ok(Leaving::Alone);
         }
         let limit = *lock(&self.state.leave_limit);
-        node.leave(limit).await.map(|()| true)
+        node.leave(limit).await?;
+        Ok(Leaving::LetGo)
     }
 }
 
