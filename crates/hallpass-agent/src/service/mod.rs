@@ -56,6 +56,8 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 const TOLD_MIN: Duration = Duration::from_millis(1);
 /// How late clients that count whole seconds may notice that theirs are over: Go's looks twice a second.
 const SECONDS_LATE: Duration = Duration::from_millis(500);
+/// Where sessions are shorter, too few whole seconds would be left if that were always taken off.
+const SECONDS_SESSION_MIN: Duration = Duration::from_secs(3);
 
 /// Leases and locks of one agent's clients. Clones are the same.
 #[derive(Clone, Debug)]
@@ -70,6 +72,8 @@ pub(crate) struct Told {
     /// How long it lasts from keepalive to keepalive.
     pub(crate) granted: Duration,
     promise: Promise,
+    /// How long a session lasts.
+    session: Duration,
 }
 
 impl Told {
@@ -83,10 +87,11 @@ impl Told {
         self.ttl().as_millis() as u64
     }
 
-    /// The same in whole seconds, for clients that look at them now and then. Where sessions are too short for that they get what there is.
+    /// The same in whole seconds, for clients that look at them now and then: 0 if they would look too late. Where sessions are too short for
+    /// that they get what there is.
     pub(crate) fn seconds(&self) -> u64 {
         match self.ttl().saturating_sub(SECONDS_LATE).as_secs() {
-            0 => self.ttl().as_secs(),
+            0 if self.session < SECONDS_SESSION_MIN => self.ttl().as_secs(),
             seconds => seconds,
         }
     }
@@ -598,7 +603,8 @@ impl Service {
         let session = node.session_left().map(|left| now.saturating_add(left.as_nanos() as u64));
         let held_until = [bounds.held_until, session].into_iter().flatten().min();
         let promise = term.promise(now, &Bounds { held_until, ..bounds });
-        let told = promise.map(|promise| Told { id, granted: Duration::from_nanos(term.granted()), promise });
+        let (granted, session) = (Duration::from_nanos(term.granted()), Duration::from_nanos(bounds.session));
+        let told = promise.map(|promise| Told { id, granted, promise, session });
         told.filter(|told| told.ttl() >= TOLD_MIN).ok_or_else(|| {
             if held.is_empty() { LeaseError::NoSession(why_no_session(state)) } else { LeaseError::NotFound(id) }
         })
