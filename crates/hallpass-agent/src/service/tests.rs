@@ -357,3 +357,30 @@ fn whole_seconds_never_leave_less_than_half_a_second_where_sessions_last_3_s() {
     assert_eq!([2999, 3000].map(|session_ms| told(session_ms, 1499)), [1, 0]);
     assert_eq!([999, 1000, 1499, 1500].map(|left_ms| told(2000, left_ms)), [0, 1, 1, 1]);
 }
+
+/// One request waits for a disk that hangs. The others are told what is written down already.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_keeps_no_lease_from_being_kept_alive() {
+    let agent = Running::start_with(LIMIT).await;
+    let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
+    let draft = agent.directory.join("data/running.new");
+    let made = std::process::Command::new("mkfifo").arg(&draft).status().unwrap();
+    assert!(made.success());
+    // As when the agent's group has longer sessions than the agent had alone.
+    let state = Arc::clone(agent.service.state());
+    state.marks().set_covered(SESSION);
+    let service = agent.service.clone();
+    let hangs = tokio::task::spawn_blocking(move || service.keepalive(one));
+    agent.until(|| state.marks().is_writing()).await;
+    let service = agent.service.clone();
+    let answered = tokio::task::spawn_blocking(move || service.keepalive(other));
+    let told = tokio::time::timeout(LIMIT, answered).await;
+    // Both ends of it are there now, so that nothing waits for it any more.
+    let _ends = std::fs::File::options().read(true).write(true).open(&draft).unwrap();
+    let told = told.expect("nobody waits for the disk").unwrap().unwrap();
+    assert!(told.ttl() <= SESSION, "{told:?}");
+    within(hangs).await.unwrap().unwrap();
+    std::fs::remove_file(&draft).unwrap();
+    agent.end().await;
+}
