@@ -223,6 +223,14 @@ pub(crate) enum GroupFault {
     Refused(String),
 }
 
+/// How a node has left for good, so that nobody counts on it.
+enum Leaving {
+    /// There was nobody to leave.
+    Alone,
+    /// The others in its group have let it go.
+    LetGo,
+}
+
 /// Log lines that clients can cause as often as they like: at most one in a while is written.
 #[derive(Debug, Default)]
 struct RareLines {
@@ -280,14 +288,26 @@ impl Marks {
         Duration::from_millis(self.covered_ms.load(Ordering::Acquire))
     }
 
+    fn is_covered(&self, needed_ms: u64) -> bool {
+        self.covered_ms.load(Ordering::Acquire) >= needed_ms
+    }
+
     /// Has the mark say at least so much. An error if it does not, and could not be written.
     fn cover(&self, needed_ms: u64) -> Result<(), String> {
-        let is_covered = || self.covered_ms.load(Ordering::Acquire) >= needed_ms;
-        if is_covered() {
-            return Ok(());
+        if self.is_covered(needed_ms) { Ok(()) } else { self.try_to_cover(lock(&self.failed), needed_ms) }
+    }
+
+    /// The same, unless somebody is at it: on a disk that hangs only one waits.
+    fn cover_unless_busy(&self, needed_ms: u64) {
+        if !self.is_covered(needed_ms)
+            && let Ok(failed) = self.failed.try_lock()
+        {
+            let _ = self.try_to_cover(failed, needed_ms);
         }
-        let mut failed = lock(&self.failed);
-        if is_covered() {
+    }
+
+    fn try_to_cover(&self, mut failed: MutexGuard<'_, Failed>, needed_ms: u64) -> Result<(), String> {
+        if self.is_covered(needed_ms) {
             return Ok(());
         }
         if let Some((_, why)) = failed.last.as_ref().filter(|(at, _)| at.elapsed() < MARK_RETRY) {
@@ -307,6 +327,16 @@ impl Marks {
                 Err(error.to_string())
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_covered(&self, covered: Duration) {
+        self.covered_ms.store(covered.as_millis() as u64, Ordering::Release);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_writing(&self) -> bool {
+        self.failed.try_lock().is_err()
     }
 
     fn write_all(&self, covered_ms: u64) -> std::io::Result<()> {
@@ -696,7 +726,7 @@ impl Agent {
             }
         }
         let nothing_held = self.state.clients.len() == 0;
-        let left = if let Ok(Ended::Left) = result { self.leave().await } else { Ok(false) };
+        let left = if let Ok(Ended::Left) = result { self.leave().await } else { Ok(Leaving::Alone) };
         self.state.node().stop().await;
         // The data directory is still this agent's, so none of these files can be another one's.
         let marks = &self.state.marks;
@@ -715,14 +745,14 @@ impl Agent {
         }
         let path = self.data.as_ref().map(|data| data.path().to_owned());
         drop(self.data);
-        if let (Ok(true), Some(path)) = (&left, path)
+        if let (Ok(Leaving::LetGo), Some(path)) = (&left, path)
             && let Err(error) = DataDirectory::forget(path)
         {
             tracing::warn!(%error, "the node has left its group, but its data directory still says that it is a member");
         }
         let answer = match left {
             Ok(_) => Response::Done,
-            Err(GroupError::Timeout) => Response::Late { why: None },
+            Err(GroupFault::Group(GroupError::Timeout)) => Response::Late { why: None },
             Err(error) => Response::Error { text: error.to_string() },
         };
         // The guard is gone before anything is awaited.
@@ -732,15 +762,24 @@ impl Agent {
         }
     }
 
-    /// Leaves the group for good, if there are others in it: then true.
-    async fn leave(&self) -> Result<bool, GroupError> {
-        let node = self.state.node();
+    /// Leaves the group for good. An error if there may be others that go on counting on this node.
+    async fn leave(&self) -> Result<Leaving, GroupFault> {
+        let (node, shared) = (self.state.node(), &self.state.marks.shared);
         let status = node.status();
-        if status.epoch.is_none() || status.members.len() <= 1 {
-            return Ok(false);
+        if status.group_id.is_none() && shared.exists() {
+            return Err(GroupFault::Refused(format!(
+                "the node that was here before was in a group with others, and this one is in none: evict that one from a member, then \
+                 remove {}",
+                shared.display()
+            )));
+        }
+        // Those that are not in the view count as well, and it need not be in one itself: it can leave as soon as it reaches them.
+        if status.group_id.is_none() || status.members.len() <= 1 {
+            return Ok(Leaving::Alone);
         }
         let limit = *lock(&self.state.leave_limit);
-        node.leave(limit).await.map(|()| true)
+        node.leave(limit).await?;
+        Ok(Leaving::LetGo)
     }
 }
 
@@ -781,11 +820,11 @@ impl State {
         status
     }
 
-    /// What bounds all that clients are told who hold these, by the clock that they share with the agent. It is written down when this
-    /// returns, as far as it can be.
+    /// What bounds all that clients are told who hold these, by the clock that they share with the agent. It is written down:
+    /// [`prepare_to_tell`](Self::prepare_to_tell) before, or less is told.
     pub(crate) fn bounds<'a>(&self, guards: impl Iterator<Item = &'a Guard>) -> Bounds {
         let session = self.ttl();
-        let covered = if self.may_grant().is_ok() { session } else { self.marks.covered() };
+        let covered = self.marks.covered().min(session);
         // Read before the node's clock is: so nothing is certain for longer by this clock than by the node's.
         let (shared, own) = (os::now(), Instant::now());
         let until = guards.filter_map(Guard::valid_until).min();
@@ -793,6 +832,17 @@ impl State {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (end, drift_ppm) = (self.ending_at.get().copied(), self.drift_ppm());
         Bounds { held_until, end, covered: nanos(covered), session: nanos(session), drift_ppm }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Writes down what [`bounds`](Self::bounds) needs, if it is not there already and can be. The disk may be slow, so nobody else is to wait
+    /// for the caller meanwhile.
+    pub(crate) fn prepare_to_tell(&self) {
+        self.marks.cover_unless_busy(self.ttl().as_millis() as u64);
     }
 
     /// An error if clients might outlive this agent by more than the next one would wait: then nothing is granted.

@@ -71,6 +71,7 @@ impl Held {
 
     /// Until when it is held for certain, by the clock that clients share. There is no other place where that is found out.
     fn valid_until(&self, agent: &State) -> Option<u64> {
+        agent.prepare_to_tell();
         let now = os::now();
         agent.bounds(std::iter::once(&self.guard)).deadline(now)
     }

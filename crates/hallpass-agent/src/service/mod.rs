@@ -15,8 +15,8 @@
 //!    [`Service::told`] alone makes a [`Told`], and no door makes a ttl of anything else.
 //! 2. A lock that was waited for counts from the client's next keepalive, since the wait may have taken longer than the ttl.
 //! 3. A lease ends, and its locks pass on, only when its whole ttl and the drift are over since the last keepalive *came in*.
-//! 4. Before a deadline is told, [`State::bounds`] has written down how long the next agent must wait if this one is killed; where that
-//!    cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
+//! 4. Before a deadline is told, [`State::prepare_to_tell`] has written down how long the next agent must wait if this one is killed; where
+//!    that cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
 //!    operator's break wait for what is told.
 //! 5. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every
 //!    client listens to. The locks that it still holds are free then, since no ttl outlasted the one that was lost.
@@ -28,7 +28,7 @@ mod lease;
 mod watcher;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hallpass::{AcquireError, AcquireOptions, GroupError, Guard, Mode, Refusal};
@@ -56,6 +56,8 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 const TOLD_MIN: Duration = Duration::from_millis(1);
 /// How late clients that count whole seconds may notice that theirs are over: Go's looks twice a second.
 const SECONDS_LATE: Duration = Duration::from_millis(500);
+/// Where sessions are shorter, too few whole seconds would be left if that were always taken off.
+const SECONDS_SESSION_MIN: Duration = Duration::from_secs(3);
 
 /// Leases and locks of one agent's clients. Clones are the same.
 #[derive(Clone, Debug)]
@@ -70,6 +72,8 @@ pub(crate) struct Told {
     /// How long it lasts from keepalive to keepalive.
     pub(crate) granted: Duration,
     promise: Promise,
+    /// How long a session lasts.
+    session: Duration,
 }
 
 impl Told {
@@ -83,10 +87,11 @@ impl Told {
         self.ttl().as_millis() as u64
     }
 
-    /// The same in whole seconds, for clients that look at them now and then. Where sessions are too short for that they get what there is.
+    /// The same in whole seconds, for clients that look at them now and then: 0 if they would look too late. Where sessions are too short for
+    /// that they get what there is.
     pub(crate) fn seconds(&self) -> u64 {
         match self.ttl().saturating_sub(SECONDS_LATE).as_secs() {
-            0 => self.ttl().as_secs(),
+            0 if self.session < SECONDS_SESSION_MIN => self.ttl().as_secs(),
             seconds => seconds,
         }
     }
@@ -276,7 +281,7 @@ impl Service {
     /// Keeps a lease alive, and tells for how long.
     pub(crate) fn keepalive(&self, id: LeaseId) -> Result<Told, LeaseError> {
         let drift_ppm = self.state.drift_ppm();
-        let mut table = self.state.leases.lock();
+        let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let mut renewed = lease.term.renewed(os::now(), drift_ppm);
         let told = self.told(id, &mut renewed, &lease.held)?;
@@ -294,7 +299,7 @@ impl Service {
 
     /// A lease and what it holds. Asking does not keep it alive.
     pub(crate) fn time_to_live(&self, id: LeaseId) -> Result<LeaseInfo, LeaseError> {
-        let mut table = self.state.leases.lock();
+        let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let ending = self.is_ending();
         let locks = lease.held.iter().map(|(name, held)| HeldInfo {
@@ -391,7 +396,7 @@ impl Service {
 
     /// The fence of a lock that a lease holds for certain at this moment.
     pub(crate) fn held(&self, id: LeaseId, lock: &str) -> Result<Option<u64>, LeaseError> {
-        let mut table = self.state.leases.lock();
+        let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let Some(fence) = lease.held.get(lock).map(|held| held.guard.fence()) else { return Ok(None) };
         self.told(id, &mut lease.term, &lease.held).map(|_| Some(fence))
@@ -459,7 +464,7 @@ impl Service {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             match self.claim(id, lock, wanted.mode)? {
                 Claim::Held(fence) => {
-                    let mut table = self.state.leases.lock();
+                    let mut table = self.table_to_tell();
                     let lease = table.get_mut(&id).ok_or(LeaseError::NotFound(id))?;
                     let told = self.told(id, &mut lease.term, &lease.held)?;
                     return Ok(Acquired { fence, already: true, lease: told });
@@ -509,7 +514,7 @@ impl Service {
     /// Puts a lock that was granted into its lease, if that has not ended.
     fn hold(&self, pending: Pending, mut used: Used, mode: Mode, guard: Guard) -> Result<Acquired, AcquireFault> {
         let (id, name, fence) = (pending.lease, Arc::clone(&pending.lock), guard.fence());
-        let mut table = self.state.leases.lock();
+        let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended());
         let Some(lease) = lease else {
             drop(table);
@@ -559,6 +564,13 @@ impl Service {
         })
     }
 
+    /// The leases, to [tell](Self::told) a client of one.
+    fn table_to_tell(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Lease>> {
+        // Not with the table, which all clients need.
+        self.state.prepare_to_tell();
+        self.state.leases.lock()
+    }
+
     /// Puts a new lease into the table, and tells its client for how long.
     fn insert(&self, id: Option<LeaseId>, mut lease: Lease) -> Result<Told, LeaseError> {
         if self.is_ending() {
@@ -588,7 +600,7 @@ impl Service {
         Ok(told)
     }
 
-    /// For how long the client of a lease may count on it, from when its request came in. It is covered when this returns.
+    /// For how long the client of a lease may count on it, from when its request came in.
     fn told(&self, id: LeaseId, term: &mut LeaseTerm, held: &BTreeMap<Arc<str>, Held>) -> Result<Told, LeaseError> {
         let state = &self.state;
         let (node, now) = (state.node(), os::now());
@@ -598,7 +610,8 @@ impl Service {
         let session = node.session_left().map(|left| now.saturating_add(left.as_nanos() as u64));
         let held_until = [bounds.held_until, session].into_iter().flatten().min();
         let promise = term.promise(now, &Bounds { held_until, ..bounds });
-        let told = promise.map(|promise| Told { id, granted: Duration::from_nanos(term.granted()), promise });
+        let (granted, session) = (Duration::from_nanos(term.granted()), Duration::from_nanos(bounds.session));
+        let told = promise.map(|promise| Told { id, granted, promise, session });
         told.filter(|told| told.ttl() >= TOLD_MIN).ok_or_else(|| {
             if held.is_empty() { LeaseError::NoSession(why_no_session(state)) } else { LeaseError::NotFound(id) }
         })

@@ -341,3 +341,46 @@ async fn what_is_held_is_told_no_longer_than_it_is_covered() {
     drop(guard);
     agent.end().await;
 }
+
+/// Clients that count seconds may look half a second late. Only in groups with short sessions they cannot be told so much less.
+#[test]
+fn whole_seconds_never_leave_less_than_half_a_second_where_sessions_last_3_s() {
+    let told = |session_ms: u64, left_ms: u64| {
+        let session = Duration::from_millis(session_ms).as_nanos() as u64;
+        let bounds = Bounds { held_until: None, end: None, covered: session, session, drift_ppm: 0 };
+        let mut term = LeaseTerm::new(left_ms * 1_000_000, 0, 0);
+        let promise = term.promise(0, &bounds).unwrap();
+        let id = LeaseId::new(1).unwrap();
+        Told { id, granted: HOUR, promise, session: Duration::from_millis(session_ms) }.seconds()
+    };
+    assert_eq!([999, 1000, 1499, 1500, 2499, 2500].map(|left_ms| told(5000, left_ms)), [0, 0, 0, 1, 1, 2]);
+    assert_eq!([2999, 3000].map(|session_ms| told(session_ms, 1499)), [1, 0]);
+    assert_eq!([999, 1000, 1499, 1500].map(|left_ms| told(2000, left_ms)), [0, 1, 1, 1]);
+}
+
+/// One request waits for a disk that hangs. The others are told what is written down already.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_hangs_keeps_no_lease_from_being_kept_alive() {
+    let agent = Running::start_with(LIMIT).await;
+    let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
+    let draft = agent.directory.join("data/running.new");
+    let made = std::process::Command::new("mkfifo").arg(&draft).status().unwrap();
+    assert!(made.success());
+    // As when the agent's group has longer sessions than the agent had alone.
+    let state = Arc::clone(agent.service.state());
+    state.marks().set_covered(SESSION);
+    let service = agent.service.clone();
+    let hangs = tokio::task::spawn_blocking(move || service.keepalive(one));
+    agent.until(|| state.marks().is_writing()).await;
+    let service = agent.service.clone();
+    let answered = tokio::task::spawn_blocking(move || service.keepalive(other));
+    let told = tokio::time::timeout(LIMIT, answered).await;
+    // Both ends of it are there now, so that nothing waits for it any more.
+    let _ends = std::fs::File::options().read(true).write(true).open(&draft).unwrap();
+    let told = told.expect("nobody waits for the disk").unwrap().unwrap();
+    assert!(told.ttl() <= SESSION, "{told:?}");
+    within(hangs).await.unwrap().unwrap();
+    std::fs::remove_file(&draft).unwrap();
+    agent.end().await;
+}

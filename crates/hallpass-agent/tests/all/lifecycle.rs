@@ -1,6 +1,7 @@
 //! How an agent starts and ends, what it leaves for the next one, and what it does when its files are taken away.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hallpass::Node;
+use hallpass::{Builder, Node};
 use hallpass_agent::api::{Request, Response};
 use hallpass_agent::{Agent, AgentOptions, Client, ClientError, Ended, ServeError};
 
@@ -34,6 +35,11 @@ impl Place {
 
     fn data(&self) -> PathBuf {
         self.0.join("data")
+    }
+
+    /// It exists from when others have been in the agent's group.
+    fn shared_mark(&self) -> PathBuf {
+        hallpass_agent::shared_mark(&self.data())
     }
 
     fn member_file(&self) -> PathBuf {
@@ -87,11 +93,15 @@ struct Running {
 
 impl Starting {
     fn new(options: AgentOptions) -> Self {
+        Self::with(Node::builder().group("g").name("n"), options)
+    }
+
+    fn with(builder: Builder, options: AgentOptions) -> Self {
         let (sender, started) = channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                match Agent::start(Node::builder().group("g").name("n"), options).await {
+                match Agent::start(builder, options).await {
                     Ok(agent) => {
                         let address = agent.node().address().to_string();
                         let stop: Box<dyn Fn() + Send> = Box::new(agent.stopper());
@@ -353,4 +363,60 @@ fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
     assert!(granted >= longest, "the next one was in {:?} too soon", Duration::from_nanos(longest - granted));
     assert_eq!(agent.ended().unwrap(), Ended::Stopped);
     others.iter().for_each(|other| runtime.block_on(other.stop()));
+}
+
+/// What is answered to a client that asks the agent to leave, once it has ended.
+fn leave(place: &Place, agent: Running) -> Result<Response, ClientError> {
+    let mut client = place.client();
+    let leaving = client.request(&Request::Leave { timeout_ms: Some(200) });
+    assert!(matches!(leaving, Ok(Response::Leaving)), "{leaving:?}");
+    let mut answer = client.receive_within(Some(LIMIT));
+    while matches!(answer, Ok(Response::Ending { .. })) {
+        answer = client.receive_within(Some(LIMIT));
+    }
+    assert_eq!(agent.ended().unwrap(), Ended::Left);
+    answer
+}
+
+/// The others vote: they cannot be asked to let it go, and count on it when they are back.
+#[test]
+fn an_agent_that_is_cut_off_cannot_leave_and_says_so() {
+    let place = Place::new("cut-off");
+    let agent = Starting::new(place.options(Duration::from_secs(1))).wait().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let others = ["m", "o"].map(|name| {
+        let builder = Node::builder().group("g").name(name).join(agent.address.clone());
+        runtime.block_on(builder.data(place.0.join(name)).start()).unwrap()
+    });
+    wait_until("all vote", || others.iter().all(|other| other.status().voters.len() == 3));
+    wait_until("it is written down", || place.shared_mark().exists());
+    others.iter().for_each(|other| runtime.block_on(other.crash()));
+    let mut client = place.client();
+    wait_until("its session is over", || match client.request(&Request::Status) {
+        Ok(Response::Status(status)) => status.epoch.is_none(),
+        other => panic!("{other:?}"),
+    });
+    let answer = leave(&place, agent);
+    assert!(matches!(answer, Ok(Response::Late { .. })), "{answer:?}");
+    assert!(place.shared_mark().exists() && place.member_file().exists());
+}
+
+/// Its node is a new one in no group, and the lost one is still in its own.
+#[test]
+fn an_agent_that_has_lost_its_directory_does_not_forget_that_by_leaving() {
+    let place = Place::new("lost");
+    fs::write(place.shared_mark(), "g").unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let builder = Node::builder().group("g").name("n").join(nobody.to_string());
+    let agent = Starting::with(builder, place.options(LIMIT)).wait().unwrap();
+    let answer = leave(&place, agent);
+    assert!(matches!(&answer, Err(ClientError::Refused(why)) if why.contains("data.shared")), "{answer:?}");
+    assert!(place.shared_mark().exists() && place.member_file().exists());
+    // Where no others ever were the place is given up.
+    fs::remove_file(place.shared_mark()).unwrap();
+    let builder = Node::builder().group("g").name("n").join(nobody.to_string());
+    let agent = Starting::with(builder, place.options(LIMIT)).wait().unwrap();
+    let answer = leave(&place, agent);
+    assert!(matches!(answer, Ok(Response::Done)), "{answer:?}");
+    assert!(!place.member_file().exists());
 }
