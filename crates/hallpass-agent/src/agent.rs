@@ -602,7 +602,7 @@ impl Agent {
         tokio::spawn(session.run());
     }
 
-    /// Leaves the group that the node is alone in, and joins another one as a new node.
+    /// Leaves the group that the node is alone in, or waits to found, and joins another one as a new node.
     async fn join(&mut self, join: Join) {
         let Join { address, limit, answer } = join;
         self.state.settled.send_replace(false);
@@ -617,11 +617,16 @@ impl Agent {
             }
         };
         let deadline = Instant::now() + limit;
-        let alone = builder.is_some();
-        if let Some(builder) = builder {
-            self.become_new(&node, builder).await;
-        }
+        let is_new = builder.is_some();
+        let become_new = match builder {
+            Some(builder) => self.become_new(&node, builder).await,
+            None => Ok(()),
+        };
         self.state.settled.send_replace(true);
+        if become_new.is_err() {
+            let _ = answer.send(become_new);
+            return;
+        }
         if let Some(error) = self.state.belongs_to_group().err() {
             tracing::warn!(%error, "cannot write down that this place belongs to a member of a group");
         }
@@ -629,7 +634,7 @@ impl Agent {
         let node = self.state.node();
         tokio::spawn(async move {
             let left = deadline.saturating_duration_since(Instant::now());
-            let joined = if alone {
+            let joined = if is_new {
                 tokio::time::timeout(left, node.ready()).await.map_err(|_| GroupError::Timeout)
             } else {
                 node.join(&address, left).await
@@ -638,25 +643,14 @@ impl Agent {
         });
     }
 
-    /// What the new node is made from if this one has a group of its own to give up; none if it is in no group. Otherwise nothing has changed.
+    /// What the new node is made from if this one has a group of its own to give up, or one that it waits to found; none if it only waits to
+    /// join one. Otherwise nothing has changed.
     async fn check_join(&self, node: &Node, address: &str, limit: Duration) -> Result<Option<Builder>, GroupFault> {
         let refuse = |why: String| Err(GroupFault::Refused(why));
         if self.state.private {
             return refuse("a private agent joins no group; start another one with 'hallpass agent'".to_owned());
         }
-        let status = node.status();
-        let is_in_group = status.group_id.is_some();
-        if is_in_group && status.members.len() > 1 {
-            return refuse(format!(
-                "this agent is a member of a group of {}; let it leave that first",
-                status.members.len()
-            ));
-        }
-        if self.state.clients.uses_any() {
-            return refuse(
-                "clients of this agent hold locks or wait for them; try again when they have ended".to_owned(),
-            );
-        }
+        self.check_unused(node)?;
         let builder = match self.builder.clone().only_join(address) {
             Ok(builder) => builder,
             Err(error) => return refuse(format!("{error}; nothing has changed")),
@@ -666,35 +660,69 @@ impl Agent {
             Ok(Ok(stream)) if is_own(&stream, node.address()) => {
                 refuse(format!("{host} is the address of this agent itself; nothing has changed"))
             }
-            Ok(Ok(_)) => Ok(is_in_group.then_some(builder)),
+            Ok(Ok(_)) => {
+                // That took a while.
+                self.check_unused(node)?;
+                let gives_up = node.status().group_id.is_some() || !self.builder.only_joins();
+                Ok(gives_up.then_some(builder))
+            }
             Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
             Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
         }
     }
 
+    /// An error if others are in the node's group, or clients use it.
+    fn check_unused(&self, node: &Node) -> Result<(), GroupFault> {
+        check_alone(node)?;
+        if self.state.clients.uses_any() {
+            return Err(GroupFault::Refused(
+                "clients of this agent hold locks or wait for them; try again when they have ended".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Replaces the node by a new one that has no group yet. What keeps that from starting, such as a full disk, passes or is seen to: it is
-    /// tried again until the agent is stopped, which is all that its clients could do with an agent that has ended.
-    async fn become_new(&mut self, node: &Node, builder: Builder) {
+    /// tried again until the agent is stopped, which is all that its clients could do with an agent that has ended. An error if it was, or
+    /// if others have come into the node's group: then it goes on with them.
+    async fn become_new(&mut self, node: &Node, builder: Builder) -> Result<(), GroupFault> {
         node.stop().await;
-        let Some(data) = self.data.take() else { return };
+        // From here on nobody comes any more.
+        let alone = check_alone(node);
+        let Some(data) = self.data.take() else { return Err(GroupFault::Group(GroupError::Stopped)) };
         let path = data.path().to_owned();
         // The claims keep other agents out while the directory is not locked.
         drop(data);
-        while let Err(error) = self.start_anew(&path, &builder).await {
-            tracing::error!(%error, "the agent has no node: it cannot be started to join a group; trying again");
-            tokio::select! {
-                () = tokio::time::sleep(START_RETRY) => {}
-                _ = self.state.stopped() => return,
-            }
+        let builder = if alone.is_ok() { builder } else { self.builder.clone() };
+        while let Err(error) = self.start_anew(&path, &builder, alone.is_ok()).await {
+            tracing::error!(%error, "the agent has no node: it cannot be started again; trying again");
+            self.serve_without_node(START_RETRY).await?;
         }
         self.builder = builder;
+        alone
     }
 
-    async fn start_anew(&mut self, path: &Path, builder: &Builder) -> Result<(), StartError> {
+    /// Clients can ask what is the matter, and end the agent: then an error.
+    async fn serve_without_node(&mut self, time: Duration) -> Result<(), GroupFault> {
+        let state = Arc::clone(&self.state);
+        let end = tokio::time::sleep(time);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => return Ok(()),
+                _ = state.stopped() => return Err(GroupFault::Group(GroupError::Stopped)),
+                Ok((connection, _)) = self.door.listener.accept() => self.serve_client(connection),
+            }
+        }
+    }
+
+    async fn start_anew(&mut self, path: &Path, builder: &Builder, forgets: bool) -> Result<(), StartError> {
         let directory = match &self.data {
             Some(directory) => Arc::clone(directory),
             None => {
-                DataDirectory::forget(path)?;
+                if forgets {
+                    DataDirectory::forget(path)?;
+                }
                 let directory = Arc::new(DataDirectory::open(path)?);
                 Arc::clone(self.data.insert(directory))
             }
@@ -957,6 +985,16 @@ impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("clients", &self.clients.len()).finish_non_exhaustive()
     }
+}
+
+/// An error if others are in the node's group.
+fn check_alone(node: &Node) -> Result<(), GroupFault> {
+    let status = node.status();
+    if status.group_id.is_none() || status.members.len() <= 1 {
+        return Ok(());
+    }
+    let members = status.members.len();
+    Err(GroupFault::Refused(format!("this agent is a member of a group of {members}; let it leave that first")))
 }
 
 /// True if a connection leads to the node that listens at this address.

@@ -141,6 +141,11 @@ impl Builder {
         self.join.is_empty() && self.expect.unwrap_or(1) <= 1 && others == 0
     }
 
+    /// True if the node founds no group when it is in none: it joins one.
+    pub fn only_joins(&self) -> bool {
+        !self.join.is_empty()
+    }
+
     /// This node's address for others, as far as it is known before it listens.
     fn expected_address(&self) -> String {
         self.advertise.clone().unwrap_or_else(|| self.listen.clone())

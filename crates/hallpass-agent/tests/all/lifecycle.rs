@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hallpass::{Builder, Node};
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::api::{Request, Response, StatusLine};
 use hallpass_agent::{Agent, AgentOptions, Client, ClientError, Ended, ServeError};
 
 /// Much longer than anything takes that must happen.
@@ -419,4 +419,77 @@ fn an_agent_that_has_lost_its_directory_does_not_forget_that_by_leaving() {
     let answer = leave(&place, agent);
     assert!(matches!(answer, Ok(Response::Done)), "{answer:?}");
     assert!(!place.member_file().exists());
+}
+
+fn status(client: &mut Client) -> StatusLine {
+    match client.request(&Request::Status) {
+        Ok(Response::Status(status)) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A member of a group, and its address.
+fn lone_member(place: &Place, runtime: &tokio::runtime::Runtime) -> (Node, String) {
+    let member = Node::builder().group("g").name("m").data(place.0.join("m"));
+    let member = runtime.block_on(member.start()).unwrap();
+    wait_until("it has its group", || member.status().epoch.is_some());
+    let address = member.address().to_string();
+    (member, address)
+}
+
+/// What a node is made from that is to be joined to others: they must know where it listens.
+fn joinable() -> Builder {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    Node::builder().group("g").name("n").listen(free.to_string())
+}
+
+fn has_two(member: &Node) -> bool {
+    member.members().iter().filter(|member| member.in_view).count() == 2
+}
+
+/// Its peers may come at last: it is to be in the group of the member that it was told, and of no other.
+#[test]
+fn an_agent_that_is_told_to_join_waits_for_its_peers_no_more() {
+    let place = Place::new("peers");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (member, address) = lone_member(&place, &runtime);
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let agent = Starting::with(joinable().peers([nobody.to_string()]), place.options(LIMIT)).wait().unwrap();
+    let mut client = place.client();
+    let id = |client: &mut Client| match client.request(&Request::Members) {
+        Ok(Response::Members { members }) => members.iter().find(|member| member.this).map(|member| member.id),
+        other => panic!("{other:?}"),
+    };
+    let waited = id(&mut client);
+    let joined = client.request(&Request::Join { address, timeout_ms: Some(LIMIT.as_millis() as u64) });
+    assert!(matches!(joined, Ok(Response::Done)), "{joined:?}");
+    assert_ne!(id(&mut client), waited, "it is a new node, which has never been told of the peers");
+    wait_until("it is in the group", || has_two(&member));
+    agent.stop();
+    runtime.block_on(member.stop());
+}
+
+#[test]
+fn an_agent_answers_while_its_new_node_cannot_start() {
+    let place = Place::new("no-node");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (member, address) = lone_member(&place, &runtime);
+    let agent = Starting::with(joinable(), place.options(LIMIT)).wait().unwrap();
+    let mut client = place.client();
+    // What cannot be removed keeps the directory from being emptied.
+    fs::create_dir(place.data().join("node.new")).unwrap();
+    let mut joins = place.client();
+    joins.send(&Request::Join { address, timeout_ms: Some(LIMIT.as_millis() as u64) }).unwrap();
+    wait_until("it has no node", || status(&mut client).epoch.is_none());
+    let socket = place.socket();
+    let (sender, answered) = channel();
+    thread::spawn(move || sender.send(Client::connect(&socket).map(|mut client| status(&mut client).view)));
+    let view = answered.recv_timeout(LIMIT).expect("a new client is answered").unwrap();
+    assert_eq!(view, "joining");
+    fs::remove_dir(place.data().join("node.new")).unwrap();
+    let joined = joins.receive_within(Some(LIMIT));
+    assert!(matches!(joined, Ok(Response::Done)), "{joined:?}");
+    wait_until("it is in the group", || has_two(&member));
+    agent.stop();
+    runtime.block_on(member.stop());
 }
