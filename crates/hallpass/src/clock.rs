@@ -5,7 +5,7 @@
 //! chrony by up to 8.3 % unless told otherwise. CLOCK_MONOTONIC_RAW is the bare hardware's, right to some ten millionths, but stands
 //! still while the machine is suspended. So it is that one, plus what CLOCK_BOOTTIME has more than CLOCK_MONOTONIC.
 //!
-//! All processes of a machine come to the same time, within [`ERROR_MAX`].
+//! All processes of a machine come to the same time, within 120 microseconds.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

@@ -14,7 +14,7 @@ if hasattr(time, "CLOCK_BOOTTIME") and hasattr(time, "CLOCK_MONOTONIC_RAW"):
 
         What sets the time of day right changes the rate of the other clocks, by up to a tenth.
         """
-        best = None
+        best: tuple[int, int] | None = None
         for _ in range(_READINGS_MAX):
             before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
             boot = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -24,6 +24,7 @@ if hasattr(time, "CLOCK_BOOTTIME") and hasattr(time, "CLOCK_MONOTONIC_RAW"):
                 best = (took, raw + boot - before)
             if took <= _READING_MAX_NS:
                 break
+        assert best is not None, "it is read at least once"
         return best[1] / 1e9
 
 else:
