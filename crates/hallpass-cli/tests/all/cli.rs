@@ -565,7 +565,9 @@ fn a_swarm_of_whole_nodes_finds_nothing_and_reports_what_it_did() {
     assert!(text.out.contains("no violation in any run"), "{}", text.out);
     let cut = hallpass("lab swarm --seeds 1..2 --nodes 3 --callers 1 --keep-faults none --json");
     let report: Value = serde_json::from_str(&cut.out).unwrap();
-    assert!(report["faults"].as_object().unwrap().values().all(|count| count == 0), "{report}");
+    // Once all is well the steward may be asked to stop, and is started again.
+    let mut faults = report["faults"].as_object().unwrap().iter();
+    assert!(faults.all(|(kind, count)| count == 0 || kind == "restart"), "{report}");
 }
 
 #[test]
