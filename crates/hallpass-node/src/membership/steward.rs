@@ -83,6 +83,8 @@ pub enum OrderState {
     New,
     /// A member, in this incarnation, is to go.
     Evicting(Incarnation),
+    /// It has gone. Its vote may not have, and it may come back.
+    Evicted,
     /// Proposed: it is done when a view of at least this epoch has been started by all.
     Until(u64),
     /// For [`Request::Break`]: what each member has answered, how many holders there were and are.
@@ -141,6 +143,11 @@ impl Steward {
         }
         // Whoever was to be banned as a candidate may have become a member with this view.
         for order in &mut self.orders {
+            if let (Request::Evict { node, .. }, OrderState::Evicting(incarnation)) = (&order.request, &order.state)
+                && group.find(*node).is_none_or(|member| member.incarnation != *incarnation)
+            {
+                order.state = OrderState::Evicted;
+            }
             if let Request::Evict { node, .. } = order.request
                 && matches!(order.state, OrderState::New | OrderState::Until(_))
                 && let Some(incarnation) = group.incarnation_of(node)

@@ -44,10 +44,8 @@ impl World {
         let records = recover(&self.machines[survivor].disk.records, id).map_or(records, |(_, records)| records);
         self.machines[survivor].disk.records = records;
         for machine in (0..self.machines.len()).filter(|machine| *machine != survivor) {
-            // One that looks for a group finds the new one.
-            let belongs = self.is_in_group(machine) || self.machines[machine].disk.records.contains_key(&keys::GROUP);
             let here = &mut self.machines[machine];
-            here.is_obsolete |= belongs;
+            here.is_obsolete |= here.process.is_some() || !here.disk.records.is_empty();
             // None is started with an empty directory while another one of the lost group runs.
             here.rests_until = here.rests_until.max(until + MS);
             self.queue.push(until, Event::Wipe { machine });
@@ -79,6 +77,11 @@ impl World {
 
     /// A process whose group is no more is ended. The next one is to join the group that was recovered.
     pub(super) fn wipe(&mut self, machine: usize) {
+        // One that was looking for a group may have found the new one.
+        let group = |machine: usize| self.machines[machine].process.as_ref().and_then(|one| one.node.status().group_id);
+        if self.recovered_on.is_some_and(|on| group(on).is_some() && group(on) == group(machine)) {
+            self.machines[machine].is_obsolete = false;
+        }
         if self.machines[machine].is_obsolete {
             self.crash(machine, false);
             self.restart(machine);

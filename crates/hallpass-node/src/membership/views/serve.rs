@@ -166,11 +166,10 @@ impl Views {
         steward.orders.retain(|order| {
             let result = match (&order.request, &order.state) {
                 (_, OrderState::Until(epoch)) if is_installed && group.epoch >= *epoch => Ok(()),
-                (Request::Evict { node, .. }, OrderState::Evicting(incarnation)) => {
-                    let is_there = group.find(*node).is_some_and(|member| member.incarnation == *incarnation);
+                (Request::Evict { node, .. }, OrderState::Evicted) => {
                     // One that was admitted again has its vote again.
-                    let is_back = group.find(*node).is_some_and(|member| member.incarnation > *incarnation);
-                    if is_there || is_needed(node) && !is_back || !is_installed || order.bans.is_some() {
+                    let keeps_vote = is_needed(node) && group.find(*node).is_none();
+                    if keeps_vote || !is_installed || order.bans.is_some() {
                         return true;
                     }
                     Ok(())
