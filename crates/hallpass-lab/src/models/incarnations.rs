@@ -153,10 +153,7 @@ impl State {
         let (_, group, steward) = &mut self.steward;
         *group = Arc::clone(&self.group);
         steward.follow(group, 0);
-        steward.orders.retain(|order| match order.state {
-            OrderState::Evicting(evicted) => group.find(NODE).is_some_and(|known| known.incarnation == evicted),
-            _ => true,
-        });
+        steward.orders.retain(|order| order.state != OrderState::Evicted);
         let is_out = group.incarnation_of(NODE).is_none();
         steward.withdrawn.retain(|_, withdrawal| !(is_out && (withdrawal.keeps_vote || group.find(NODE).is_none())));
     }
