@@ -418,6 +418,11 @@ impl<C> Node<C> {
         self.views().map_or(Ticks::MAX, Views::at_risk_from)
     }
 
+    /// The consensus term that this node knows, if it votes: a steward of an earlier one does not lead any more.
+    pub fn term(&self) -> Option<u64> {
+        self.views().and_then(Views::term)
+    }
+
     /// True if the group that this node is in has had more than one member.
     pub fn is_shared(&self) -> bool {
         self.views().is_some_and(Views::is_shared)

@@ -368,9 +368,10 @@ struct World {
     inside: BTreeMap<u64, Inside>,
     answers: Answers,
     epochs: Epochs,
-    /// Who votes, as the last steward knew, and since when.
+    /// Who votes, as the last steward knew, since when, and in which term: one that was paused does not know what came after it.
     voters: Vec<NodeId>,
     voters_since: Ticks,
+    voters_term: Option<u64>,
     /// Somebody was evicted or leaves: until about then the group may go on with fewer voters, each of which is needed.
     shrinks_until: Ticks,
     /// The last member has left: there is no group any more that those who are out could join.
@@ -425,6 +426,7 @@ impl World {
             epochs: Epochs::default(),
             voters: Vec::new(),
             voters_since: 0,
+            voters_term: None,
             shrinks_until: 0,
             is_over: false,
             recovered_on: None,

@@ -50,7 +50,7 @@ impl World {
             here.rests_until = here.rests_until.max(until + MS);
             self.queue.push(until, Event::Wipe { machine });
         }
-        (self.voters, self.voters_since) = (vec![id], self.now);
+        (self.voters, self.voters_since, self.voters_term) = (vec![id], self.now, None);
         self.epochs.expect_another();
         (self.recovered_on, self.recovers_until) = (Some(survivor), until + MS);
         let at = self.within(20 * MS);
@@ -193,7 +193,7 @@ impl World {
             return false;
         }
         debug_assert!(self.machines.iter().filter(takes_part).all(|machine| !machine.durable));
-        (self.voters, self.voters_since) = (Vec::new(), self.now);
+        (self.voters, self.voters_since, self.voters_term) = (Vec::new(), self.now, None);
         self.epochs.expect_another();
         true
     }

@@ -2,7 +2,7 @@
 
 use hallpass_core::{Fence, NodeId, Ticks};
 
-use super::World;
+use super::{Machine, World};
 use crate::oracle::{FenceOrder, Holder, Holders, Violation};
 
 /// The oracles of one lock.
@@ -170,10 +170,11 @@ impl World {
         self.connect_later(machine, 10 * super::MS);
         let Some(process) = &self.machines[machine].process else { return };
         let status = process.node.status();
-        let is_stray = self.machines[machine].is_stray;
-        if !is_stray && status.steward == Some(process.node.id()) && status.voters != self.voters {
-            self.voters = status.voters;
-            self.voters_since = self.now;
+        let Machine { is_stray, is_obsolete, .. } = self.machines[machine];
+        let term = process.node.term();
+        let leads = !is_stray && !is_obsolete && status.steward == Some(process.node.id()) && term >= self.voters_term;
+        if leads && status.voters != self.voters {
+            (self.voters, self.voters_since, self.voters_term) = (status.voters, self.now, term);
             self.log(|world| format!("{}: voters are {:?}", world.machines[machine].name, world.voters));
         }
     }

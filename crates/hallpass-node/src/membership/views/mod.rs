@@ -890,7 +890,8 @@ impl Views {
     fn remember(&mut self, group: &Group) {
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
-        self.is_shared |= group.members.len() > 1;
+        // Also of one that is about to join: who let it in may have left before its first view.
+        self.is_shared |= group.members.keys().chain(group.absent.keys()).any(|id| *id != self.me.id);
         let shared = self.is_shared.then(|| (keys::SHARED, Vec::new()));
         let put = [(keys::GROUP, bytes)].into_iter().chain(shared).collect();
         // Whoever is in a view again has waited for what a lost group had granted.

@@ -27,6 +27,10 @@ impl Views {
         self.install.open().or_else(|| self.view.as_ref().map(|group| group.epoch))
     }
 
+    pub(crate) fn term(&self) -> Option<u64> {
+        self.engine.as_ref().map(Engine::term)
+    }
+
     /// Nobody can take away what a node holds that is alone and decides alone.
     pub(super) fn is_alone(&self) -> bool {
         let alone = |group: &Group| group.members.len() == 1 && group.members.contains_key(&self.me.id);

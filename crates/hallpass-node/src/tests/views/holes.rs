@@ -367,6 +367,31 @@ fn nobody_enters_the_group_of_a_node_that_is_to_join_another() {
     assert!(matches!(&net.nodes[&NodeId(1)].done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("join")));
 }
 
+/// Who let a node in may leave before its first view. The group is the right one all the same: a restart finds it again.
+#[test]
+fn a_node_whose_group_was_left_to_it_at_once_comes_back_alone() {
+    let mut alone = 0;
+    for moment in 0..40 {
+        let mut net = Net::founded(1);
+        let config = net.config(2, Founding::Never, 1);
+        net.start(config);
+        net.run(moment);
+        net.input(1, |node, now| node.handle_request(Request::Leave, 1, now));
+        net.run(4 * TTL / MS);
+        if net.nodes[&NodeId(1)].done != [(1, Ok(()))] || !net.nodes[&NodeId(2)].node.is_complete() {
+            continue;
+        }
+        net.crash(1);
+        let disk = net.crash(2);
+        net.restart_as(2, disk, Founding::Never);
+        net.run(4 * TTL / MS);
+        let status = net.nodes[&NodeId(2)].node.status();
+        assert_eq!(status.view, ViewState::Open, "left {moment} ms after it began to join: {status:?}");
+        alone += 1;
+    }
+    assert!(alone > 0, "nobody was ever left alone");
+}
+
 /// Whoever cannot vote cannot let the last voter in again.
 #[test]
 fn the_last_member_with_a_directory_is_not_evicted() {
