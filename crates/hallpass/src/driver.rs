@@ -28,7 +28,7 @@ use crate::control::Outbox;
 use crate::disk::Job;
 use crate::os::{self, now};
 use crate::peer::Peer;
-use crate::rate_limit::RateLimits;
+use crate::log_limiter::LogLimiters;
 use crate::readers::Readers;
 use crate::tls::Tls;
 use crate::turn::Turn;
@@ -50,7 +50,7 @@ pub(crate) struct Driver {
     /// Where a group may be found.
     seeds: Mutex<Vec<Arc<Peer>>>,
     /// For every line of the log that others can cause, and no peer in particular.
-    pub(crate) limits: RateLimits,
+    pub(crate) limits: LogLimiters,
     /// Callers get nothing more. The node may still take its leave of the others.
     stopped: AtomicBool,
     /// Nothing is sent or received any more.
@@ -195,7 +195,7 @@ impl Driver {
             turn: Turn::default(),
             peers: Mutex::new(peers),
             seeds: Mutex::new(seeds),
-            limits: RateLimits::default(),
+            limits: LogLimiters::default(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
