@@ -10,7 +10,7 @@ use super::answer::answer;
 use super::input::{Json, Lease, LockName, Params};
 use super::locks::ttl;
 use super::{Api, Caller, Fault};
-use crate::service::{HeldInfo, LeaseInfo, Told};
+use crate::service::{HeldInfo, LeaseInfo, LeaseTtl};
 use crate::tokens::Right;
 
 /// How many leases are listed at most.
@@ -95,7 +95,7 @@ fn document(info: &LeaseInfo) -> Value {
     json!({
         "lease": info.id.to_string(),
         "granted_ms": info.granted.as_millis() as u64,
-        "left_ms": info.told.as_ref().map_or(0, Told::millis),
+        "left_ms": info.ttl.as_ref().map_or(0, LeaseTtl::millis),
         "token": info.owner.as_deref(),
         "client": info.origin.client,
         "pid": info.origin.pid,
