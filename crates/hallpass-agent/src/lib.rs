@@ -6,9 +6,9 @@
 //! - [`config`] is the agent's configuration file.
 //! - [`tokens`] are who may do what through its API over HTTP ([`ApiOptions`]), which programs in other languages use.
 //!
-//! A client is a connection. What it holds is released as soon as the connection, and every copy of its descriptor, is closed,
-//! so a client that is killed holds nothing. With every grant comes a deadline, which moves on as the node's session is renewed: a client
-//! whose agent is stopped, or cut off from its group, knows by its own clock when to stop ([`Holding`]).
+//! A client is a connection. What it holds is released as soon as every copy of the connection's descriptor is closed, so a client that is
+//! killed holds nothing. With every grant comes a deadline, which moves on as the node's session is renewed. So a client whose agent is
+//! stopped, or cut off from its group, knows by its own clock when to stop ([`Holding`]).
 
 mod agent;
 mod audit;

@@ -16,9 +16,8 @@ pub struct AgentOptions {
     /// The members of this group of users may use the socket, beside the agent's own user: a group's name or number. The
     /// default is nobody else.
     pub socket_group: Option<String>,
-    /// The membership mark: a file that exists while these paths belong to a member of a group. The agent writes it, and removes it only
-    /// when it is asked to [leave](crate::line_protocol::Request::Leave), so that nobody takes the paths for free after any other end.
-    /// The default is none.
+    /// The membership mark: a file that exists while these paths belong to a member of a group. The agent writes it. Only an agent that is
+    /// asked to [leave](crate::line_protocol::Request::Leave) removes it: after any other end the paths are not free. The default is none.
     pub member_file: Option<PathBuf>,
     /// The paths belong to a member of a group from the start. They do, too, from when the agent is asked to
     /// [join](crate::line_protocol::Request::Join) one. The default is false.

@@ -1,7 +1,7 @@
 //! Everything that depends on the operating system: a port to another system changes this file and no other.
 //!
 //! Clients and agent meet at a Unix socket. The agent frees what a client holds when the last descriptor of its connection is
-//! closed, so that a client's child processes can keep a lock by inheriting one: a port needs a local connection with that property.
+//! closed. So a client's child processes can keep a lock by inheriting one. A port needs a local connection with that property.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -261,8 +261,7 @@ impl Claim {
     }
 }
 
-/// True if an agent of this user, of root or of this other user has claimed the path of its socket or data, whatever has become of
-/// the files there. False where there are no claims: on other systems than Linux, and in another network namespace.
+/// True if an agent of this user, of root or of the trusted user has claimed the path of its socket or data. The files there may be gone. False where there are no claims: on other systems than Linux, and in another network namespace.
 pub(crate) fn is_claimed(path: &Path, trusted: Option<u32>) -> bool {
     #[cfg(target_os = "linux")]
     {

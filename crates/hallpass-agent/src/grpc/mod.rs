@@ -9,8 +9,8 @@
 //! Codes and texts of errors are etcd's where clients test for them ([`error`]). Where etcd is unsafe this is not: see docs/etcd.md.
 //!
 //! Invariants:
-//! 1. An answer that says that a client holds a lock is made only after the service has said so at that moment
-//!    ([`Service::held`](crate::service::Service::held)), with the lease alive: never from memory.
+//! 1. An answer that a client holds a lock is made from what the service says at that moment, with the lease alive
+//!    ([`Service::held`](crate::service::Service::held)). It is never made from memory.
 //! 2. A deletion releases only the grant that its key stood for when it came in.
 //! 3. A waiter leaves no trace behind when its call is dropped, its key deleted or its lease over.
 

@@ -468,7 +468,7 @@ async fn an_agent_that_ends_says_so_with_every_keepalive() {
     };
     assert!(keepalive().unwrap() > 0);
     (agent.stop)();
-    agent.until(|| *agent.etcd.api.service.shared().ending.borrow()).await;
+    agent.until(|| agent.etcd.api.service.is_ending()).await;
     assert_eq!(keepalive().unwrap(), 0);
     agent.revoke(key.lease).await;
     agent.end().await;

@@ -1,13 +1,12 @@
 //! Waiters of etcd's clients that lock with KV transactions, as Go's `concurrency.Mutex` and `etcdctl lock` do.
 //!
-//! Such a client writes its key, and waits until no older key is left. The agent does not know the group's queue, and need not: a
-//! task of its own asks for the lock, and until that is granted the client is shown one older key, its predecessor, which
-//! is deleted by the grant.
+//! Such a client writes its key, and waits until no older key is left. The agent does not know the group's queue, and need not. A
+//! task of its own asks for the lock. Until that is granted the client is shown one older key, its predecessor. The grant deletes it.
 //!
-//! **Revisions.** A grant's revision is its fence. A waiter has none yet, but its client compares revisions, so it gets an even
-//! number from a count of the agent, and its predecessor the odd one before. Fences are larger than all of these (they have the
-//! epoch in their high bits), so that the two are never confused, and every holder's fence exceeds what was shown before it. The
-//! number stays the key's create revision when the lock is granted, since the client has kept it; its mod revision is the fence then.
+//! **Revisions.** A grant's revision is its fence. A waiter has none yet, but its client compares revisions. So it gets an even number
+//! from a count of the agent, and its predecessor gets the odd one before. Fences have the epoch in their high bits, so they are larger
+//! than all of these numbers. The two are never confused, and every holder's fence exceeds what was shown before it. The number stays the
+//! key's create revision when the lock is granted, since the client has kept it. The mod revision is the fence then.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

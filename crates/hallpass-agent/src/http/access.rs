@@ -8,9 +8,9 @@
 //! | over TCP with a token | what that allows |
 //! | over TCP without one | see the page, whose script asks for a token, and whether the agent is healthy |
 //!
-//! Other users' browsers are clients on loopback too, and run what any web site sends them. Two checks keep those out: the name that
-//! the browser believes to talk to must be one of this machine (else another site's name was made to point here), and a
-//! request that changes something must not come from a page of another origin.
+//! Other users' browsers are clients on loopback too, and run what any web site sends them. Two checks keep those out. The name that
+//! the browser believes to talk to must be one of this machine: another site's name can be made to point here. A request that changes
+//! something must not come from a page of another origin.
 
 use std::net::IpAddr;
 use std::path::Path;

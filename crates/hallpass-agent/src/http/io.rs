@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection that is broken off when its other end takes nothing for too long, so that what it does not read does not pile up.
+/// Breaks a connection off when its other end takes nothing for too long. Otherwise what it does not read would pile up.
 #[derive(Debug)]
 pub(super) struct Impatient<S> {
     stream: S,

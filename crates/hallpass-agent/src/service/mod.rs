@@ -10,13 +10,13 @@
 //!
 //! **Every ttl that a client is told counts from when the client sent the request that it answers.** So:
 //!
-//! 1. It is never longer than what is left of the client's lease, of the validity of the guards and of the node's session, and until the
-//!    end of an agent that ends, less the drift of clocks. An agent that is cut off or killed needs to tell nobody: its clients end first.
+//! 1. It is never longer than what is left of the client's lease, of the validity of the guards and of the node's session, less the
+//!    drift of clocks. If the agent ends it is not longer than until that end. An agent that is cut off or killed needs to tell nobody: its clients end first.
 //!    [`Service::lease_ttl`] alone makes a [`LeaseTtl`], and no door makes a ttl of anything else.
 //! 2. A lock that was waited for counts from the client's next keepalive, since the wait may have taken longer than the ttl.
 //! 3. A lease ends, and its locks pass on, only when its whole ttl and the drift are over since the last keepalive *came in*.
-//! 4. Before a deadline is told, [`AgentShared::prepare_to_tell`](crate::shared::AgentShared::prepare_to_tell) has written down how long the next agent must wait if this one is killed; where
-//!    that cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
+//! 4. Before a deadline is told, [`AgentShared::prepare_to_tell`] has written down how long the next agent must wait if this one is
+//!    killed. Where that cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
 //!    operator's break wait for what is told.
 //! 5. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every
 //!    client listens to. The locks that it still holds are free then, since no ttl outlasted the one that was lost.
