@@ -5,7 +5,8 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
 /// Paragraphs of a help text that have a section of their own: how they begin, and the section's title.
-const SECTIONS: [(&str, &str); 3] = [("Environment", "ENVIRONMENT"), ("Exit code", "EXIT STATUS"), ("Example", "EXAMPLES")];
+const SECTIONS: [(&str, &str); 3] =
+    [("Environment", "ENVIRONMENT"), ("Exit code", "EXIT STATUS"), ("Example", "EXAMPLES")];
 
 /// The name of the page's file, such as `hallpass-run.1`.
 pub(crate) fn file_name(command: &Command) -> String {
@@ -123,7 +124,16 @@ mod tests {
     fn the_page_of_run_has_the_sections_that_a_reader_looks_for() {
         let page = page_of("run");
         let at = |title: &str| page.find(&format!(".SH {title}\n")).unwrap_or_else(|| panic!("no {title}:\n{page}"));
-        let titles = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "ENVIRONMENT", "\"EXIT STATUS\"", "EXAMPLES", "\"SEE ALSO\""];
+        let titles = [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "OPTIONS",
+            "ENVIRONMENT",
+            "\"EXIT STATUS\"",
+            "EXAMPLES",
+            "\"SEE ALSO\"",
+        ];
         assert!(titles.map(at).is_sorted(), "{page}");
         assert!(page.contains("LOCK \\-\\- COMMAND"), "the synopsis shows what must be given: {page}");
         assert!(page.contains("\n  75     the lock was not free"), "a table keeps its lines: {page}");
