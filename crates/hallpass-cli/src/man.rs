@@ -18,7 +18,9 @@ pub(crate) fn page(command: &Command) -> String {
     let paragraphs = paragraphs(command);
     let is_prose = |text: &&String| section_of(text).is_none() && !text.contains("\n  ");
     let is_note = |text: &&String| section_of(text).is_none() && text.contains("\n  ");
-    let man = Man::new(command.clone());
+    let usage = command.clone().render_usage().to_string();
+    let synopsis = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+    let man = Man::new(command.clone().override_usage(synopsis));
     let mut page = Vec::new();
     let rendered = (|| {
         man.render_title(&mut page)?;
@@ -83,13 +85,18 @@ fn body(paragraphs: &[&String]) -> Roff {
                 is_verbatim = !is_verbatim;
                 roff.control(if is_verbatim { "nf" } else { "fi" }, []);
             }
-            roff.text([roman(line.strip_prefix("Exit code: ").unwrap_or(&line))]);
+            roff.text([roman(line.strip_prefix("Exit code: ").map_or(line.clone(), capitalized))]);
         }
         if is_verbatim {
             roff.control("fi", []);
         }
     }
     roff
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// The pages of the command above this one and of the whole program.

@@ -189,13 +189,13 @@ pub(crate) struct WorldArgs {
     /// Seed: determines every random choice
     #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
     pub(crate) seed: u64,
-    /// How often nodes request: saturated, light, RATE or hotspot:F, see load
+    /// How often nodes request: saturated, light, RATE or hotspot:F; see 'load' below
     #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
     pub(crate) load: String,
     /// How long a node holds the lock, such as 250us [default: T]
     #[arg(long, value_name = "D")]
     pub(crate) hold: Option<String>,
-    /// How long messages take, see latency
+    /// How long messages take; see 'latency' below
     #[arg(long, value_name = "D", default_value_t = run_defaults().latency)]
     pub(crate) latency: String,
     /// Order of messages on a link; fifo: as sent
@@ -204,7 +204,7 @@ pub(crate) struct WorldArgs {
     /// The fraction of requests in shared mode, 0 to 1
     #[arg(long, value_name = "F", default_value_t = run_defaults().readers)]
     pub(crate) readers: f64,
-    /// What goes wrong, see faults [default: nothing]
+    /// What goes wrong; see 'faults' below [default: nothing]
     #[arg(long, value_name = "SPEC", default_value_t = run_defaults().faults, hide_default_value = true)]
     pub(crate) faults: String,
     /// An option of the protocol; may be given several times

@@ -127,7 +127,7 @@ const RUN_USAGE: &str = "hallpass run [OPTIONS] LOCK -- COMMAND [ARG]...
 const RUN_HELP: &str = "\
 The command starts once the lock is held, and the lock is released when the command ends. As with \
 flock(1), a process that the command leaves running keeps the lock until it ends. If the lock is \
-lost, the command and everything it started is stopped before others get the lock.
+lost, the command and everything it started as this user is stopped before others get the lock.
 
 The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
 else this user's, else the machine's. Without any, 'run' starts a private agent in the background, \
@@ -144,7 +144,7 @@ The command gets these variables:
   HALLPASS_FENCE   the fence, a decimal number: pass it on with every write
   HALLPASS_NODE    the name of this member
 
-Exit code: that of the command, or
+Exit code: the command's own, or
   64     wrong usage
   69     no agent can be used; the command was not started
   75     the lock was not free (--try) or not in time (--timeout); the
