@@ -120,7 +120,7 @@ impl Etcd {
         let (mut sight, mut succeeded) = (Sight::default(), true);
         for condition in &conditions {
             self.may_see(&caller, &condition.key)?;
-            let seen = sight.note(&condition.key, self.waiters.see(&condition.key)?);
+            let seen = sight.note(&condition.key, self.waiters.promise(&condition.key)?);
             succeeded &= condition.holds(seen);
         }
         let mut responses = Vec::new();
@@ -180,7 +180,7 @@ impl Etcd {
         let seen = match sight.seen.get(lock_key) {
             Some(seen) => *seen,
             None => {
-                let seen = self.waiters.see(lock_key)?;
+                let seen = self.waiters.promise(lock_key)?;
                 sight.note(lock_key, seen)
             }
         };
@@ -201,7 +201,7 @@ impl Etcd {
     ) -> Result<Option<KeyValue>, Status> {
         let key = self.waiters.of_ticket(lock, revision.saturating_add(1)).ok_or_else(error::lease_not_found)?;
         self.may_see(caller, &key)?;
-        let seen = self.waiters.see(&key)?.ok_or_else(error::lease_not_found)?;
+        let seen = self.waiters.promise(&key)?.ok_or_else(error::lease_not_found)?;
         sight.note(&key, Some(seen));
         Ok(seen.predecessor(&key))
     }
@@ -210,11 +210,11 @@ impl Etcd {
     fn read_all(&self, caller: &Caller, lock: &Arc<str>) -> Result<Vec<KeyValue>, Status> {
         caller.needs(Right::Inspect, lock)?;
         let service = &self.api.service;
-        let holds = |lease: &_| matches!(service.held(*lease, lock), Ok(Some(_)));
+        let holds = |lease: &_| matches!(service.confirm_held(*lease, lock), Ok(Some(_)));
         let holder = service.leases().into_iter().find(holds).map(|lease| LockKey { lock: Arc::clone(lock), lease });
         let mut kvs = Vec::new();
         for key in holder.into_iter().chain(self.waiters.waiting_for(lock)) {
-            let Some(seen) = self.waiters.see(&key)? else { continue };
+            let Some(seen) = self.waiters.promise(&key)? else { continue };
             // The first of those who wait here waits for somebody elsewhere, if nobody holds it here.
             kvs.extend(seen.predecessor(&key).filter(|_| kvs.is_empty()));
             kvs.push(seen.key_value(&key));

@@ -138,7 +138,7 @@ impl Etcd {
         let unknown = LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() };
         let Some(lease) = lease_id(id) else { return Ok(unknown) };
         let service = &self.api.service;
-        let info = match service.time_to_live(lease) {
+        let info = match service.promise_lease(lease) {
             Ok(info) => info,
             Err(LeaseError::NotFound(_)) => return Ok(unknown),
             Err(error) => return Err(error.into()),

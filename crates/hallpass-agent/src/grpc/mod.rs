@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! 1. An answer that a client holds a lock is made from what the service says at that moment, with the lease alive
-//!    ([`Service::held`](crate::service::Service::held)). It is never made from memory.
+//!    ([`Service::confirm_held`](crate::service::Service::confirm_held)). It is never made from memory.
 //! 2. A deletion releases only the grant that its key stood for when it came in.
 //! 3. A waiter leaves no trace behind when its call is dropped, its key deleted or its lease over.
 

@@ -398,7 +398,7 @@ async fn play(agent: &TestAgent, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         let held =
-            keys.iter().filter(|key| agent.etcd.waiters.see(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
+            keys.iter().filter(|key| agent.etcd.waiters.promise(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
         prop_assert!(held.count() <= 1);
     }
     for key in &keys {

@@ -140,8 +140,8 @@ impl EtcdWaiters {
         Self { service, table: Arc::default() }
     }
 
-    /// What there is at a key.
-    pub(super) fn see(&self, key: &LockKey) -> Result<Option<Seen>, Status> {
+    /// Promises a client what there is at a key. The create revision that it is told first stays.
+    pub(super) fn promise(&self, key: &LockKey) -> Result<Option<Seen>, Status> {
         let waiter = {
             let mut table = self.lock();
             match table.waiters.get_mut(key) {
@@ -162,7 +162,7 @@ impl EtcdWaiters {
         if let Some((revision, Phase::Waiting)) = waiter {
             return Ok(Some(Seen { revision, fence: None }));
         }
-        let held = match self.service.held(key.lease, &key.lock) {
+        let held = match self.service.confirm_held(key.lease, &key.lock) {
             Ok(held) => held,
             Err(LeaseError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
@@ -196,7 +196,7 @@ impl EtcdWaiters {
             if let Phase::Failed(fault) = &*phase.borrow() {
                 return Err(fault.clone().into());
             }
-            let seen = self.see(key)?.ok_or_else(error::lease_not_found)?;
+            let seen = self.promise(key)?.ok_or_else(error::lease_not_found)?;
             made.iter_mut().for_each(|made| made.answered = true);
             return Ok(seen);
         }
@@ -236,7 +236,7 @@ impl EtcdWaiters {
         loop {
             self.wait(key).await;
             let Ok(mut changes) = self.service.changes(key.lease) else { return };
-            match self.see(key) {
+            match self.promise(key) {
                 Ok(None) => return,
                 // It may be lost, or only in doubt: the lease tells.
                 Ok(Some(_)) | Err(_) => {
@@ -292,7 +292,7 @@ impl EtcdWaiters {
             }
             let is_over = match &*waiter.phase.borrow() {
                 Phase::Waiting => false,
-                Phase::Granted(fence) => self.service.held(key.lease, &key.lock) != Ok(Some(*fence)),
+                Phase::Granted(fence) => self.service.confirm_held(key.lease, &key.lock) != Ok(Some(*fence)),
                 Phase::Failed(_) => true,
             };
             if !is_over {
@@ -366,7 +366,7 @@ impl EtcdWaiters {
     /// Removes waiters whose leases have ended. The next sweep comes when there are twice as many.
     fn sweep(&self, table: &mut Table) {
         let is_over = |key: &LockKey, waiter: &EtcdWaiter| match &*waiter.phase.borrow() {
-            Phase::Granted(fence) => self.service.held(key.lease, &key.lock) != Ok(Some(*fence)),
+            Phase::Granted(fence) => self.service.confirm_held(key.lease, &key.lock) != Ok(Some(*fence)),
             _ => false,
         };
         let waiters = table.waiters.iter().filter(|(key, waiter)| !waiter.closing && is_over(key, waiter));

@@ -6,7 +6,7 @@
 //! - **In**: [`grant`](Service::grant), [`keepalive`](Service::keepalive), [`revoke`](Service::revoke),
 //!   [`acquire`](Service::acquire) and [`release`](Service::release) under a lease, [`acquire_new`](Service::acquire_new) with a lease of
 //!   its own, [`ConnectionHolds::acquire`] and [`ConnectionHolds::release`] without one.
-//! - **Out**: [`time_to_live`](Service::time_to_live), [`leases`](Service::leases), [`subscribe`](Service::subscribe).
+//! - **Out**: [`promise_lease`](Service::promise_lease), [`leases`](Service::leases), [`subscribe`](Service::subscribe).
 //!
 //! **Every ttl that a client is told counts from when the client sent the request that it answers.** So:
 //!
@@ -152,8 +152,8 @@ impl Service {
         Ok(ended.held.iter().map(|(name, held)| (name.to_string(), held.fence())).collect())
     }
 
-    /// A lease and what it holds. Asking does not keep it alive.
-    pub(crate) fn time_to_live(&self, id: LeaseId) -> Result<LeaseInfo, LeaseError> {
+    /// Describes a lease and what it holds, and promises its client what is left. It does not keep the lease alive.
+    pub(crate) fn promise_lease(&self, id: LeaseId) -> Result<LeaseInfo, LeaseError> {
         let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let ending = self.is_ending();
@@ -199,8 +199,8 @@ impl Service {
         self.leases.look();
     }
 
-    /// The fence of a lock that a lease holds for certain at this moment.
-    pub(crate) fn held(&self, id: LeaseId, lock: &str) -> Result<Option<u64>, LeaseError> {
+    /// Promises a client that its lease holds a lock at this moment. Returns the fence.
+    pub(crate) fn confirm_held(&self, id: LeaseId, lock: &str) -> Result<Option<u64>, LeaseError> {
         let mut table = self.table_to_tell();
         let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
         let Some(fence) = lease.held.get(lock).map(|held| held.fence()) else { return Ok(None) };

@@ -103,7 +103,7 @@ async fn a_lock_passes_from_lease_to_lease() {
     let second = within(second).await.unwrap().unwrap();
     assert!(second.fence > first.fence);
     assert!(!agent.service.release(one, "a", None).await.unwrap(), "a late release frees nothing of another lease");
-    assert_eq!(agent.service.time_to_live(other).unwrap().locks[0].fence, second.fence);
+    assert_eq!(agent.service.promise_lease(other).unwrap().locks[0].fence, second.fence);
     assert_eq!(agent.service.revoke(other).unwrap(), [("a".to_owned(), second.fence)]);
     assert_eq!(agent.service.leases(), [one]);
     assert_eq!(agent.service.keepalive(other), Err(LeaseError::NotFound(other)));
