@@ -141,6 +141,5 @@ async fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
     }
-    assert!(!log.with("connected").is_empty());
     assert!(log.len() < 20, "{} lines: {:#?}", log.len(), log.first(30));
 }
