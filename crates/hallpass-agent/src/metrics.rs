@@ -1,4 +1,4 @@
-//! What an agent counts, as Prometheus reads it.
+//! The metrics of an agent, in Prometheus's text format.
 //!
 //! Nothing is counted for this alone where clients wait: the numbers are those that the node and the service keep anyway, looked at
 //! when somebody asks. Names and meanings are a contract, as those of the API are.

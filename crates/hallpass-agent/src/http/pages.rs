@@ -9,7 +9,7 @@ use super::{Api, Caller, Fault};
 use crate::metrics;
 use crate::tokens::Right;
 
-/// What the API is, for programs.
+/// The description of the API, for programs.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
 
 pub(super) async fn openapi() -> Response {
