@@ -16,6 +16,7 @@ mod input;
 mod io;
 mod leases;
 mod locks;
+mod metrics;
 mod pages;
 mod server;
 mod trace;
@@ -106,8 +107,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("DELETE", "/v1/leases/{id}/locks/{name}", &[200, 404]),
 ];
 
-/// The routes, behind the check of who asks.
-pub(crate) fn router(api: Api) -> Router {
+/// The routes, and those of etcd's API, behind the check of who asks.
+fn router(api: Api, etcd: Router<Api>) -> Router {
     Router::new()
         .route("/", get(dashboard::page))
         .route("/dashboard/{file}", get(dashboard::file))
@@ -130,7 +131,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/v1/leases/{id}/locks/{name}", delete(leases::release))
         .method_not_allowed_fallback(answer::wrong_method)
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
-        .merge(crate::grpc::router(api.clone()))
+        .merge(etcd)
         .fallback(answer::no_such_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(api.clone(), access::check))

@@ -5,8 +5,7 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{answer, typed};
-use super::{Api, Caller, Fault};
-use crate::metrics;
+use super::{Api, Caller, Fault, metrics};
 use crate::tokens::Right;
 
 /// The description of the API, for programs.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use hallpass::{Counters, Status, ViewState};
 
-use crate::http::Api;
+use super::Api;
 use crate::registry::counts::Histogram;
 use crate::service::Service;
 use crate::shared::AgentShared;
