@@ -35,7 +35,7 @@ pub(super) fn dead_by(holding: &Holding) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use hallpass_agent::api::Response;
+    use hallpass_agent::line_protocol::Response;
 
     use super::*;
 
