@@ -28,7 +28,7 @@ use crate::wire::{Body, Frame, Hello, Plane};
 ///   [`handle_transmitted`](Self::handle_transmitted); [`poll_timeout`](Self::poll_timeout).
 /// - **Getters**: [`hello`](Self::hello), [`control_hello`](Self::control_hello), [`contacts`](Self::contacts),
 ///   [`needs_seeds`](Self::needs_seeds), [`is_complete`](Self::is_complete), [`valid_until`](Self::valid_until),
-///   [`generation`](Self::generation), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
+///   [`lapse_count`](Self::lapse_count), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
 ///   [`lock_status`](Self::lock_status), [`messages`](Self::messages).
 /// - **Watching** a lock's messages: [`open_tap`](Self::open_tap), [`take_traced`](Self::take_traced),
 ///   [`close_tap`](Self::close_tap).
@@ -46,7 +46,7 @@ pub struct Node<C> {
     /// Control messages and connections to close, in order.
     controls: VecDeque<Output<C>>,
     /// How often everything that was granted has been lost.
-    generation: u64,
+    lapse_count: u64,
     /// Views that were opened here, and sessions that ran out.
     views_opened: u64,
     lapses: u64,
@@ -83,7 +83,7 @@ impl<C> Node<C> {
             records: VecDeque::new(),
             notices: VecDeque::new(),
             controls: VecDeque::new(),
-            generation: 0,
+            lapse_count: 0,
             views_opened: 0,
             lapses: 0,
             valid_until: Ticks::MAX,
@@ -384,10 +384,10 @@ impl<C> Node<C> {
         }
     }
 
-    /// How often everything that was granted has been lost: a grant of an earlier generation is void.
+    /// How often everything that was granted has been lost: an earlier grant is void.
     #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation
+    pub fn lapse_count(&self) -> u64 {
+        self.lapse_count
     }
 
     /// Until when everything that is held here is held for certain; [`Ticks::MAX`] if nothing can take it away. Whoever reads
@@ -644,7 +644,7 @@ impl<C> Node<C> {
                 Action::Lapse { comes_back } => {
                     self.locks.lapse();
                     self.links.close();
-                    self.generation += 1;
+                    self.lapse_count += 1;
                     self.lapses += 1;
                     self.notices.push_back(Output::Lapsed);
                     self.notices.push_back(Output::View);

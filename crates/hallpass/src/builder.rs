@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use crate::connect::resolve;
 use crate::data::{next_incarnation, random, random_id};
 use crate::driver::{Driver, Parts};
-use crate::members::{Entry, Own, check_known, other_spelling, others, parse, reaches};
-use crate::node::Running;
+use crate::members::{ListedMember, Own, check_known, other_spelling, others, parse, reaches};
+use crate::node::StopOnDrop;
 use crate::os::now;
 use crate::tasks::Seeds;
 use crate::tls::{Keys, Tls};
@@ -258,7 +258,7 @@ impl Builder {
         config.seed = now() ^ random(address);
         let is_alone = listed.is_empty();
         self.fill_in_views(&mut config, &own, listed.len(), data.as_deref())?;
-        let seeds = listed.into_iter().map(Entry::into_peer).collect();
+        let seeds = listed.into_iter().map(ListedMember::into_peer).collect();
         let (name, group, boot_id) = (config.name.clone(), config.group.clone(), config.boot_id);
         let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let me = format!("'{name}' ({own})");
@@ -275,7 +275,7 @@ impl Builder {
             // Whoever has no peers expects no moment in which a free lock is not granted.
             let _ = timeout(FOUNDED_WITHIN, driver.when_complete()).await;
         }
-        Ok(Node { running: Arc::new(Running { driver, name, group, address, advertised: own, encrypted }) })
+        Ok(Node { running: Arc::new(StopOnDrop { driver, name, group, address, advertised: own, encrypted }) })
     }
 
     fn cannot_listen(&self, source: std::io::Error) -> StartError {
@@ -297,7 +297,7 @@ impl Builder {
     }
 
     /// The other nodes that are listed, to found a group with or to join one through.
-    fn listed(&self, own: &str) -> Result<Vec<Entry>, StartError> {
+    fn listed(&self, own: &str) -> Result<Vec<ListedMember>, StartError> {
         let setting = |why: &str| Err(StartError::Setting(why.to_owned()));
         if !self.join.is_empty() {
             if !self.peers.is_empty() || self.expect.is_some() {
@@ -374,9 +374,9 @@ impl Builder {
     }
 
     /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.
-    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[Entry]) -> Result<(), StartError> {
+    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[ListedMember]) -> Result<(), StartError> {
         let mut lookups = JoinSet::new();
-        for Entry { address, .. } in peers.iter().cloned() {
+        for ListedMember { address, .. } in peers.iter().cloned() {
             lookups.spawn(async move { (timeout(LOOKUP_TIME, resolve(&address)).await, address) });
         }
         while let Some(found) = lookups.join_next().await {

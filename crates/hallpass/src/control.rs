@@ -12,9 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use crate::connection::decrypt;
-use crate::driver::{Driver, ReceiveError, printable};
+use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
 use crate::peer::Peer;
+use crate::text::printable;
 
 /// So many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: whoever sends them says it again.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;

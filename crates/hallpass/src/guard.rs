@@ -112,9 +112,10 @@ impl Guard {
         }
     }
 
-    /// Resolves when there is something that could take the lock away: from then on [`valid_until`](Self::valid_until) is not `None`.
-    /// That is so before another member joins a node that was alone.
-    pub async fn has_deadline(&self) {
+    /// Resolves when something can take the lock away: from then on [`valid_until`](Self::valid_until) is not `None`.
+    ///
+    /// For a node that was alone, this resolves before another member joins.
+    pub async fn became_revocable(&self) {
         self.lock().driver().when_due(self.granted, |until, _| if until == Ticks::MAX { until } else { 0 }).await;
     }
 

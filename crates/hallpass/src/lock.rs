@@ -9,7 +9,7 @@ use hallpass_node::{Slot, Ticket};
 use tokio::time::timeout;
 
 use crate::driver::{Asked, Driver, Granted, Validity};
-use crate::node::Running;
+use crate::node::StopOnDrop;
 use crate::os;
 use crate::waiter::{Verdict, Waiter};
 use crate::{AcquireError, AcquireOptions, Guard};
@@ -22,7 +22,7 @@ use crate::{AcquireError, AcquireOptions, Guard};
 pub struct Lock(Arc<Named>);
 
 struct Named {
-    running: Arc<Running>,
+    running: Arc<StopOnDrop>,
     name: Arc<str>,
     /// Where the node found the lock the last time.
     slot: SlotHint,
@@ -55,7 +55,7 @@ impl Default for SlotHint {
 }
 
 impl Lock {
-    pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
+    pub(crate) fn new(running: Arc<StopOnDrop>, name: Arc<str>) -> Self {
         Self(Arc::new(Named { running, name, slot: SlotHint::default(), waited: AtomicU64::new(0) }))
     }
 

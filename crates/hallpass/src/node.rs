@@ -26,14 +26,14 @@ use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, 
 /// ```
 #[derive(Clone)]
 pub struct Node {
-    pub(crate) running: Arc<Running>,
+    pub(crate) running: Arc<StopOnDrop>,
 }
 
 /// How many locks [`Node::locks`] looks at before it lets others use the node.
 const LOCKS_AT_ONCE: u32 = 256;
 
 /// Stops the node when it is dropped. Tasks have only the [`Driver`], so that they do not keep the node running.
-pub(crate) struct Running {
+pub(crate) struct StopOnDrop {
     pub(crate) driver: Arc<Driver>,
     pub(crate) name: String,
     pub(crate) group: String,
@@ -43,7 +43,7 @@ pub(crate) struct Running {
     pub(crate) encrypted: bool,
 }
 
-impl Drop for Running {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.driver.stop(LEAVE_TIME);
     }
@@ -133,7 +133,7 @@ impl Node {
 
     /// The state of the node and its group.
     pub fn status(&self) -> Status {
-        let Running { driver, name, group, advertised, encrypted, .. } = &*self.running;
+        let StopOnDrop { driver, name, group, advertised, encrypted, .. } = &*self.running;
         let (peers, seeds) = (driver.peers(), driver.seeds());
         let state = driver.state();
         let seen = state.node.status();
@@ -337,7 +337,7 @@ impl Drop for Asked<'_> {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Running { name, group, address, .. } = &*self.running;
+        let StopOnDrop { name, group, address, .. } = &*self.running;
         f.debug_struct("Node")
             .field("name", name)
             .field("group", group)

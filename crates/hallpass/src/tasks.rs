@@ -14,11 +14,12 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use crate::connect::resolve;
-use crate::driver::{Driver, ViewSummary, printable};
+use crate::driver::{Driver, ViewSummary};
 use crate::greeting::{GreetError, Target, answer, dial};
 use crate::os::explain;
 use crate::peer::Peer;
 use crate::strangers::Strangers;
+use crate::text::printable;
 
 /// How the addresses to find a group by are to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -167,9 +167,9 @@ impl World {
         // A future that is dropped right after its turn has come knows only the ticket of its waiting.
         let drops = self.rng.chance(0.2);
         let node = &mut self.machines[machine].process.as_mut().expect("it runs").node;
-        let generation = node.generation();
+        let generation = node.lapse_count();
         let known = if drops { node.handle_cancel(asked, now) } else { node.handle_release(entered, now) };
-        if !known && node.generation() == generation && self.bug.is_none() {
+        if !known && node.lapse_count() == generation && self.bug.is_none() {
             let text = format!("caller {name:x} on node {} was inside and was not known when it left", node.id());
             self.note(Some(Violation { property: "answers", text }));
         }
