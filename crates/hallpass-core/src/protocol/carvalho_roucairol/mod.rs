@@ -161,7 +161,6 @@ impl Protocol for CarvalhoRoucairol {
         self.enter_if_granted(out);
     }
 
-    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
     fn variables(&self, out: &mut Variables) {
         let request = self.request.as_ref();
         out.flag("Waiting", request.is_some_and(|request| !request.inside));
@@ -177,6 +176,7 @@ impl Protocol for CarvalhoRoucairol {
         out.set("fence", self.fences.count());
     }
 
+    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }

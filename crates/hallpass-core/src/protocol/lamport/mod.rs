@@ -127,7 +127,6 @@ impl Protocol for Lamport {
         }
     }
 
-    /// The clock must be remembered, or peers would take the next request for an old one.
     fn variables(&self, out: &mut Variables) {
         out.set("Ti()", self.clock);
         out.flag("waiting", self.caller == Caller::Waiting);
@@ -138,6 +137,7 @@ impl Protocol for Lamport {
         out.set("fence", self.fences.count());
     }
 
+    /// The clock must be remembered, or peers would take the next request for an old one.
     fn is_idle(&self) -> bool {
         self.caller == Caller::Nobody && self.clock == 0 && self.queue.is_empty()
     }

@@ -174,7 +174,6 @@ impl Protocol for Maekawa {
         }
     }
 
-    /// Arbiters remember numbers and would ignore a node that forgot its own: only one that never took part may be dropped.
     fn variables(&self, out: &mut Variables) {
         let asked = |wanted: fn(&Vote) -> bool| {
             let votes = self.votes.iter().enumerate();
@@ -190,6 +189,7 @@ impl Protocol for Maekawa {
         out.set("fence", self.fences.count());
     }
 
+    /// Arbiters remember numbers and would ignore a node that forgot its own: only one that never took part may be dropped.
     fn is_idle(&self) -> bool {
         self.highest == 0 && self.caller == Caller::Nobody && self.locked.is_none()
     }

@@ -158,7 +158,6 @@ impl Protocol for TokenAlgorithm {
         }
     }
 
-    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn variables(&self, out: &mut Variables) {
         out.set("our_sequence_number", self.number);
         out.flag("have_token", self.token.is_some());
@@ -170,6 +169,7 @@ impl Protocol for TokenAlgorithm {
         }
     }
 
+    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

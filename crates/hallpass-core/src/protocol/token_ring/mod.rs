@@ -148,7 +148,6 @@ impl Protocol for TokenRing {
         }
     }
 
-    /// Once the token has been here or has left, that must be remembered, or there are two of them.
     fn variables(&self, out: &mut Variables) {
         out.flag("havetoken", self.token.is_some());
         out.flag("waiting", self.caller == Caller::Waiting);
@@ -157,6 +156,7 @@ impl Protocol for TokenRing {
         out.optional("fence", self.token.as_ref().map(|token| token.fences.count()));
     }
 
+    /// Once the token has been here or has left, that must be remembered, or there are two of them.
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.position == ring.start);
