@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use hallpass_lab::scenario::SHIPPED;
 use hallpass_lab::traps::{Show, TRAPS};
-use hallpass_lab::{RunSpec, simulate};
+use hallpass_lab::{RunSpec, SETTINGS, Setting, Values, simulate};
 use serde_json::{Value, json};
 
-use crate::query::{MAX_CHECK_NODES, MAX_ENTRIES, MAX_EVENTS, MAX_NODES, MAX_STATES};
+use crate::query::{MAX_CHECK_NODES, MAX_ENTRIES, MAX_EVENTS, MAX_NODES, MAX_STATES, run_defaults};
 
 /// A protocol, for people.
 struct Entry {
@@ -181,6 +181,7 @@ pub(crate) fn about() -> Value {
             "order": default_order(entry.name),
             "faults": faults(entry.name),
         })).collect::<Vec<_>>(),
+        "settings": SETTINGS.iter().map(setting).collect::<Vec<_>>(),
         "tours": TOURS.iter().map(|(name, about)| json!({
             "name": name, "about": about, "title": heading(name, "title"), "protocol": heading(name, "protocol"),
         })).collect::<Vec<_>>(),
@@ -203,6 +204,25 @@ pub(crate) fn about() -> Value {
             })
         }).collect::<Vec<_>>(),
     })
+}
+
+/// A setting of a run, as the page's form shows it. What the page can hold is less than what the command line takes.
+fn setting(setting: &Setting) -> Value {
+    let Setting { key, label, hint, values, .. } = setting;
+    let (kind, max, choices) = match *values {
+        Values::Whole(max) => ("whole", Some(max), &[][..]),
+        Values::Fraction => ("fraction", None, &[][..]),
+        Values::OneOf(_) => ("choice", None, &[][..]),
+        Values::Text(examples) => ("text", None, examples),
+    };
+    let max = match *key {
+        "nodes" => Some(MAX_NODES.into()),
+        "entries" => Some(MAX_ENTRIES),
+        // Larger numbers are not exact in the page.
+        _ => max.map(|max| max.min(1_000_000_000_000_000)),
+    };
+    let default = setting.value(&run_defaults());
+    json!({"key": key, "label": label, "hint": hint, "kind": kind, "max": max, "choices": choices, "default": default})
 }
 
 /// Lamport's algorithm as first published is for links that keep order, and refuses others.
