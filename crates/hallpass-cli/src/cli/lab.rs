@@ -11,7 +11,7 @@ use hallpass_lab::{CheckSpec, InitialSpec};
 use hallpass_sim::Order;
 use hallpass_sim::views::Bug;
 
-use super::settings::RunSettings;
+use super::settings::{self, RunSettings};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
@@ -336,10 +336,10 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// A scenario by name, or a path with a '/' or ending in .txt
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["RunSettings", "protocol"])]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = settings::keys().chain(["protocol"]))]
     pub(crate) scenario: Option<String>,
     /// List the scenarios
-    #[arg(long, conflicts_with_all = ["RunSettings", "protocol", "scenario"])]
+    #[arg(long, conflicts_with_all = settings::keys().chain(["protocol", "scenario"]))]
     pub(crate) list: bool,
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: Option<String>,

@@ -2,13 +2,16 @@
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, Error, FromArgMatches, Id, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 use hallpass_lab::{RunSpec, SETTINGS, Setting, Values};
 
-/// The name of all these arguments together, for others that conflict with them.
-const GROUP: &str = "RunSettings";
 /// The argument for options of the protocol.
 const OPTION: &str = "option";
+
+/// The names of all these arguments, for others that conflict with them.
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| setting.key).chain([OPTION])
+}
 
 /// The settings of a run. `ENTRIES` is the default number of requests.
 #[derive(Clone, Debug)]
@@ -26,23 +29,15 @@ impl<const ENTRIES: u64> RunSettings<ENTRIES> {
 }
 
 impl<const ENTRIES: u64> Args for RunSettings<ENTRIES> {
-    fn group_id() -> Option<Id> {
-        Some(Id::from(GROUP))
-    }
-
     fn augment_args(command: Command) -> Command {
         let defaults = Self::defaults();
-        let keys = SETTINGS.iter().map(|setting| setting.key).chain([OPTION]);
-        command
-            .group(ArgGroup::new(GROUP).multiple(true).args(keys))
-            .args(SETTINGS.iter().map(|setting| argument(setting, &defaults)))
-            .arg(
-                Arg::new(OPTION)
-                    .long(OPTION)
-                    .value_name("KEY=VALUE")
-                    .action(ArgAction::Append)
-                    .help("An option of the protocol; may be repeated"),
-            )
+        command.args(SETTINGS.iter().map(|setting| argument(setting, &defaults))).arg(
+            Arg::new(OPTION)
+                .long(OPTION)
+                .value_name("KEY=VALUE")
+                .action(ArgAction::Append)
+                .help("An option of the protocol; may be repeated"),
+        )
     }
 
     fn augment_args_for_update(command: Command) -> Command {
