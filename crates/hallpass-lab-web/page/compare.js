@@ -1,6 +1,6 @@
 // Two protocols on one load; all of them over group sizes; and which one fits a group.
 
-import { encode, follow, get } from "./api.js";
+import { encode, follow, get, statesOf } from "./api.js";
 import { copy, css, fill, h, plural, short } from "./dom.js";
 import { lineChart } from "./chart.js";
 import { address, field, orderOf, protocolSelect, read, settingDefaults, settingField, settingKeys } from "./form.js";
@@ -83,7 +83,7 @@ function showSides(result, runs, about, link) {
   // Without an entry there is nothing to measure but the messages.
   const value = (report, path) => (report.entries || path === "messages" ? path.split(".").reduce((part, key) => part[key], report) : null);
   const titles = runs.map(({ name }) => about.protocols.find((one) => one.name === name).title);
-  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}` }));
+  const players = runs.map(({ name, params }, side) => new Player({ compact: true, statesAt: statesOf(params), name: titles[side], label: `Space-time diagram of ${name}` }));
   const traces = runs.map(({ document }) => new Trace(document));
   fill(result,
     h("div", { class: "sides" }, runs.map((run, side) => h("section", { class: "side" }, h("h2", {}, titles[side]), players[side].element))),

@@ -1,6 +1,6 @@
 // Choose, run, look.
 
-import { encode, get, isStatic } from "./api.js";
+import { encode, get, isStatic, statesOf } from "./api.js";
 import { copy, fill, grouped, h, plural, short } from "./dom.js";
 import { address, field, optionFields, protocolSelect, read, settingDefaults, settingField, settingKeys, withOrder } from "./form.js";
 import { NODES_MAX, STEPS_MAX } from "./play.js";
@@ -72,7 +72,7 @@ function buildForm(params, about, onRun) {
 
 function showRun(result, document, params, about, onPlace, go) {
   const { report, command } = document, trace = new Trace(document), defaults = settingDefaults(about);
-  const player = new Player({ onCursor: () => onPlace(player.place), params, label: `Space-time diagram of ${command}` });
+  const player = new Player({ onCursor: () => onPlace(player.place), statesAt: statesOf(params), label: `Space-time diagram of ${command}` });
   const kinds = Object.entries(report.messages_by_kind).map(([kind, count]) => `${kind} ${grouped(count)}`).join(", ");
   const fact = (label, value, title) => h("div", { title }, h("dt", {}, label), h("dd", {}, value));
   const violation = report.violations[0];

@@ -1,7 +1,6 @@
 //! What the page asks for: pure functions from a request to a document.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use hallpass_core::NodeId;
 use hallpass_lab::scenario::{self, Playback};
@@ -51,7 +50,7 @@ fn run_document(spec: &RunSpec, report: &Report) -> String {
         "{{\"command\": {},\n\"report\": {numbers},\n\"trace\": {},\n\"x\": {},\n\"states\": {states}}}\n",
         json!(spec.command()),
         trace::to_json(trace),
-        columns(trace),
+        trace::columns_json(trace),
     )
 }
 
@@ -87,16 +86,6 @@ fn drawn(mut query: Query, watch: &Watch) -> Result<Trace, LabError> {
             Ok(report.trace.expect("the run was asked to keep its trace"))
         }
     }
-}
-
-/// Where the events are drawn, to a tenth of a pixel.
-fn columns(trace: &Trace) -> String {
-    let mut text = String::from("[");
-    for (index, x) in trace::columns(trace).into_iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        write!(text, "{comma}{}", (x * 10.0).round() / 10.0).expect("writing to a String cannot fail");
-    }
-    text + "]"
 }
 
 /// Changes of state as `[from, node, [[name, value], ..]]`.
@@ -161,7 +150,7 @@ fn playback(played: &Playback, text: Option<&str>) -> String {
         json!(played.violation),
         played.has_steps,
         trace::to_json(&played.trace),
-        columns(&played.trace),
+        trace::columns_json(&played.trace),
         states(&played.states),
     )
 }
