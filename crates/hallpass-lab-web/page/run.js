@@ -35,7 +35,7 @@ function gameOf(params, about) {
   return { protocol, nodes: names ? names.replaceAll(",", " ") : Math.min(NODES_MAX, nodes), order, ...options };
 }
 
-/** What leads to each event in a game; undefined for what follows by itself. */
+/** What leads to each event in a game; undefined for what follows without a command. */
 const COMMANDS = {
   request: ({ node, mode }) => `ask ${node}${mode === "shared" ? " shared" : ""}`,
   deliver: ({ node, from, message }) => `deliver ${message} ${from} -> ${node}`,

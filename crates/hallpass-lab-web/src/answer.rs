@@ -16,13 +16,13 @@ use crate::jobs::Watch;
 use crate::query::{Query, protocols};
 use crate::stream::Teller;
 
-/// Beyond so many changes of state a page asks for the states at one moment instead of all of them.
+/// With more changes of state than this the page asks for the states at one moment instead.
 const STATES_MAX: usize = 30_000;
 /// Larger groups than this have too many variables to send all of their changes.
 const STATES_NODES_MAX: u32 = 200;
 /// The most steps of a game: all of them are taken again for the next one.
 const STEPS_MAX: usize = 2000;
-/// The swarm's own runs have at most so many nodes, and fewer callers a node.
+/// The most nodes of the swarm's own runs, which have fewer callers a node.
 const SWARM_NODES_MAX: u64 = 60;
 const SWARM_CALLERS_MAX: u64 = 8;
 /// Nobody compares larger groups while they wait.
@@ -54,7 +54,7 @@ fn run_document(spec: &RunSpec, report: &Report) -> String {
     )
 }
 
-/// The states of all nodes after so many events.
+/// The states of all nodes after the first `at` events.
 pub(crate) fn state(mut query: Query, watch: &Watch) -> Result<String, LabError> {
     let at = query.take_number("at", 0, 0, u64::MAX)? as usize;
     let report = simulate(&RunSpec { keep_states: true, ..query.run()? }, watch)?;

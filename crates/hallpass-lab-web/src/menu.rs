@@ -236,7 +236,7 @@ fn needs(protocol: &str, option: &str) -> Value {
     of.map(|(_, _, value, word)| ((*value).to_owned(), json!(word))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// The faults that a protocol bears, perhaps with another option: whoever refuses one does so before the run begins.
+/// The faults that a protocol bears, perhaps with another option. A protocol refuses the others before the run begins.
 fn faults(protocol: &str) -> Value {
     static FOUND: OnceLock<Vec<(&str, Value)>> = OnceLock::new();
     let find = |protocol: &'static str| {

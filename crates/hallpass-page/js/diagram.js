@@ -6,7 +6,7 @@ import { STATES } from "./trace.js";
 const TOP = 30, PAD = 26;
 /** More messages than this in view are thinned out: they would be a grey area anyway. */
 const ARROWS_MAX = 12000;
-/** Up to so many, each has its name and an arrowhead. */
+/** Up to these numbers each message has its name and an arrowhead. */
 const LABELS_MAX = 70, HEADS_MAX = 900;
 const BLOCK = 256;
 
@@ -522,7 +522,7 @@ export class Diagram {
     context.fillText(text, x + 4, this.size.height - 6);
   }
 
-  /** Places that somebody wants to be seen, such as the steps of a tour. */
+  /** Events that the page points out, such as the steps of a tour. */
   drawMarks(context) {
     for (const { index, text } of this.marks) {
       if (index < 0 || index >= this.trace.length) continue;

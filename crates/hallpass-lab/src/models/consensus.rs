@@ -17,7 +17,7 @@ pub(super) struct Replica {
     /// Whom it has voted for in this term.
     voted: Option<usize>,
     pub(super) log: Vec<Entry>,
-    /// So many entries are on its disk.
+    /// How many entries are on its disk.
     synced: usize,
     committed: usize,
     applied: usize,

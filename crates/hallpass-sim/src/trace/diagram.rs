@@ -16,7 +16,7 @@ use super::{EventKind, Trace};
 const LABEL_FONT_PX: f64 = 11.0;
 /// How many lines besides its own a label may cross. Across more it is unclear what it labels.
 const CROSSINGS_MAX: usize = 1;
-/// So many messages before a violation, or in a short trace, get a label even across other lines.
+/// How many messages before a violation, or in a short trace, get a label even across other lines.
 const EXPLAINED_MAX: usize = 8;
 /// Half the height of the bar for the critical section.
 const BAR_PX: f64 = 8.0;

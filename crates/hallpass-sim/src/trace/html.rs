@@ -20,7 +20,7 @@ pub fn render(trace: &Trace) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
-         <style>\n{diagram_style}{player_style}</style>\n</head>\n<body>\n<main id=\"main\"></main>\n\
+         <style>\n{diagram_style}{player_style}</style>\n</head>\n<body>\n<main id=\"main\"><noscript>This page needs JavaScript; --format svg draws without it.</noscript></main>\n\
          <div id=\"live\" class=\"unseen\" aria-live=\"polite\"></div>\n\
          <script type=\"application/json\" id=\"run\">\n{data}</script>\n\
          <script>\n{script}</script>\n</body>\n</html>\n",

@@ -96,7 +96,7 @@ struct Request {
 /// The options of [`CarvalhoRoucairol`].
 #[derive(Clone, Debug, Default)]
 pub struct CrRules {
-    /// Drop all permissions after they have not been used for so long; by default never, as in the paper.
+    /// How long permissions may stay unused before they are dropped; by default forever, as in the paper.
     cache_idle: Option<Ticks>,
 }
 

@@ -180,7 +180,7 @@ impl Capabilities for Lamport {
         self.is_waiting().then(|| self.time - 1)
     }
 
-    /// Whoever has not replied, or asked before and has not left.
+    /// The nodes that have not replied, or that asked before and have not left.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let own = (self.time, self.me);
         let blocks = |(position, node): &(usize, &NodeId)| {

@@ -10,7 +10,7 @@
 //!
 //! | rule | why |
 //! |---|---|
-//! | FAILED goes to every waiter that is not the first, or comes after the one that has the vote, **also to one that is overtaken later** | else it keeps votes it was inquired about, and all wait for ever (`failed=arrival` shows it) |
+//! | FAILED goes to every waiter that is not the first, or comes after the one that has the vote, **also to one that is overtaken later** | else it keeps votes it was inquired about, and all wait forever (`failed=arrival` shows it) |
 //! | every vote has a number, and INQUIRE, RELINQUISH and FAILED name it | they cross each other and LOCKED in any order: an answer to an old vote must not affect the next one |
 //! | a RELEASE that overtakes its REQUEST is remembered; a REQUEST also ends the request before it | links need not keep order |
 //!

@@ -45,7 +45,7 @@ pub struct NaimiTrehel {
     /// The hop on which the token was last here. A TOKEN that is not beyond it is a copy.
     hop: u64,
     epoch: u64,
-    /// An input has come, so that a fresh instance is no replacement for this one.
+    /// An input has come, so a fresh instance cannot replace this one.
     touched: bool,
 }
 

@@ -41,7 +41,7 @@ pub struct SuzukiKasami {
     /// The hop on which the token was last here.
     hop: u64,
     epoch: u64,
-    /// An input has come, so that a fresh instance is no replacement for this one.
+    /// An input has come, so a fresh instance cannot replace this one.
     touched: bool,
 }
 

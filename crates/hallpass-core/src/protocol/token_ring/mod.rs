@@ -3,7 +3,7 @@
 //! The nodes form a ring in the order of their ids. One token, the message OK, travels from each node to the next. A node
 //! that asks to enter waits for it, enters while it is there, and sends it on when it leaves.
 //!
-//! **T25**. As printed the token never rests: an idle ring sends messages for ever. `waiting` is never cleared, so that the
+//! **T25**. As printed the token never rests: an idle ring sends messages forever. `waiting` is never cleared, so that the
 //! next OK lets a caller in that has left. And the cost is not '0 to n-1' but 1 to n messages from one entry to the next of
 //! a busy ring: n when the same node asks again. Here the token parks where no node further on is known to want it, and a
 //! node that asks wakes it:
