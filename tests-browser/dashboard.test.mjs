@@ -185,12 +185,12 @@ describe("the dashboard", { skip }, () => {
         return shown.split(/REQUEST|REPLY/).length > 9 && /granted, fence/.test(shown) && /released/.test(shown);
       }, "messages, a grant and a release are shown");
       // The same steps are drawn: lines, names and bars have many colours where they meet.
-      const colours = await page.locator("#trace canvas").evaluate((canvas) => {
+      const colours = () => page.locator("#trace canvas").evaluate((canvas) => {
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), seen = new Set();
         for (let at = 0; at < data.length; at += 4) seen.add((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
         return seen.size;
       });
-      assert.ok(colours > 20, `a diagram of ${colours} colours`);
+      await until(async () => (await colours()) > 20, "the diagram is drawn");
       await page.getByText("The messages as text").click();
       await page.locator("#trace-text", { hasText: "to b" }).waitFor();
       const lines = (await page.locator("#trace-text").locator("> *").allTextContents()).reverse();

@@ -42,7 +42,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "nodes",
         value_name: "N",
-        help: "How many nodes",
+        help: "Number of nodes",
         label: "Nodes",
         hint: "",
         values: Values::Whole(u32::MAX as u64),
@@ -53,7 +53,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "entries",
         value_name: "K",
-        help: "How many requests in all",
+        help: "Number of requests in all",
         label: "Requests",
         hint: "",
         values: Values::Whole(u64::MAX),
@@ -64,7 +64,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "seed",
         value_name: "S",
-        help: "Determines every random choice",
+        help: "Seed: determines every random choice",
         label: "Seed",
         hint: "",
         values: Values::Whole(u64::MAX),
@@ -75,7 +75,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "load",
         value_name: "LOAD",
-        help: "saturated, light, RATE or hotspot:F, see below",
+        help: "How often nodes request: saturated, light, RATE or hotspot:F; see 'load' below",
         label: "Load",
         hint: "",
         values: Values::Text(&[
@@ -103,7 +103,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "latency",
         value_name: "D",
-        help: "How long messages take, see below",
+        help: "How long messages take; see 'latency' below",
         label: "Latency",
         hint: "T is its mean",
         values: Values::Text(&[
@@ -118,7 +118,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "order",
         value_name: "any|fifo",
-        help: "fifo: links keep the order of their messages",
+        help: "Order of messages on a link; fifo: as sent",
         label: "Order",
         hint: "",
         values: Values::OneOf(&["any", "fifo"]),
@@ -140,7 +140,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "faults",
         value_name: "SPEC",
-        help: "What goes wrong, see below",
+        help: "What goes wrong; see 'faults' below [default: nothing]",
         label: "Faults",
         hint: "what goes wrong",
         values: Values::Text(&[]),

@@ -141,8 +141,10 @@ export class Diagram {
     const wanted = this.trace ? Math.min(this.contentHeight(), Math.max(260, Math.min(620, innerHeight * 0.62))) : 240;
     this.size = { width, height: wanted };
     const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(wanted * ratio);
+    const [across, down] = [Math.round(width * ratio), Math.round(wanted * ratio)];
+    // Setting a size clears the canvas, which would flicker under a run that grows.
+    if (this.canvas.width !== across) this.canvas.width = across;
+    if (this.canvas.height !== down) this.canvas.height = down;
     this.canvas.style.height = `${wanted}px`;
   }
 

@@ -36,7 +36,7 @@ impl<const ENTRIES: u64> Args for RunSettings<ENTRIES> {
                 .long(OPTION)
                 .value_name("KEY=VALUE")
                 .action(ArgAction::Append)
-                .help("An option of the protocol; may be repeated"),
+                .help("An option of the protocol; may be given several times"),
         )
     }
 
