@@ -50,8 +50,8 @@ fn plain(line: &str, exports: &mut Vec<String>) -> String {
     }
     let Some(declaration) = line.strip_prefix("export ") else { return line.to_owned() };
     let is_part_of_a_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
-    let words = declaration.split(|c: char| !is_part_of_a_name(c)).filter(|word| !word.is_empty());
-    let name = words.skip_while(|word| ["async", "const", "let", "function", "class"].contains(word)).next();
+    let mut words = declaration.split(|c: char| !is_part_of_a_name(c)).filter(|word| !word.is_empty());
+    let name = words.find(|word| !["async", "const", "let", "function", "class"].contains(word));
     exports.extend(name.map(str::to_owned));
     declaration.to_owned()
 }
