@@ -17,7 +17,7 @@ use super::settings::{self, RunSettings};
 pub(crate) enum LabCommand {
     /// Simulate one lock in virtual time and measure it
     #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
+    Run(LabRunArgs),
     /// Measure every claim of the papers
     #[command(after_help = CLAIMS_EXAMPLES)]
     Claims(ClaimsArgs),
@@ -171,7 +171,7 @@ const RUN_ENTRIES: u64 = 1000;
 const TRACE_ENTRIES: u64 = 10;
 
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct LabRunArgs {
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: String,
     #[command(flatten)]
