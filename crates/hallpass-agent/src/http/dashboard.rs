@@ -35,12 +35,12 @@ const FILES: &[File] = &[
     ("trace.js", SCRIPT, hallpass_page::TRACE),
 ];
 
-/// The page that shows the group. It needs no right: what it shows, it asks for with the token that its user has given it.
+/// The page that shows the group. It needs no right: it asks for what it shows with the token of its user.
 pub(super) async fn page() -> Response {
     protected(HTML, include_str!("../../dashboard/index.html"))
 }
 
-/// What the page loads.
+/// Serves a file that the page loads.
 pub(super) async fn file(name: Result<Path<String>, PathRejection>) -> Result<Response, Fault> {
     // A name that is not text is not one of our files.
     let found = name.ok().and_then(|Path(name)| FILES.iter().find(|(file, ..)| *file == name));
