@@ -1,6 +1,6 @@
 //! What a request asks for, within limits.
 
-use hallpass_core::protocol::Kind;
+use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::{CheckSpec, LabError, RunSpec};
 use percent_encoding::percent_decode_str;
 
@@ -43,8 +43,7 @@ impl Query {
 
     /// The run it asks for: as `lab run`, but ten requests unless it says more, as `lab trace`.
     pub(crate) fn run(&self) -> Result<RunSpec, LabError> {
-        let mut spec =
-            RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") };
+        let mut spec = run_defaults();
         self.words().try_for_each(|word| spec.set(word))?;
         if spec.nodes > MAX_NODES {
             return Err(LabError(format!("in a browser a group has at most {MAX_NODES} nodes")));
@@ -73,9 +72,14 @@ impl Query {
     }
 }
 
+/// A run for which nothing was chosen.
+pub(crate) fn run_defaults() -> RunSpec {
+    RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") }
+}
+
 /// The names of all protocols.
 pub(crate) fn protocols() -> Vec<&'static str> {
-    let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut names: Vec<&str> = ProtocolKind::ALL.iter().map(|kind| kind.name()).collect();
     names.dedup();
     names
 }

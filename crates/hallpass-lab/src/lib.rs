@@ -15,6 +15,7 @@ pub mod claims;
 mod models;
 mod run;
 pub mod scenario;
+mod settings;
 mod swarm;
 pub mod sweep;
 pub mod traps;
@@ -22,13 +23,14 @@ pub mod traps;
 use std::fmt;
 
 use hallpass_core::NodeId;
-use hallpass_core::protocol::{Kind, OptionError, Options};
+use hallpass_core::protocol::{OptionError, Options, ProtocolKind};
 use hallpass_sim::{ConfigError, Order};
 
 pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
 pub use hallpass_check::{Flow, Progress};
 pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
+pub use settings::{SETTINGS, Setting, Values};
 pub use swarm::{Bug as SwarmBug, Failure, FailureKind, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
@@ -59,12 +61,12 @@ impl From<ConfigError> for LabError {
 const NODES_MAX: u32 = 5000;
 
 /// Looks up the protocol, and separates the nodes' ids from the protocol's own options.
-fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(Kind, Vec<NodeId>, Options), LabError> {
+fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(ProtocolKind, Vec<NodeId>, Options), LabError> {
     if !(1..=NODES_MAX).contains(&nodes) {
         return Err(LabError(format!("a group has 1 to {NODES_MAX} nodes, not {nodes}")));
     }
     let mut options = Options::from_words(words.iter().map(String::as_str))?;
-    let kind = Kind::select(protocol, &mut options)?;
+    let kind = ProtocolKind::select(protocol, &mut options)?;
     let ids = match options.take("names") {
         None => (1..=nodes).map(NodeId).collect(),
         Some(names) => parse_names(&names, nodes)?,
