@@ -39,10 +39,8 @@ use crate::{DataDirectory, Node, StartError, disk, tasks};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    /// Its identity, members and incarnation are filled in when the node starts.
+    /// Its identity, its address, how a group is founded, and what is stored are filled in when the node starts.
     config: NodeConfig,
-    /// The same for views: the address, how a group is founded, what is stored.
-    views: ViewsConfig,
     listen: String,
     advertise: Option<String>,
     peers: Vec<String>,
@@ -62,11 +60,10 @@ enum Data {
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        let mut config = NodeConfig::new(NodeId(1), []);
+        let mut config = NodeConfig::new(NodeId(1), ViewsConfig::new(""));
         config.name = "node".to_owned();
         Self {
             config,
-            views: ViewsConfig::new(""),
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
             peers: Vec::new(),
@@ -107,24 +104,24 @@ impl Builder {
     /// The nodes that found a group together: `host:port`, or `name@host:port` to accept only a node of this name there.
     ///
     /// This node's own address may be among them. Nodes that are in no group found one as soon as all that are listed have found
-    /// each other; where there is a group already, this node joins it. So all may have the same list, for ever, and a list
-    /// that has become old still finds the group as long as one of its nodes is a member. With [`keys`](Self::keys)
-    /// every other node needs its name: a certificate is for a name, and says nothing about addresses. Without, all of
-    /// them must be on this machine. Default: none, and this node founds a group alone.
+    /// each other. If a group exists already, this node joins it. So all nodes may have the same list forever. An old list still
+    /// finds the group while one of its nodes is a member. With [`keys`](Self::keys) every other node needs its name: a certificate is
+    /// for a name, and says nothing about addresses. Without keys all of them must be on this machine. Default: none, and this node founds
+    /// a group alone.
     pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
         self.peers = peers.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A member of a group that exists, as `host:port` or `name@host:port`: this node joins the group through it, and never founds
-    /// one. May be given several times.
+    /// A member of an existing group, as `host:port` or `name@host:port`: this node joins the group through it, and never founds one. May be
+    /// given several times.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// Joins through this member and in no other way: what [`peers`](Self::peers), [`join`](Self::join) and [`expect`](Self::expect) said
-    /// before does not count any more. An error says what is wrong with the address, before anything depends on it.
+    /// Joins only through this member: it replaces what [`peers`](Self::peers), [`join`](Self::join) and [`expect`](Self::expect) set before.
+    /// An error says what is wrong with the address, before anything depends on it.
     pub fn only_join(mut self, address: impl Into<String>) -> Result<Self, StartError> {
         (self.peers, self.expect, self.join) = (Vec::new(), None, vec![address.into()]);
         self.listed(&self.expected_address())?;
@@ -137,7 +134,7 @@ impl Builder {
         self.join.is_empty() && self.expect.unwrap_or(1) <= 1 && others == 0
     }
 
-    /// True if the node founds no group when it is in none: it joins one.
+    /// True if the node only joins a group and never founds one.
     pub fn only_joins(&self) -> bool {
         !self.join.is_empty()
     }
@@ -147,58 +144,57 @@ impl Builder {
         self.advertise.clone().unwrap_or_else(|| self.listen.clone())
     }
 
-    /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several
-    /// addresses, each a node, as the name of a headless service has; they are looked up again while a group is looked for.
-    /// All of the nodes must be given the same number: with less than half of all nodes, two groups may be founded. Default: as
-    /// many as are listed.
+    /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several addresses, each a
+    /// node, as the name of a headless service has. They are looked up again while the node looks for a group. Give all nodes the same
+    /// number: with half of all nodes or fewer, two groups may be founded. Default: as many as are listed.
     pub fn expect(mut self, nodes: usize) -> Self {
         self.expect = Some(nodes);
         self
     }
 
-    /// How long this node's locks are certain without a word from its group, in a group that it founds. A member that fails, or is
-    /// cut off, has lost its locks after this time, and others get them shortly after. Shorter is quicker, and loses locks
-    /// to shorter disturbances of the network or the machine. Default: 5 seconds.
+    /// How long locks are certain without a message from the group, in a group that this node founds. A member that fails or is cut off has
+    /// lost its locks after this time, and others get them shortly after. A shorter time makes failover faster, but shorter disturbances
+    /// of the network or the machine lose locks. Default: 5 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.views.ttl = ticks(ttl);
+        self.config.views.ttl = ticks(ttl);
         self
     }
 
-    /// At most so many members vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision
-    /// takes more messages. Default: 5.
+    /// The maximum number of members that vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision takes
+    /// more messages. Default: 5.
     pub fn voters_max(mut self, voters: usize) -> Self {
-        self.views.voters_max = voters;
+        self.config.views.voters_max = voters;
         self
     }
 
-    /// A member that votes and is away for longer gives its vote to another one, if there is one that can take it. Default: 10
-    /// minutes.
+    /// A voting member that is away for longer than this gives its vote to another member, if one can take it. Default: 10 minutes.
     pub fn replace_after(mut self, away: Duration) -> Self {
-        self.views.replace_after = ticks(away);
+        self.config.views.replace_after = ticks(away);
         self
     }
 
-    /// Locks of this node are passed on to other processes, which may outlive it: after a crash their session is waited out, even
-    /// if it is certain that the crashed process has ended. Default: false.
+    /// Says that this node lends its locks to other processes, which may outlive it. After a crash the next start then waits until their
+    /// session is over, even if the crashed process has certainly ended. Default: false.
     pub fn has_clients(mut self, has_clients: bool) -> Self {
         self.has_clients = has_clients;
         self
     }
 
-    /// Members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and
-    /// loopback addresses only.
+    /// Makes members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and loopback
+    /// addresses only.
     pub fn keys(mut self, keys: Keys) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// A directory of this node's own. It is created if needed. Keep it where it outlives a reboot.
+    /// A directory for this node alone. It is created if needed. Keep it where it outlives a reboot.
     ///
-    /// With one, a node that is started again is the same member, and keeps its vote; fences rise over every restart of
-    /// everything, whatever the clocks say. Without, a restarted process is a new member; a group whose members all have
-    /// none ends when more than half of those that vote are gone at once. A new one may be founded then, whose fences come from
-    /// the clock in steps of four seconds: they may repeat if clocks are set back, or stand before 2026 or after 2038.
-    /// Default: none.
+    /// With a directory, a node that is started again is the same member and keeps its vote. Fences rise over every restart of everything,
+    /// whatever the clocks say.
+    ///
+    /// Without a directory, a restarted process is a new member. A group in which no member has one ends when more than half of its voters
+    /// are gone at once. A new group may be founded then. Its fences come from the clock in steps of four seconds: they may repeat if
+    /// clocks are set back, or stand before 2026 or after 2038. Default: none.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
@@ -211,11 +207,11 @@ impl Builder {
         self
     }
 
-    /// Locks whose names begin with this prefix use this protocol, with these options (`key=value`).
+    /// Sets the protocol of all locks with this prefix. Options have the form `key=value`.
     ///
-    /// In a group that this node founds, together with others that must be given the same classes; one that it joins has its own,
-    /// and [`Node::set_class`] changes them. Where several prefixes fit, the longest counts. Default:
-    /// `carvalho-roucairol` for all locks.
+    /// This holds for a group that this node founds. All founding nodes must be given the same classes. A group that the node joins has its
+    /// own classes, and [`Node::set_class`] changes them. If several prefixes fit, the longest counts. Default: `carvalho-roucairol` for
+    /// all locks.
     pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         self.config.classes.push(Class { prefix: prefix.into(), protocol: protocol.into(), options });
@@ -229,14 +225,13 @@ impl Builder {
         self
     }
 
-    /// Permissions that were not used for this long are dropped. Longer saves messages and takes memory. Default: 10
-    /// seconds.
+    /// Permissions that were not used for this long are dropped. A longer time saves messages and takes memory. Default: 10 seconds.
     pub fn cache_idle(mut self, idle: Duration) -> Self {
         self.config.cache_idle = ticks(idle);
         self
     }
 
-    /// Starts the node. It listens when this returns, and grants locks once it is a member of a group: [`Node::ready`] tells when.
+    /// Starts the node. It listens when this returns, and grants locks once it is a member of a group: [`Node::ready`] resolves then.
     ///
     /// # Panics
     ///
@@ -272,7 +267,7 @@ impl Builder {
         tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
         driver.begin(jobs);
         if is_alone {
-            // Whoever has no peers expects no moment in which a free lock is not granted.
+            // A caller without peers expects that a free lock is granted at once.
             let _ = timeout(FOUNDED_WITHIN, driver.when_complete()).await;
         }
         Ok(Node { running: Arc::new(StopOnDrop { driver, name, group, address, advertised: own, encrypted }) })
@@ -322,7 +317,7 @@ impl Builder {
         others(&self.peers, &Own { name: &self.config.name, address: own, has_keys: self.keys.is_some() })
     }
 
-    /// What a node needs to take part in a group.
+    /// Fills in what a node needs to take part in a group.
     fn fill_in_views(
         &self,
         config: &mut NodeConfig,
@@ -330,16 +325,16 @@ impl Builder {
         others: usize,
         data: Option<&DataDirectory>,
     ) -> Result<(), StartError> {
-        if self.views.ttl < MIN_TTL {
+        if self.config.views.ttl < MIN_TTL {
             return Err(StartError::Setting(format!(
                 "a session of less than {} ms cannot be kept",
                 MIN_TTL / 1_000_000
             )));
         }
-        if ![1, 3, 5].contains(&self.views.voters_max) {
+        if ![1, 3, 5].contains(&self.config.views.voters_max) {
             return Err(StartError::Setting("at most 1, 3 or 5 members can vote".to_owned()));
         }
-        let mut views = self.views.clone();
+        let views = &mut config.views;
         views.address = own.to_owned();
         views.founding = match (self.join.is_empty(), self.expect) {
             (false, _) => Founding::Never,
@@ -359,8 +354,6 @@ impl Builder {
                 views.epoch_floor = by_the_clock()?.get().into();
             }
         }
-        config.members = vec![config.me];
-        config.views = Some(views);
         Ok(())
     }
 
@@ -373,7 +366,7 @@ impl Builder {
         }
     }
 
-    /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.
+    /// Checks what only the system knows about the peers' addresses. A name that cannot be resolved (yet) does not prevent the start.
     async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[ListedMember]) -> Result<(), StartError> {
         let mut lookups = JoinSet::new();
         for ListedMember { address, .. } in peers.iter().cloned() {
@@ -381,7 +374,7 @@ impl Builder {
         }
         while let Some(found) = lookups.join_next().await {
             let Ok((Ok(Ok(found)), address)) = found else { continue };
-            // Where names may have several addresses, this node's own is expected to be one of them.
+            // If names may have several addresses, this node's own is expected to be one of them.
             if self.expect.is_none() && found.iter().any(|found| reaches(*found, bound)) {
                 return Err(StartError::Setting(other_spelling(&address, own)));
             }
@@ -395,13 +388,13 @@ impl Builder {
     }
 }
 
-/// A start does not wait longer for names to be looked up.
+/// How long a start waits for names to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_secs(2);
 
-/// A node without peers has founded its group long before, or is one of a group that it does not find now.
+/// How long a node without peers may take to found its group. One that takes longer is in a group that it cannot reach now.
 const FOUNDED_WITHIN: Duration = Duration::from_millis(500);
 
-/// A shorter session would run out while a machine is merely busy.
+/// The shortest session: a shorter one would run out while a machine is merely busy.
 const MIN_TTL: Ticks = 100_000_000;
 
 fn ticks(duration: Duration) -> Ticks {
@@ -416,7 +409,7 @@ fn is_in_use(error: &StartError) -> bool {
     matches!(error, StartError::InUse(_))
 }
 
-/// A node that was dropped a moment ago gives its address and its directory free when it has told its group.
+/// How long to wait for the address and the directory of a node that was just dropped: it frees them when it has told its group.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
 
 async fn retry<T, E>(mut attempt: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) -> bool) -> Result<T, E> {

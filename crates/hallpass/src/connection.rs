@@ -23,7 +23,7 @@ use crate::peer::Peer;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// A caller's runtime that has not looked at a readable socket for so long is busy with something else.
+/// A caller's runtime that has not looked at a readable socket for this time is busy with something else.
 const UNREAD_FOR: Duration = Duration::from_millis(5);
 
 /// The writing side, used under the node's lock.
@@ -61,7 +61,7 @@ impl Signals {
 
 impl Connection {
     pub(crate) fn close(&self) {
-        // The peer learns of it at once, and so does whoever reads it here.
+        // The peer and our own reader learn of it at once.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.signals.close(None);
     }
@@ -150,7 +150,7 @@ fn try_write(mut socket: &TcpStream, mut bytes: &[u8], signals: &Signals) -> usi
     all - bytes.len()
 }
 
-/// The reading side: whoever has the buffer reads, and gives the node what it has read before anybody else reads.
+/// The reading side. The owner of the buffer reads, and gives the node what it has read before another reader can get the buffer.
 struct Reading {
     driver: Arc<Driver>,
     peer: NodeId,
@@ -203,7 +203,7 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
             ended
         }
     };
-    // Whoever reads it where callers run finds its end.
+    // The reader where callers run finds the end of the connection.
     drop(standing);
     let noted = signals.error.lock().unwrap_or_else(PoisonError::into_inner).take();
     match noted.map_or(ended, Err) {

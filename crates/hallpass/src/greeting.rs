@@ -83,7 +83,7 @@ pub(crate) struct Fresh {
 pub(crate) enum Target {
     /// A contact, by its id.
     Contact(NodeId),
-    /// Whoever is found there.
+    /// Any node that is found there.
     Seed,
     /// The same, at this one of the addresses of a name.
     SeedAt(SocketAddr),
@@ -278,7 +278,7 @@ impl Fresh {
         }
     }
 
-    /// Whoever was dialed must be who it was taken for.
+    /// Checks that the dialed node is the expected one.
     fn check_answer(
         &self,
         driver: &Driver,
@@ -302,7 +302,7 @@ impl Fresh {
         if hello.plane == Plane::Locks && peer.is_none() {
             return Err(GreetError::Reject("it is no member".to_owned()));
         }
-        // One that is no member yet may be listed with its address.
+        // A node that is not a member yet may be listed with its address.
         let listed = || driver.seeds().into_iter().find(|seed| seed.address == hello.address)?.name.clone();
         let name = peer.and_then(|peer| peer.name.clone()).or_else(listed);
         self.verify(hello, driver, name.as_deref())

@@ -15,7 +15,7 @@ impl Driver {
         let state = self.state();
         match plane {
             Plane::Locks => state.node.hello(peer?),
-            Plane::Control => state.node.control_hello(peer),
+            Plane::Control => Some(state.node.control_hello(peer)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use hallpass_core::{NodeId, Ticks};
-use hallpass_node::{Outcome, Output, Record, Write};
+use hallpass_node::{Outcome, Output, Write};
 
 use super::{Driver, Granted, State, TICK};
 use crate::AcquireError;
@@ -49,7 +49,7 @@ impl Driver {
         let mut guards_changed = false;
         while let Some(output) = state.node.poll_output() {
             match output {
-                Output::Persist(record) => state.persist(record),
+                Output::Persist(write) => state.persist(write),
                 Output::Answer { caller, outcome } => {
                     let lapse_count = state.node.lapse_count();
                     state.grants += u64::from(matches!(outcome, Outcome::Granted(_)));
@@ -123,7 +123,7 @@ impl Driver {
     /// Tells the node that these changes are on disk.
     pub(crate) fn persisted(&self, writes: Vec<Write>) {
         for write in writes {
-            self.input(|state| state.node.handle_persisted(Record::Write(write), state.now));
+            self.input(|state| state.node.handle_persisted(write, state.now));
         }
     }
 
@@ -151,11 +151,11 @@ impl State {
         self.node.handle_transmitted(peer, taken);
     }
 
-    /// Hands a record to the thread that writes. Without a directory it counts as written at once.
-    fn persist(&mut self, record: Record) {
-        match (record, &self.disk) {
-            (Record::Write(write), Some(disk)) => drop(disk.send(Job::Write(write))),
-            (record, _) => self.node.handle_persisted(record, self.now),
+    /// Hands a change to the thread that writes. Without a directory it counts as written at once.
+    fn persist(&mut self, write: Write) {
+        match &self.disk {
+            Some(disk) => drop(disk.send(Job::Write(write))),
+            None => self.node.handle_persisted(write, self.now),
         }
     }
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering;
 
 use hallpass_core::Mode;
 use hallpass_node::wire::{Hello, Plane};
-use hallpass_node::{Grant, Incarnation, NodeConfig, Patience};
+use hallpass_node::{Grant, Incarnation, NodeConfig, Patience, ViewsConfig};
 
 use super::*;
 use crate::AcquireError;
@@ -10,9 +10,7 @@ use crate::waiter::Verdict;
 
 /// The driver of a node that has stored nothing yet.
 fn outside() -> Arc<Driver> {
-    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
-    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
-    let node = Node::new(config).unwrap();
+    let node = Node::new(NodeConfig::new(NodeId(1), ViewsConfig::new("host:1"))).unwrap();
     Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, tls: None, seeds: Vec::new(), node })
 }
 
