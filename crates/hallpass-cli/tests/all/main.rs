@@ -19,6 +19,7 @@ mod keeper;
 mod lab_serve;
 #[cfg(target_os = "linux")]
 mod machine;
+mod pages;
 mod place;
 mod private_agent;
 mod processes;

@@ -1,0 +1,3 @@
+//! What the tests of this workspace share.
+
+pub mod repository;
