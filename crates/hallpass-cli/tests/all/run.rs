@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::user::{Ran, User, kill, wait_until, words};
+use hallpass_testkit::wait_until;
+
+use crate::user::{Ran, User, kill, words};
 
 #[test]
 fn run_passes_the_commands_own_exit_code_on() {
