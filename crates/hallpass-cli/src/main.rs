@@ -6,6 +6,7 @@ mod exit;
 mod group;
 mod install;
 mod lab;
+mod man;
 mod os;
 mod terminal;
 mod usage;
