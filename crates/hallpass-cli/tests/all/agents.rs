@@ -6,9 +6,8 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use hallpass_testkit::{free_ports, wait_until};
+use serde_json::Value;
 
 use crate::user::{Ran, User, first_line, is_running, kill};
 

@@ -1,8 +1,7 @@
 //! What people are told who wait, and who ask who holds a lock.
 
-use serde_json::Value;
-
 use hallpass_testkit::wait_until;
+use serde_json::Value;
 
 use crate::user::{Ran, User, kill};
 

@@ -6,9 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
-
 use hallpass_testkit::wait_until;
+use serde_json::Value;
 
 use crate::user::{Ran, User, kill, words};
 

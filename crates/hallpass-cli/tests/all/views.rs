@@ -9,9 +9,8 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use hallpass_testkit::{free_ports, wait_until};
+use serde_json::{Value, json};
 
 use crate::user::{Ran, User, is_running, kill, words};
 
