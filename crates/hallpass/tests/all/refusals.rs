@@ -1,6 +1,5 @@
 //! Members that reject each other say so to both sides: who, why, and what to do.
 
-use std::path::Path;
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};

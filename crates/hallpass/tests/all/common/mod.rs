@@ -1,5 +1,5 @@
 //! Groups on loopback for tests.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod relay;
 
