@@ -163,7 +163,8 @@ fn names_in_the_pages_exist() {
     let known = Known::read();
     let mut missing = Vec::new();
     let mut checked = 0;
-    for page in pages() {
+    // The change log names what is gone.
+    for page in pages().iter().filter(|page| page.path != "CHANGELOG.md") {
         for code in page.code().iter().filter(|code| !code.in_block) {
             checked += 1;
             if let Some(what) = known.missing(&code.text) {
