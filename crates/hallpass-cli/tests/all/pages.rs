@@ -47,7 +47,7 @@ fn commands() -> BTreeMap<Vec<String>, Help> {
     while let Some(command) = open.pop() {
         let help = help(&command);
         for name in help.commands.iter().filter(|name| *name != "help") {
-            open.push([&command[..], &[name.clone()]].concat());
+            open.push([&command[..], std::slice::from_ref(name)].concat());
         }
         found.insert(command, help);
     }

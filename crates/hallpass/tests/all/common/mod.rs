@@ -10,11 +10,13 @@ use std::time::Duration;
 use hallpass::{Builder, Keys, Node};
 use hallpass_core::NodeId;
 use hallpass_node::wire::{Hello, Plane};
-pub use hallpass_testkit::{LIMIT as PATIENCE, Scratch, free_addresses as addresses};
+pub use hallpass_testkit::{Scratch, free_addresses as addresses};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+/// Long enough for every machine: what takes longer never ends.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A session, short enough to be waited for.
 pub const TTL: Duration = Duration::from_millis(400);
 
