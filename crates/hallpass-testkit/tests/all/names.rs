@@ -104,7 +104,7 @@ impl Known {
             None => self.words.contains(word),
         };
         let listed = |name: &&str| quoted == *name || (name.ends_with(['_', '/']) && quoted.starts_with(name));
-        if ELSEWHERE.iter().any(|(_, names)| names.iter().any(|name| listed(&name))) {
+        if ELSEWHERE.iter().any(|(_, names)| names.iter().any(listed)) {
             return None;
         }
         if is_path(quoted) && part_of("/._-") {
