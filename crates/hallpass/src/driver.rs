@@ -39,8 +39,6 @@ pub(crate) struct Driver {
     pub(crate) me: String,
     pub(crate) id: NodeId,
     boot_id: u64,
-    /// The members are a fixed list.
-    pub(crate) is_fixed: bool,
     pub(crate) tls: Option<Tls>,
     state: Mutex<State>,
     /// Of the callers who did not have to wait.
@@ -154,9 +152,7 @@ struct Process {
 pub(crate) struct Parts {
     pub(crate) me: String,
     pub(crate) boot_id: u64,
-    pub(crate) is_fixed: bool,
     pub(crate) tls: Option<Tls>,
-    pub(crate) peers: BTreeMap<NodeId, Arc<Peer>>,
     pub(crate) seeds: Vec<Arc<Peer>>,
     pub(crate) node: Node<Arc<Waiter>>,
 }
@@ -164,7 +160,7 @@ pub(crate) struct Parts {
 impl Driver {
     /// Must be called within a runtime.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, boot_id, is_fixed, tls, peers, seeds, node } = parts;
+        let Parts { me, boot_id, tls, seeds, node } = parts;
         let (id, complete) = (node.id(), node.is_complete());
         let state = State {
             node,
@@ -189,11 +185,10 @@ impl Driver {
             me,
             id,
             boot_id,
-            is_fixed,
             tls,
             state: Mutex::new(state),
             turn: Turn::default(),
-            peers: Mutex::new(peers),
+            peers: Mutex::default(),
             seeds: Mutex::new(seeds),
             limits: RateLimits::default(),
             stopped: AtomicBool::new(false),
@@ -434,10 +429,10 @@ impl Driver {
     }
 
     /// Has a connection given up when half a session has brought no acknowledgement of its data: a session is kept, and a lock handed over,
-    /// only by one that works. With a fixed list of members there are no sessions, and the system's own patience counts.
+    /// only by one that works.
     pub(crate) fn limit_silence(&self, stream: &TcpStream) -> std::io::Result<()> {
         let ttl = Duration::from_nanos(self.state().node.status().ttl);
-        if self.is_fixed { Ok(()) } else { os::give_up_after(stream, (ttl / 2).max(SILENCE_MIN)) }
+        os::give_up_after(stream, (ttl / 2).max(SILENCE_MIN))
     }
 
     /// The node's view: its state and number, how many are in it, and the steward.
@@ -654,12 +649,11 @@ impl Driver {
 
     // ---- peers ----
 
-    /// The contacts, if they may have changed since the last call; they are this node's peers from now on. With a fixed list
-    /// the peers stay as they are.
+    /// The contacts, if they may have changed since the last call; they are this node's peers from now on.
     pub(crate) fn take_contacts(&self) -> Option<Vec<Contact>> {
         let contacts = {
             let mut state = self.state();
-            if !std::mem::take(&mut state.view_changed) || self.is_fixed {
+            if !std::mem::take(&mut state.view_changed) {
                 return None;
             }
             state.node.contacts()
@@ -728,7 +722,7 @@ impl Driver {
         let state = self.state();
         let checked = state.node.check_hello(hello);
         let is_mine = hello.from == self.id && hello.boot_id != self.boot_id;
-        let is_twice = !self.is_fixed && (is_mine || state.is_twice(hello));
+        let is_twice = is_mine || state.is_twice(hello);
         drop(state);
         if is_twice {
             return Err(self.explain_twice(hello));

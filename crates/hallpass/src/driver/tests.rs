@@ -2,10 +2,23 @@ use hallpass_node::NodeConfig;
 
 use super::*;
 
+/// The driver of a node that has stored nothing yet.
+fn outside() -> Arc<Driver> {
+    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
+    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
+    let node = Node::new(config).unwrap();
+    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, tls: None, seeds: Vec::new(), node })
+}
+
+/// The driver of a node that has founded its group.
 fn alone() -> Arc<Driver> {
-    let node = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
-    let (peers, seeds) = (BTreeMap::new(), Vec::new());
-    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 0, is_fixed: true, tls: None, peers, seeds, node })
+    let driver = outside();
+    driver.begin(None);
+    while !driver.state().node.is_complete() {
+        std::thread::sleep(Duration::from_millis(1));
+        driver.tick();
+    }
+    driver
 }
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
@@ -118,19 +131,10 @@ fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
     assert_eq!(printable(&shown), shown);
 }
 
-/// A node of a group whose members come and go.
-fn with_views() -> Arc<Driver> {
-    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
-    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
-    let node = Node::new(config).unwrap();
-    let (peers, seeds) = (BTreeMap::new(), Vec::new());
-    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, is_fixed: false, tls: None, peers, seeds, node })
-}
-
 /// Ids are drawn at random, 32 bits long; the number of a process has 64.
 #[tokio::test]
 async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
-    let driver = with_views();
+    let driver = outside();
     driver.begin(None);
     let hello = Hello { from: NodeId(2), boot_id: 7, ..driver.hello(Plane::Control, Some(NodeId(1))).unwrap() };
     let twin = Hello { boot_id: 8, ..hello.clone() };
