@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Holding;
-use crate::api::{Request, Response, VERSION};
+use crate::line_protocol::{Request, Response, VERSION};
 use crate::os::{self, ClientStream, Descriptor};
 
 /// An agent that does not greet within this time is stopped, or its machine is.
@@ -41,7 +41,7 @@ pub enum ClientError {
     #[error("the agent at {0} does not answer; is it stopped?")]
     Timeout(PathBuf),
     /// Another program listens at the socket.
-    #[error("the program that listens at {0} is no hallpass agent")]
+    #[error("the program that listens at {0} is not a hallpass agent")]
     NotAnAgent(PathBuf),
     /// The agent has closed the connection.
     #[error("the agent closed the connection")]
@@ -90,7 +90,7 @@ pub struct Handover {
     ttl: Duration,
     private: bool,
     held: Vec<Holding>,
-    /// What has been read, and is no whole line yet.
+    /// What has been read of a line that is not complete.
     rest: Vec<u8>,
 }
 
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Another descriptor of this connection. While it is open, nothing that the client holds is released by itself.
+    /// Another descriptor of this connection. While it is open, nothing that the client holds is released automatically.
     pub fn descriptor(&self) -> std::io::Result<Descriptor> {
         self.stream.try_clone().map(Descriptor::from)
     }

@@ -1,13 +1,13 @@
 use serde::{Deserialize, Serialize};
 
-use crate::api::Response;
+use crate::line_protocol::Response;
 
 /// A lock that a client holds, and until when, as far as its agent has said.
 ///
 /// Give it everything that the agent says, and look at it by the [clock](crate::now) before and during every piece of work.
 ///
 /// ```
-/// use hallpass_agent::{Holding, api::Response};
+/// use hallpass_agent::{Holding, line_protocol::Response};
 ///
 /// let granted = Response::Granted { lock: "x".to_owned(), fence: 7, valid_until_ns: Some(100), ttl_ms: 5000 };
 /// let mut holding = Holding::of(&granted).unwrap();

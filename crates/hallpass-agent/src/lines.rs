@@ -2,7 +2,7 @@ use std::io::ErrorKind;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use crate::api::{Request, RequestError, Response};
+use crate::line_protocol::{Request, RequestError, Response};
 use crate::os::{self, Connection, ReadHalf, WriteHalf};
 
 /// The lines between the agent and one client.

@@ -26,13 +26,13 @@ use crate::clock::sleep_before;
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::disk::Job;
+use crate::log_limiter::LogLimiters;
 use crate::os::{self, now};
 use crate::peer::Peer;
-use crate::rate_limit::RateLimits;
 use crate::readers::Readers;
 use crate::tls::Tls;
 use crate::turn::Turn;
-use crate::waiter::{Verdict, Waiter, Wakers};
+use crate::waiter::{Waiter, Wakers};
 
 pub(crate) struct Driver {
     /// This node's name and address, for messages that both sides of a connection read.
@@ -48,7 +48,7 @@ pub(crate) struct Driver {
     /// Where a group may be found.
     seeds: Mutex<Vec<Arc<Peer>>>,
     /// For every line of the log that others can cause, and no peer in particular.
-    pub(crate) limits: RateLimits,
+    pub(crate) limits: LogLimiters,
     /// Callers get nothing more. The node may still take its leave of the others.
     stopped: AtomicBool,
     /// Nothing is sent or received any more.
@@ -122,7 +122,6 @@ const CONTROLS_MAX: usize = 4;
 /// The answer to a request.
 pub(crate) enum Asked {
     Granted(Granted),
-    Busy,
     Waiting(Ticket, Arc<Waiter>),
 }
 
@@ -190,7 +189,7 @@ impl Driver {
             turn: Turn::default(),
             peers: Mutex::default(),
             seeds: Mutex::new(seeds),
-            limits: RateLimits::default(),
+            limits: LogLimiters::default(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -234,7 +233,7 @@ impl Driver {
             return;
         }
         let mut wakers = Wakers::default();
-        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
+        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Err(AcquireError::Stopped))));
         let (sender, done) = oneshot::channel();
         state.read_clock();
         // Guards are lost before anybody else is told.
@@ -264,11 +263,11 @@ impl Driver {
     fn close(&self, mut state: MutexGuard<'_, State>) {
         self.stopped.store(true, Ordering::Release);
         let mut wakers = Wakers::default();
-        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
+        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Err(AcquireError::Stopped))));
         // Also those whose answer was not given yet.
         while let Some(output) = state.node.poll_output() {
             if let Output::Answer { caller, .. } = output {
-                wakers.add(caller.answer(Verdict::Stopped));
+                wakers.add(caller.answer(Err(AcquireError::Stopped)));
             }
         }
         state.connections.drain(..).for_each(|(_, connection)| connection.close());
@@ -377,7 +376,7 @@ impl Driver {
         Ok(match (answer?, waiter) {
             (Answer::Granted(grant), _) => Asked::Granted(Granted { grant, generation }),
             (Answer::Waiting(ticket), Some(waiter)) => Asked::Waiting(ticket, waiter),
-            _ => Asked::Busy,
+            _ => return Err(AcquireError::Busy),
         })
     }
 
@@ -558,10 +557,10 @@ impl Driver {
                     let generation = state.node.generation();
                     state.grants += u64::from(matches!(outcome, Outcome::Granted(_)));
                     let verdict = match outcome {
-                        _ if self.is_stopped() => Verdict::Stopped,
-                        Outcome::Granted(grant) => Verdict::Granted(Granted { grant, generation }),
-                        Outcome::Busy => Verdict::Busy,
-                        Outcome::Refused(refusal) => Verdict::Refused(refusal),
+                        _ if self.is_stopped() => Err(AcquireError::Stopped),
+                        Outcome::Granted(grant) => Ok(Granted { grant, generation }),
+                        Outcome::Busy => Err(AcquireError::Busy),
+                        Outcome::Refused(refusal) => Err(refusal.into()),
                     };
                     wakers.add(caller.answer(verdict));
                 }

@@ -36,7 +36,7 @@ pub(super) async fn page() -> Response {
 
 /// What the page loads.
 pub(super) async fn file(name: Result<Path<String>, PathRejection>) -> Result<Response, Fault> {
-    // What is no text is no file of ours either.
+    // A name that is not text is not one of our files.
     let found = name.ok().and_then(|Path(name)| FILES.iter().find(|(file, ..)| *file == name));
     let (_, kind, content) =
         found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "the dashboard has no such file"))?;

@@ -4,7 +4,7 @@
 //! answer whose status is not in the list is a panic, so that tests find it.
 //!
 //! What a client sends wrong is answered with a status between 400 and 499 and one line in JSON ([`Fault`]). Everything that a
-//! client can make grow has a bound: connections, streams, waits, leases, bodies, headers; whoever does not read is cut off
+//! client can make grow has a bound: connections, streams, waits, leases, bodies, headers. A client that does not read is cut off
 //! ([`Impatient`](io::Impatient)).
 
 mod access;
@@ -32,8 +32,8 @@ use axum::{Router, middleware};
 pub(crate) use self::access::{Access, Authenticated, Caller};
 pub(crate) use self::answer::Fault;
 pub(crate) use self::server::{Server, ServerOptions};
+use crate::registry::counts::Gauge;
 use crate::service::Service;
-use crate::service::counts::Gauge;
 
 /// The longest body: every request of ours is shorter.
 const BODY_BYTES_MAX: usize = 16 * 1024;

@@ -23,9 +23,9 @@ pub(super) async fn health() -> Response {
 
 /// Locks are granted.
 pub(super) async fn readiness(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
-    let state = api.service.state();
-    let status = state.node().status();
-    if *state.ending.borrow() {
+    let shared = api.service.shared();
+    let status = shared.node().status();
+    if shared.is_ending() {
         return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "the agent ends"));
     }
     if !status.complete {

@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::line_protocol::{Request, Response};
 use hallpass_agent::{Client, Handover, Holding, now};
 
 use super::args::{ChildArgs, HoldArgs, KeeperArgs};

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use hallpass_agent::api::{Request, Response, WaitingLine};
-use hallpass_agent::{Client, ClientError, Holding};
+use hallpass_agent::line_protocol::{Request, Response, WaitingLine};
+use hallpass_agent::{AgentPaths, Client, ClientError, Holding};
 
 use super::args::HoldArgs;
 use super::client::unexpected;
 use super::hold::hold;
-use super::paths::{self, Found, Place};
+use super::paths::{self, Found};
 use super::private_agent;
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::{os, terminal};
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     loop {
         let (mut client, own) = match paths::find(args.socket.as_deref())? {
             Found::Agent(client) => (client, false),
-            Found::Own(place) => (connect_to_own(args, &place, start)?, true),
+            Found::Own(own) => (connect_to_own(args, &own, start)?, true),
             Found::Absent(_, fault) => return Err(fault),
         };
         match acquire(args, &mut client, start) {
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     }
 }
 
-fn connect_to_own(args: &HoldArgs, place: &Place, start: Instant) -> Result<Client, Fault> {
+fn connect_to_own(args: &HoldArgs, own: &AgentPaths, start: Instant) -> Result<Client, Fault> {
     let patience = args.timeout().or(args.tries().then_some(TRY_TIMEOUT));
-    let client = private_agent::connect(place, patience.map(|patience| start + patience), args.explains())?;
+    let client = private_agent::connect(own, patience.map(|patience| start + patience), args.explains())?;
     client.ok_or_else(|| not_free(args, Some("this user's agent is not ready yet")))
 }
 

@@ -1,6 +1,7 @@
 use hallpass_node::NodeConfig;
 
 use super::*;
+use crate::waiter::Verdict;
 
 /// The driver of a node that has stored nothing yet.
 fn outside() -> Arc<Driver> {
@@ -36,7 +37,7 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(!driver.is_stopped());
     assert!(!driver.release(ticket), "nobody is let in");
     assert!(driver.is_stopped());
-    assert!(is_answered(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Err(AcquireError::Stopped)));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
@@ -50,9 +51,9 @@ async fn nothing_is_granted_after_the_stop() {
     let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
     let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
     driver.stop(Duration::ZERO);
-    assert!(is_answered(&first, Verdict::Stopped));
+    assert!(is_answered(&first, Err(AcquireError::Stopped)));
     driver.cancel(writer);
-    assert!(is_answered(&second, Verdict::Stopped));
+    assert!(is_answered(&second, Err(AcquireError::Stopped)));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
@@ -66,7 +67,7 @@ async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
     fail(&driver, |state| state.node.handle_release(ticket, 0));
     driver.tick();
-    assert!(is_answered(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Err(AcquireError::Stopped)));
 }
 
 /// A task that is woken may want the node at once, on the thread that wakes it.
