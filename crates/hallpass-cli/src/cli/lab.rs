@@ -15,7 +15,7 @@ use hallpass_sim::views::Bug;
 pub(crate) enum LabCommand {
     /// Simulate one lock in virtual time and measure it
     #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
+    Run(LabRunArgs),
     /// Measure every claim of the papers
     #[command(after_help = CLAIMS_EXAMPLES)]
     Claims(ClaimsArgs),
@@ -167,7 +167,7 @@ Examples:
 const TRACE_ENTRIES: u64 = 10;
 
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct LabRunArgs {
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: String,
     /// Number of nodes

@@ -5,13 +5,13 @@ mod lab;
 use clap::{Parser, Subcommand};
 
 use crate::group::{
-    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
-    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs, TokenCommand,
+    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, InitArgs, JoinArgs,
+    LocksArgs, RecoverArgs, RunArgs, SupervisorArgs, TokenCommand,
 };
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
-    CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
+    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
 };
 
 /// Locks across processes and machines, without a lock server
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Run a command while holding a lock
     #[command(override_usage = RUN_USAGE, after_help = RUN_HELP)]
-    Run(HoldArgs),
+    Run(RunArgs),
     /// Run an agent: a member of a group, for the processes of this machine
     #[command(after_help = AGENT_HELP)]
     Agent(Box<AgentArgs>),
@@ -86,8 +86,9 @@ pub(crate) enum Command {
     /// Recreate a group that has permanently lost its majority
     #[command(after_help = RECOVER_HELP)]
     Recover(RecoverArgs),
-    #[command(name = "__keeper", hide = true)]
-    Keeper(KeeperArgs),
+    // Where the program is started by its path, a 'run' that began before an upgrade asks for the old name.
+    #[command(name = "__supervisor", alias = "__keeper", hide = true)]
+    Supervisor(SupervisorArgs),
     #[command(name = "__child", hide = true)]
     Child(ChildArgs),
     /// The laboratory: simulate, explore and draw algorithms, and measure the papers' claims

@@ -129,7 +129,7 @@ pub(crate) struct AgentArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct HoldArgs {
+pub(crate) struct RunArgs {
     /// The lock's name: 1 to 255 bytes
     #[arg(required_unless_present = "named")]
     lock: Option<String>,
@@ -159,7 +159,7 @@ pub(crate) struct HoldArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-impl HoldArgs {
+impl RunArgs {
     pub(crate) fn lock(&self) -> &str {
         self.named.as_ref().or(self.lock.as_ref()).map_or("", String::as_str)
     }
@@ -188,7 +188,7 @@ impl HoldArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct KeeperArgs {
+pub(crate) struct SupervisorArgs {
     /// How long the command has between SIGTERM and SIGKILL, in milliseconds
     pub(crate) grace_ms: u64,
     #[arg(last = true, required = true)]
@@ -197,7 +197,7 @@ pub(crate) struct KeeperArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
-    /// The process id of the keeper, to die with
+    /// The process id of the supervisor, to die with
     pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
