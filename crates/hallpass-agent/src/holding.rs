@@ -29,7 +29,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// What begins with this response, if it is a grant.
+    /// Begins with this response, if it is a grant.
     pub fn of(response: &Response) -> Option<Self> {
         let Response::Granted { lock, fence, valid_until_ns, ttl_ms } = response else { return None };
         Some(Self {
@@ -42,7 +42,7 @@ impl Holding {
         })
     }
 
-    /// The agent has said this.
+    /// Notes a response of the agent.
     pub fn handle(&mut self, response: &Response) {
         let is_mine = |lock: &str, fence: u64| lock == self.lock && fence == self.fence;
         match response {

@@ -20,7 +20,6 @@ mod http;
 pub mod line_protocol;
 mod lines;
 mod marks;
-mod metrics;
 mod options;
 mod os;
 mod outcome;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. A client that gets another one disconnects, and says so to its user.
 pub const VERSION: u32 = 1;
 
-/// What a client sends. One request at a time: only [`Cancel`](Request::Cancel) may follow an [`Acquire`](Request::Acquire) that has
+/// A request of a client. One at a time: only [`Cancel`](Request::Cancel) may follow an [`Acquire`](Request::Acquire) that has
 /// not been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -29,7 +29,7 @@ pub enum Request {
         /// Give up after this number of milliseconds.
         #[serde(default)]
         timeout_ms: Option<u64>,
-        /// Tell what is waited for: [`Response::Waiting`] may come before the response.
+        /// Explain the wait: [`Response::Waiting`] may come before the response.
         #[serde(default, skip_serializing_if = "is_false")]
         explain: bool,
     },
@@ -144,7 +144,7 @@ impl RequestError {
     }
 }
 
-/// What the agent answers.
+/// A response of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Response {
@@ -178,7 +178,7 @@ pub enum Response {
         #[serde(default)]
         ttl_ms: u64,
     },
-    /// Not an answer: what the client holds is held until then, or for as long as it likes. Comes when that changes, and before the
+    /// Not an answer: the client's locks are held until then, or for as long as it likes. Comes when that changes, and before the
     /// last deadline as long as the agent is in touch with its group.
     Session {
         /// The deadline; none if nothing can take the locks away.
@@ -244,7 +244,7 @@ pub enum Response {
     Status(Box<StatusLine>),
     /// The agent ends.
     Leaving,
-    /// What was asked of the group has taken effect.
+    /// The change of the group has taken effect.
     Done,
     /// The request was not understood or cannot be served; one line.
     Error {
@@ -254,7 +254,7 @@ pub enum Response {
 }
 
 impl Response {
-    /// The same with its deadline on another clock; one that never comes stays so.
+    /// Converts the deadline to another clock. One that never comes stays as it is.
     pub(crate) fn with_deadlines(mut self, convert: impl Fn(u64) -> u64) -> Self {
         let deadline = match &mut self {
             Self::Granted { valid_until_ns, .. } | Self::Session { valid_until_ns } => valid_until_ns.as_mut(),
@@ -307,11 +307,11 @@ pub struct ClientLine {
     pub pid: Option<u32>,
     /// That process's user.
     pub user: Option<String>,
-    /// What it runs.
+    /// The command that it runs.
     pub command: Option<String>,
     /// For how long it has held the lock or waited, in milliseconds.
     pub for_ms: Option<u64>,
-    /// What else is known of it: the address it comes from, or the name of its token.
+    /// The address it comes from, or the name of its token, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
 }
@@ -343,7 +343,7 @@ pub fn age(ms: u64) -> String {
     }
 }
 
-/// What a client waits for.
+/// The reasons why a client waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingLine {
     /// Who holds the lock, as in [`LockLine::held_by`].
@@ -434,7 +434,7 @@ pub struct StatusLine {
     /// How long a session lasts, in milliseconds.
     #[serde(default)]
     pub ttl_ms: u64,
-    /// What it waits for, in words, if no locks are granted.
+    /// Why no locks are granted, in words, if none are.
     #[serde(default)]
     pub waits_for: Option<String>,
 }

@@ -9,7 +9,7 @@ use crate::os::{self, Connection, ReadHalf, WriteHalf};
 pub(crate) struct Lines {
     reading: BufReader<ReadHalf>,
     writing: WriteHalf,
-    /// What has been read of the current line. It is kept when [`receive`](Self::receive) is cancelled.
+    /// The part of the current line that has been read. It is kept when [`receive`](Self::receive) is cancelled.
     line: Vec<u8>,
 }
 

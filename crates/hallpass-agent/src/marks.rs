@@ -1,4 +1,4 @@
-//! What an agent writes beside its data for others, who read it while no agent runs.
+//! Marks that an agent leaves in and beside its data, for others to read while no agent runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Marks {
     paths: AgentPaths,
-    /// What the running mark says.
+    /// The number in the running mark.
     persisted_ms: AtomicU64,
     /// Held while marks are written.
     failed: Mutex<Failed>,

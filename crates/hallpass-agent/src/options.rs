@@ -1,4 +1,4 @@
-//! What an agent is started with.
+//! The settings of an agent.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What keeps a connection open.
+/// A descriptor, which keeps a connection open.
 pub(crate) use std::os::fd::OwnedFd as Descriptor;
 /// A client's end of a connection.
 pub(crate) use std::os::unix::net::UnixStream as ClientStream;
@@ -41,7 +41,7 @@ fn difference(a: u64, b: u64) -> i64 {
     (a as i64).saturating_sub(b as i64)
 }
 
-/// What is at the path of a socket.
+/// The file at the path of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing.
@@ -177,7 +177,7 @@ pub(crate) fn group_number(group: &str) -> Option<u32> {
     named.or_else(|| group.parse().ok())
 }
 
-/// Who is at the other end of a connection.
+/// The process and the user at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
     pub(crate) pid: Option<u32>,
@@ -196,7 +196,7 @@ pub(crate) fn user_name(uid: u32) -> String {
     known.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// What a process runs; for `hallpass run` the command behind it.
+/// The command line of a process; for `hallpass run` the command that it runs.
 pub(crate) fn command_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<String> = line

@@ -23,7 +23,7 @@ pub(crate) struct Session {
     may_end_agent: bool,
 }
 
-/// What follows a request.
+/// The next step after a request.
 enum Next {
     Answer(Response),
     /// The client or the agent has ended.

@@ -1,4 +1,4 @@
-//! What an agent shares with its front doors: the node, the clients, and whether it is about to end.
+//! The state that an agent shares with its front doors: the node, the clients, and whether it is about to end.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::os;
 use crate::outcome::{Ended, GroupFault};
 use crate::registry::{Clients, Counts, Event, EventKind, Events};
 
-/// What an agent shares with its front doors.
+/// The state that an agent shares with its front doors.
 ///
 /// - **Asked by doors**: [`node`](Self::node), [`ttl`](Self::ttl), [`bounds`](Self::bounds), [`may_grant`](Self::may_grant),
 ///   [`settled`](Self::settled), [`ends`](Self::ends).
@@ -67,7 +67,7 @@ impl CurrentNode {
 }
 
 impl AgentShared {
-    /// What clients ask the agent to join comes out of the receiver.
+    /// Requests of clients to join a group come out of the receiver.
     pub(crate) fn new(node: Node, marks: Marks, private: bool) -> (Arc<Self>, mpsc::Receiver<Join>) {
         let (joins, receiver) = mpsc::channel(1);
         let (counts, events) = (Arc::new(Counts::default()), Arc::new(Events::default()));
@@ -163,7 +163,7 @@ impl AgentShared {
 
     // ---- deadlines ----
 
-    /// What bounds all deadlines of clients that hold these, by the clock that they share with the agent. Call
+    /// Bounds the deadlines of clients that hold these, by the clock that they share with the agent. Call
     /// [`prepare_to_tell`](Self::prepare_to_tell) before: what is not written down is not told.
     pub(crate) fn bounds<'a>(&self, guards: impl Iterator<Item = &'a Guard>) -> Bounds {
         let session = self.ttl();

@@ -1,4 +1,4 @@
-//! What a node and its agent know, as lines for clients.
+//! The status of a node and its agent, as lines for clients.
 
 use hallpass::{LockInfo, Member, Place, Status, ViewState};
 
@@ -198,7 +198,7 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
     members.map(line).collect()
 }
 
-/// What a client that is not served waits for.
+/// The reasons why a client waits.
 pub(crate) fn waiting(agent: &AgentShared, lock: &str) -> WaitingLine {
     let status = agent.node().status();
     let LockClients { held_by, waiting } = agent.clients.of_lock(&status.name, lock);
@@ -237,7 +237,7 @@ pub(crate) fn why_busy(agent: &AgentShared, lock: &str) -> Option<String> {
     missing.or_else(|| waiting.held_by.first().map(|holder| format!("held by {}", holder.describe())))
 }
 
-/// Those without whom no lock is granted: members of the view that are not connected, and before there is one all others.
+/// The members that are missing before locks are granted: those of the view that are not connected. Before there is a view, all others.
 fn absent(status: &Status) -> impl Iterator<Item = &Member> {
     let is_open = status.complete;
     status.members.iter().filter(move |member| !member.connected && (member.in_view || !is_open))

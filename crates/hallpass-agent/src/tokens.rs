@@ -34,7 +34,7 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Every request with a token compares all of them.
 const TOKENS_MAX: usize = 1000;
 
-/// What a token allows.
+/// A right of a token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Right {
@@ -88,7 +88,7 @@ impl TokenError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// What it is called in the audit log, and who owns the leases it makes.
+    /// Its name in the audit log, which owns the leases that it makes.
     pub name: String,
     /// The SHA-256 of the secret, in hexadecimal.
     sha256: String,
@@ -231,7 +231,7 @@ struct Seen {
     /// None if it could not be read: it is tried again each time.
     stamp: Option<os::FileStamp>,
     tokens: Arc<Tokens>,
-    /// What was said last about a file that cannot be read.
+    /// The last logged reason why the file cannot be read.
     trouble: Option<String>,
 }
 

@@ -71,7 +71,7 @@ function lookup(story) {
 
 function timeline(story, room, onMove) {
   const nodes = story.names.length, end = story.duration, locks = [...new Set(story.entries.map((entry) => entry.lock))].sort();
-  // Each lock has a line of its own: two nodes inside of different ones are no violation.
+  // Each lock has a line of its own: two nodes inside of different ones do not violate anything.
   const lane = LANE + LOCK * Math.max(0, locks.length - 1), height = TOP + nodes * lane + 26;
   const width = Math.max(720, room - 4, Math.min(2400, (end / 1000) * 38) + LEFT + RIGHT);
   const x = (ms) => LEFT + (ms / end) * (width - LEFT - RIGHT);

@@ -1,7 +1,6 @@
 //! What the page asks for: pure functions from a request to a document.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use hallpass_core::NodeId;
 use hallpass_lab::scenario::{self, Playback};
@@ -17,13 +16,13 @@ use crate::jobs::Watch;
 use crate::query::{Query, protocols};
 use crate::stream::Teller;
 
-/// Beyond so many changes of state a page asks for the states at one moment instead of all of them.
+/// With more changes of state than this the page asks for the states at one moment instead.
 const STATES_MAX: usize = 30_000;
 /// Larger groups than this have too many variables to send all of their changes.
 const STATES_NODES_MAX: u32 = 200;
 /// The most steps of a game: all of them are taken again for the next one.
 const STEPS_MAX: usize = 2000;
-/// The swarm's own runs have at most so many nodes, and fewer callers a node.
+/// The most nodes of the swarm's own runs, which have fewer callers a node.
 const SWARM_NODES_MAX: u64 = 60;
 const SWARM_CALLERS_MAX: u64 = 8;
 /// Nobody compares larger groups while they wait.
@@ -51,11 +50,11 @@ fn run_document(spec: &RunSpec, report: &Report) -> String {
         "{{\"command\": {},\n\"report\": {numbers},\n\"trace\": {},\n\"x\": {},\n\"states\": {states}}}\n",
         json!(spec.command()),
         trace::to_json(trace),
-        columns(trace),
+        trace::columns_json(trace),
     )
 }
 
-/// The states of all nodes after so many events.
+/// The states of all nodes after the first `at` events.
 pub(crate) fn state(mut query: Query, watch: &Watch) -> Result<String, LabError> {
     let at = query.take_number("at", 0, 0, u64::MAX)? as usize;
     let report = simulate(&RunSpec { keep_states: true, ..query.run()? }, watch)?;
@@ -87,16 +86,6 @@ fn drawn(mut query: Query, watch: &Watch) -> Result<Trace, LabError> {
             Ok(report.trace.expect("the run was asked to keep its trace"))
         }
     }
-}
-
-/// Where the events are drawn, to a tenth of a pixel.
-fn columns(trace: &Trace) -> String {
-    let mut text = String::from("[");
-    for (index, x) in trace::columns(trace).into_iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        write!(text, "{comma}{}", (x * 10.0).round() / 10.0).expect("writing to a String cannot fail");
-    }
-    text + "]"
 }
 
 /// Changes of state as `[from, node, [[name, value], ..]]`.
@@ -161,7 +150,7 @@ fn playback(played: &Playback, text: Option<&str>) -> String {
         json!(played.violation),
         played.has_steps,
         trace::to_json(&played.trace),
-        columns(&played.trace),
+        trace::columns_json(&played.trace),
         states(&played.states),
     )
 }

@@ -55,7 +55,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// What all front doors stand on.
+    /// The service that all front doors stand on.
     #[cfg(test)]
     pub(crate) fn service(&self) -> Service {
         self.service.clone()

@@ -14,7 +14,7 @@ use crate::os::{self, Claim, Found, SocketFile};
 use crate::outcome::ServeError;
 use crate::service::{Service, Watcher};
 use crate::shared::AgentShared;
-use crate::{AgentOptions, AgentPaths};
+use crate::{AgentOptions, AgentPaths, grpc};
 
 /// How long an agent that may be alone waits until it is.
 const FOUNDING_TIME: Duration = Duration::from_secs(1);
@@ -62,7 +62,8 @@ impl Agent {
         let (shared, joins) = AgentShared::new(node, marks, private);
         let service = Service::new(Arc::clone(&shared));
         let watcher = Watcher::start(service.clone());
-        let server = server.map(|server| Server::start(server, service.clone(), socket_group)).transpose()?;
+        let server =
+            server.map(|server| Server::start(server, service.clone(), grpc::router, socket_group)).transpose()?;
         Ok(Self {
             paths,
             socket: socket_file,

@@ -1,4 +1,4 @@
-//! What some clients ask before they use a server: how it is, and who else is there.
+//! Calls that some clients make before they use a server: its status and the members.
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ const NO_KEY: &str = "etcdserver: key is not provided";
 const NO_LEADER: &str = "etcdserver: no leader";
 const STOPPED: &str = "etcdserver: server stopped";
 const TOO_MANY: &str = "etcdserver: too many requests";
-/// What Go's client says, inside of etcd's lock service.
+/// The words of Go's client, which etcd's lock service passes on.
 const SESSION_EXPIRED: &str = "mutex: session is expired";
 
 pub(super) fn lease_not_found() -> Status {

@@ -64,7 +64,7 @@ pub(super) fn keep_alives() -> MethodRouter<Arc<Etcd>> {
     .fallback(wrong_method)
 }
 
-/// Whatever else is asked for.
+/// Refuses all other paths.
 pub(super) async fn unserved(uri: Uri) -> Response {
     fault(&error::unserved(uri.path()))
 }

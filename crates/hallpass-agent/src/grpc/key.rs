@@ -18,12 +18,12 @@ pub(super) struct LockKey {
     pub(super) lease: LeaseId,
 }
 
-/// What a key is.
+/// The meaning of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// A waiter or holder of a lock.
     Lock(LockKey),
-    /// What the waiter with this key waits for.
+    /// The predecessor that the waiter with this key waits for.
     Predecessor(LockKey),
 }
 

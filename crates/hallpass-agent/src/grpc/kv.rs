@@ -20,7 +20,7 @@ use crate::tokens::Right;
 /// How many parts a transaction may have: etcd's limit.
 const PARTS_MAX: usize = 128;
 
-/// What `etcdctl endpoint health` reads.
+/// The key that `etcdctl endpoint health` reads.
 const HEALTH_KEY: &[u8] = b"health";
 
 /// A part of a transaction, checked.
@@ -190,7 +190,7 @@ impl Etcd {
         }))
     }
 
-    /// What stands before the waiter that was told the next revision: one key until it is granted, then none. A waiter that is not
+    /// The key before the waiter that was told the next revision: one key until it is granted, then none. A waiter that is not
     /// known any more has lost its lease, and is not to take an empty answer for its turn.
     fn read_last(
         &self,
@@ -206,7 +206,7 @@ impl Etcd {
         Ok(seen.predecessor(&key))
     }
 
-    /// What this agent's clients have at a lock.
+    /// The keys of this agent's clients for a lock.
     fn read_all(&self, caller: &Caller, lock: &Arc<str>) -> Result<Vec<KeyValue>, Status> {
         caller.needs(Right::Inspect, lock)?;
         let service = &self.api.service;

@@ -16,7 +16,7 @@ use crate::http::Caller;
 use crate::service::{LeaseError, LeaseId, LeaseTtl, TTL_MAX};
 use crate::tokens::Right;
 
-/// What etcd makes of a shorter one, with its usual ticks.
+/// The shortest lease, in seconds: etcd makes shorter ones this long, with its usual ticks.
 const TTL_MIN: i64 = 2;
 /// How many answers to keepalives may wait to be sent. A client that does not read them is not read either.
 const ANSWERS_MAX: usize = 64;
@@ -166,7 +166,7 @@ impl Etcd {
         Ok(LeaseLeasesResponse { header: self.header(), leases })
     }
 
-    /// What a client may count on: etcd's are whole seconds.
+    /// Returns how many whole seconds a client may count on, since etcd's leases count those.
     fn whole_seconds(&self, told: &LeaseTtl) -> Result<i64, Status> {
         let seconds = told.seconds() as i64;
         if seconds > 0 {

@@ -46,7 +46,7 @@ use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
 use crate::http::{Api, Caller};
 
-/// What the calls of etcd's API share.
+/// The state that calls of etcd's API share.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     api: Api,

@@ -78,7 +78,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What the answer says, as its own revision.
+    /// The revision of an answer about this key.
     pub(super) fn now(self) -> i64 {
         self.fence.unwrap_or(self.revision)
     }
@@ -123,7 +123,7 @@ impl Drop for Made<'_> {
     }
 }
 
-/// What closing a waiter comes to.
+/// The result of closing a waiter.
 enum Closing {
     /// There is none.
     None,

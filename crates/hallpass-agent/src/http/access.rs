@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Decides who may do what.
 //!
 //! | the client comes | and may |
 //! |---|---|
@@ -38,7 +38,7 @@ use crate::{audit, telemetry};
 /// The most refusals a minute that have a line of their own in the log. Anybody can cause them.
 const REFUSAL_LINES: u64 = 20;
 
-/// What decides who may do what.
+/// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: Option<TokenFile>,
@@ -68,14 +68,14 @@ pub(crate) enum Transport {
     Tcp { tls: bool },
 }
 
-/// Who sent a request, and what it may.
+/// The client behind a request, and its rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) origin: Arc<Origin>,
     rights: Rights,
 }
 
-/// What became of a name and a password.
+/// The result of a name and a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Authenticated {
     Yes,
@@ -87,7 +87,7 @@ pub(crate) enum Authenticated {
 #[derive(Clone, Debug)]
 enum Rights {
     All,
-    /// Those that need no trust: to acquire and to inspect.
+    /// The rights that need no trust: to acquire and to inspect.
     Locks,
     Token(Arc<Token>),
     Nothing,
@@ -194,7 +194,7 @@ impl Caller {
         }
     }
 
-    /// One that may do everything, for tests of handlers.
+    /// A caller that may do everything, for tests of handlers.
     #[cfg(test)]
     pub(crate) fn trusted() -> Self {
         Self { origin: Arc::default(), rights: Rights::All }
@@ -228,7 +228,7 @@ impl Caller {
         Err(Fault::new(StatusCode::FORBIDDEN, format!("lease {id} belongs to another token")))
     }
 
-    /// Who owns the leases that it makes.
+    /// The owner of the leases that it makes.
     pub(crate) fn owner(&self) -> Option<Arc<str>> {
         if let Rights::Token(token) = &self.rights { Some(token.name.as_str().into()) } else { None }
     }
@@ -291,7 +291,7 @@ fn not_valid() -> Fault {
     Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid")
 }
 
-/// What is sent to a client with a token: it ends when the token is taken back.
+/// A body for a client with a token. It ends when the token is taken back.
 struct Granted<T> {
     body: Body,
     taken_back: Pin<Box<T>>,

@@ -1,4 +1,4 @@
-//! What requests carry, checked. Each mistake in it is a [`Fault`].
+//! Reads and checks what requests carry. Each mistake in it is a [`Fault`].
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ impl FromRequestParts<Api> for MemberName {
     }
 }
 
-/// What follows the question mark.
+/// The parameters after the question mark.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {

@@ -13,7 +13,7 @@ pub(super) struct Impatient<S> {
     patience: Duration,
     /// Ends when the other end has taken nothing for too long, while something is pending.
     stalled: Pin<Box<Sleep>>,
-    /// What waits to be written, and to be flushed. Without encryption there is nothing to flush, ever: that tells nothing about the rest.
+    /// Whether a write waits, and whether a flush does. Without encryption a flush never waits: that says nothing about the writes.
     pending: [bool; 2],
     /// Something was taken since it last came to a stand.
     has_taken: bool,

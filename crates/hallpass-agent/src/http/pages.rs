@@ -5,11 +5,10 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{answer, typed};
-use super::{Api, Caller, Fault};
-use crate::metrics;
+use super::{Api, Caller, Fault, metrics};
 use crate::tokens::Right;
 
-/// What the API is, for programs.
+/// The description of the API, for programs.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
 
 pub(super) async fn openapi() -> Response {

@@ -113,14 +113,19 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 }
 
 impl Server {
-    /// Serves clients from now on.
-    pub(crate) fn start(options: ServerOptions, service: Service, group: Option<u32>) -> Result<Self, ServeError> {
+    /// Serves clients from now on. `etcd` makes the routes of etcd's API.
+    pub(crate) fn start(
+        options: ServerOptions,
+        service: Service,
+        etcd: impl FnOnce(Api) -> Router<Api>,
+        group: Option<u32>,
+    ) -> Result<Self, ServeError> {
         let ServerOptions { access, tcp, socket } = options;
         let traffic = Arc::new(Traffic::default());
         let api = Api { service, access: Arc::new(access), traffic };
         let traffic = Arc::clone(&api.traffic);
-        let mut server =
-            Self { tasks: Vec::new(), address: None, socket_file: None, router: super::router(api), traffic };
+        let router = super::router(api.clone(), etcd(api));
+        let mut server = Self { tasks: Vec::new(), address: None, socket_file: None, router, traffic };
         if let Some(path) = socket {
             let fail = |source| ServeError::Socket { path: path.clone(), source };
             os::create_socket_directory(&path, group).map_err(fail)?;

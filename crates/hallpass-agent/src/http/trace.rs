@@ -74,7 +74,7 @@ async fn feed(api: Api, node: Node, trace: Trace, lock: String, sender: mpsc::Se
     }
 }
 
-/// Who is in the picture.
+/// The first event: the members, and the time.
 fn begin(node: &Node, lock: &str) -> serde_json::Value {
     let status = node.status();
     let members = status.members.iter().filter(|member| member.in_view || member.is_this);
@@ -89,7 +89,7 @@ fn between_messages(event: &Event) -> Vec<u8> {
     line(event.event.name(), &data)
 }
 
-/// What was sent and received since the last time.
+/// The messages that were sent and received since the last fetch.
 fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
     let (messages, missed) = trace.take();
     let now = now();

@@ -1,4 +1,4 @@
-//! Who the clients of an agent are, what they hold and what they wait for: for people who ask why a lock is not free.
+//! The clients of an agent, the locks that they hold, and those that they wait for. People ask here why a lock is not free.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,7 +36,7 @@ pub(crate) struct Origin {
     pub(crate) pid: Option<u32>,
     pub(crate) user: Option<String>,
     pub(crate) command: Option<String>,
-    /// What else is known: an address, a token's name.
+    /// An address or a token's name, where known.
     pub(crate) client: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl UseGuard {
         self.tell(EventKind::Granted);
     }
 
-    /// Something has happened to it that the client did not ask for. What is lost is not released.
+    /// Reports something that the client did not ask for. A lock that is lost is not released.
     pub(crate) fn report(&mut self, news: EventKind) {
         self.lost |= news == EventKind::Lost;
         if news == EventKind::Lost {

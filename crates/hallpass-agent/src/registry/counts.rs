@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What an agent counts, for its metrics: plain numbers, since they are counted while clients wait.
+/// Counters for an agent's metrics. They are plain numbers, since clients wait meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// How long clients waited for locks that they got.

@@ -27,20 +27,20 @@ struct Recent {
     of_clients: VecDeque<Arc<Event>>,
 }
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EventKind {
     /// A client holds a lock.
     #[default]
     Granted,
-    /// It does not any more, by its own will or since its lease or connection has ended.
+    /// A client has released a lock, or its lease or connection has ended.
     Released,
-    /// It has lost it.
+    /// A client has lost a lock.
     Lost,
-    /// It may lose it soon.
+    /// A client may lose a lock soon.
     AtRisk,
-    /// An operator takes it away.
+    /// An operator takes a lock away.
     Broken,
     /// A lease was not kept alive.
     LeaseExpired,
@@ -105,7 +105,7 @@ pub(crate) struct Event {
     pub(crate) event: EventKind,
     /// In milliseconds since 1970, by the agent's clock: for people only.
     pub(crate) at_ms: u64,
-    /// The same in microseconds, to be put between messages.
+    /// The same in microseconds, to sort it between messages.
     #[serde(skip)]
     pub(crate) at_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ pub(crate) struct Event {
     /// More, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
-    /// Whose lease it is about: other tokens are not told of it.
+    /// The owner of the lease that it is about: other tokens do not see it.
     #[serde(skip)]
     pub(crate) owner: Option<Arc<str>>,
 }

@@ -1,4 +1,4 @@
-//! Who the clients of an agent are, what they hold, what has happened, and how often. Nothing here knows a node.
+//! The clients of an agent, what they hold, events and counters. Nothing here knows a node.
 
 mod clients;
 pub(crate) mod counts;

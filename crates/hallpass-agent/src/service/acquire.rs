@@ -13,7 +13,7 @@ use super::{AcquireFault, Acquired, LEASE_LOCKS_MAX, LeaseError, LeaseId, Servic
 use crate::registry::{Counts, Origin, UseGuard};
 use crate::{status, telemetry};
 
-/// What becomes of a request under a lease.
+/// The first step of a request under a lease.
 enum Claim {
     /// The lease holds the lock.
     Held(u64),
@@ -23,7 +23,7 @@ enum Claim {
     Ours(Pending, UseGuard, watch::Receiver<()>),
 }
 
-/// A request's mark in its lease, until it is dropped.
+/// Marks a lock as waited for in a lease, until it is dropped.
 struct Pending {
     leases: Arc<Leases>,
     lease: LeaseId,

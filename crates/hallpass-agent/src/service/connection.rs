@@ -10,7 +10,7 @@ use super::{AcquireFault, Service, Wanted};
 use crate::os;
 use crate::registry::{ClientRegistration, Origin};
 
-/// What a client without a lease holds: it ends with the client's connection, when this is dropped.
+/// The locks of a client without a lease. Dropping this releases them: they end with the client's connection.
 ///
 /// - **In**: [`acquire`](Self::acquire), then [`insert`](Self::insert); [`release`](Self::release).
 /// - **Out**: [`next_look`](Self::next_look), then [`look`](Self::look) for what the client is to be told.
@@ -25,7 +25,7 @@ pub(crate) struct ConnectionHolds {
     registration: ClientRegistration,
 }
 
-/// What a client is told about the locks that it holds. Deadlines are none if nothing can take the locks away.
+/// News for a client about the locks that it holds. A deadline is none if nothing can take the locks away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// All locks are held until then.
@@ -82,7 +82,7 @@ impl ConnectionHolds {
         }
     }
 
-    /// What has changed since the client was told last.
+    /// Returns what has changed since the client was told last.
     pub(crate) fn look(&mut self) -> Vec<News> {
         let mut news = Vec::new();
         let mut session = None;

@@ -7,7 +7,7 @@ use crate::registry::{EventKind, UseGuard};
 pub(crate) struct Hold {
     mode: Mode,
     guard: Guard,
-    /// What the client was told last.
+    /// The state that the client was told last.
     told: HoldState,
     /// Dropped after the guard.
     client_use: UseGuard,
@@ -23,7 +23,7 @@ pub(super) enum HoldState {
     Lost,
 }
 
-/// What a look at a lock has found.
+/// The result of a look at a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Change {
     pub(super) before: HoldState,

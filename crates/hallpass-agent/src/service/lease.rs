@@ -66,12 +66,12 @@ impl Leases {
     }
 }
 
-/// What a client holds until it is silent for too long.
+/// The locks of a client, until it is silent for too long.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// How long it lasts, by the system's clock that counts suspended time.
     pub(super) term: LeaseTerm,
-    /// Whose it is, where clients have names.
+    /// The owner, where clients have names.
     pub(super) owner: Option<Arc<str>>,
     /// By the locks' names.
     pub(super) held: BTreeMap<Arc<str>, Hold>,
@@ -102,7 +102,7 @@ impl Lease {
         Duration::from_nanos(self.term.granted())
     }
 
-    /// It ended by the clock, though nobody may have looked yet.
+    /// The lease has ended by the clock. The watcher may not have removed it yet.
     pub(super) fn has_ended(&self) -> bool {
         os::now() >= self.term.deadline()
     }

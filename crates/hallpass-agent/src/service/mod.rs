@@ -1,6 +1,6 @@
-//! What all front doors of an agent stand on: leases, what clients hold, and events.
+//! The base of all front doors of an agent: leases, the locks that clients hold, and events.
 //!
-//! What a client of the Unix socket holds ends with its connection ([`ConnectionHolds`]). A client that comes over HTTP or gRPC has a
+//! The locks of a client of the Unix socket end with its connection ([`ConnectionHolds`]). A client that comes over HTTP or gRPC has a
 //! **lease** instead, and keeps it alive. Both acquire, count, report deadlines and release in one way: [`acquire`], [`hold`], [`ttl`].
 //!
 //! - **In**: [`grant`](Service::grant), [`keepalive`](Service::keepalive), [`revoke`](Service::revoke),
@@ -68,7 +68,7 @@ pub(crate) struct Service {
 pub(crate) struct LeaseInfo {
     pub(crate) id: LeaseId,
     pub(crate) granted: Duration,
-    /// What its client may count on, unless that is nothing at present.
+    /// For how long its client may count on it; none if it may not at present.
     pub(crate) ttl: Option<LeaseTtl>,
     pub(crate) owner: Option<Arc<str>>,
     pub(crate) origin: Arc<Origin>,
@@ -174,7 +174,7 @@ impl Service {
         })
     }
 
-    /// Whose lease it is, where clients have names.
+    /// The owner of a lease, where clients have names.
     pub(crate) fn owner(&self, id: LeaseId) -> Result<Option<Arc<str>>, LeaseError> {
         self.leases.lock().get(&id).map(|lease| lease.owner.clone()).ok_or(LeaseError::NotFound(id))
     }

@@ -1,4 +1,4 @@
-//! What operators do to the group: breaks and evictions.
+//! Changes of the group by operators: breaks and evictions.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -91,7 +91,7 @@ pub(super) fn look_interval(session: Duration) -> Duration {
     (session / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1])
 }
 
-/// What was last seen of the group.
+/// The last seen status of the group.
 #[derive(Default)]
 struct Group {
     seen: Option<Status>,
@@ -138,7 +138,7 @@ fn tell_changes(shared: &AgentShared, before: &Status, now: &Status) {
     }
 }
 
-/// Those in the view: their names by their numbers.
+/// The names of the members in the view, by their numbers.
 fn members(status: &Status) -> BTreeMap<u32, String> {
     let members = status.members.iter().filter(|member| member.in_view);
     members.map(|member| (member.id, member.name.clone().unwrap_or_else(|| member.address.clone()))).collect()

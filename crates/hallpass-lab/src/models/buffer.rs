@@ -1,4 +1,4 @@
-//! More waiters than the buffer for a peer takes: some are refused, and whoever is not refused gets its lock, whatever happens
+//! More waiters than the buffer for a peer takes: some are refused, and every other caller gets its lock, whatever happens
 //! to connections and views meanwhile.
 //!
 //! Two whole nodes. One of them has asked for so many locks that it holds back further requests, and the other one has read
@@ -20,11 +20,11 @@ use hallpass_sim::oracle::Violation;
 use super::Described;
 
 const NODES: usize = 2;
-/// A peer's buffer is full after so many bytes, and not before 32 messages.
+/// How many bytes fill a peer's buffer, but not before 32 messages.
 const BUFFER: usize = 256;
 /// More than that.
 const WAITERS: u32 = 40;
-/// So often everything is played on.
+/// How often everything is played on.
 const PATIENCE: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ impl World {
         world
     }
 
-    /// Takes all outputs; whoever is granted its lock releases it at once.
+    /// Takes all outputs. A caller that is granted its lock releases it at once.
     fn drain(&mut self, index: usize) {
         let mut released = VecDeque::new();
         let mut closes = false;

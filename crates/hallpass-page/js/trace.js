@@ -63,7 +63,7 @@ export class Trace {
     return 2 + (at < 0 ? others.length : at) % 6;
   }
 
-  /** What each node is in, from when to when: lists by row, in order. */
+  /** Each node's states, with the events that begin and end them: lists by row, in order. */
   findSpans() {
     this.spans = this.nodes.map(() => []);
     const open = this.nodes.map(() => new Map());
@@ -174,6 +174,16 @@ export class Trace {
   time(i) {
     const at = this.events[i]?.at ?? 0;
     return this.scale.unit === "T" ? `${(at / this.scale.tick).toFixed(3)} T` : `step ${at}`;
+  }
+
+  /** What stands on the axis at an event, if anything does. */
+  mark(i) {
+    return String(this.events[i].at);
+  }
+
+  /** The event in words, without its time and its node. */
+  words(i) {
+    return words(this.events[i]);
   }
 
   /** Every request that was served: when it was made and served, how long it waited, and how many others entered meanwhile. */

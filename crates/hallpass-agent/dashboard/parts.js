@@ -1,62 +1,17 @@
-// What all parts of the page need to show something.
+// What the parts of the dashboard have in common.
 
-export const $ = (id) => document.getElementById(id);
-
-/** An element with attributes and children. Text is always text: nothing that comes from an agent is read as HTML. */
-export function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value === true ? "" : value);
-  }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
-export function svg(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
-
-/** Changes a text only if it is another one, so that selections and screen readers are left alone. */
-export function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
-
-/**
- * Makes the children of a parent those of the items, in order. What is there for the same key stays, with its focus, and is
- * updated.
- */
-export function reconcile(parent, items, keyOf, create, update) {
-  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let place = parent.firstElementChild;
-  for (const item of items) {
-    const key = String(keyOf(item));
-    let child = before.get(key);
-    if (child) before.delete(key);
-    else {
-      child = create(item);
-      child.dataset.key = key;
-    }
-    update(child, item);
-    if (child === place) place = place.nextElementSibling;
-    else parent.insertBefore(child, place);
-  }
-  for (const gone of before.values()) gone.remove();
-}
+import { $, grouped, h, reconcile, setText } from "./dom.js";
 
 /** Names and values, in place of the ones that are there. */
 export function facts(list, entries) {
   const shown = entries.filter(([, value]) => value !== null && value !== undefined && value !== "");
   reconcile(list, shown, ([name]) => name,
-    ([name]) => element("div", {}, element("dt", {}, name), element("dd")),
+    ([name]) => h("div", {}, h("dt", {}, name), h("dd")),
     (made, [, value]) => setText(made.lastElementChild, String(value)));
 }
 
 export function badge(text, kind = "") {
-  return element("span", { class: `badge ${kind}`.trim() }, text);
+  return h("span", { class: `badge ${kind}`.trim() }, text);
 }
 
 /** A badge in a cell, made anew only if it changes. */
@@ -78,7 +33,7 @@ export function age(ms) {
 }
 
 export function count(number) {
-  return number === null || number === undefined ? "" : number.toLocaleString("en-US");
+  return number === null || number === undefined ? "" : grouped(number);
 }
 
 export function rate(number) {
@@ -94,7 +49,7 @@ export function person(client) {
 }
 
 export function toast(text) {
-  const shown = element("p", { class: "toast" }, text);
+  const shown = h("p", { class: "toast" }, text);
   $("toasts").append(shown);
   setTimeout(() => shown.remove(), 6000);
 }

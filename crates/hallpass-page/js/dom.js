@@ -1,6 +1,11 @@
-// Elements without a library.
+// What all pages need to show something, without a library.
 
-/** Makes an element: h("button", {onclick, class: "x"}, "text", child, [more]). */
+export const $ = (id) => document.getElementById(id);
+
+/**
+ * Makes an element: h("button", {onclick, class: "x"}, "text", child, [more]). Text is always text: nothing that comes from
+ * elsewhere is read as HTML.
+ */
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(props ?? {})) {
@@ -21,8 +26,8 @@ function add(element, children) {
 }
 
 /**
- * Replaces all children. If one of them has the keyboard's focus, the new one with the same `data-keep` gets it, or the first
- * that has such a name, or the element itself: whoever uses a keyboard goes on from where they are.
+ * Replaces all children. If one of them has the keyboard's focus, the new child with the same `data-keep` gets it, or else the
+ * first child that has such a name, or else the element itself. So the keyboard stays where it was.
  */
 export function fill(element, ...children) {
   const held = document.activeElement;
@@ -35,6 +40,33 @@ export function fill(element, ...children) {
   if (next === element && element.tabIndex < 0) element.tabIndex = -1;
   next.focus({ preventScroll: true });
   return element;
+}
+
+/** Changes a text only if it differs, so that selections and screen readers are left alone. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/**
+ * Makes the children of a parent those of the items, in order. A child that is there for the same key stays, keeps its focus,
+ * and is updated.
+ */
+export function reconcile(parent, items, keyOf, create, update) {
+  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = String(keyOf(item));
+    let child = before.get(key);
+    if (child) before.delete(key);
+    else {
+      child = create(item);
+      child.dataset.key = key;
+    }
+    update(child, item);
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+  }
+  for (const gone of before.values()) gone.remove();
 }
 
 /** A text whose `words` in backticks are code. */
@@ -53,7 +85,7 @@ export function s(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Tells a screen reader; at most a few times a second, the last one wins. */
+/** Tells a screen reader; at most four times a second, and the last text wins. */
 let said = 0;
 export function say(text) {
   clearTimeout(said);

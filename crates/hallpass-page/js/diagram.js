@@ -1,12 +1,12 @@
 // The space-time diagram on a canvas. Only what is in view is drawn, so that a hundred thousand events stay smooth.
 
 import { css, h, reducedMotion } from "./dom.js";
-import { STATES, words } from "./trace.js";
+import { STATES } from "./trace.js";
 
 const TOP = 30, PAD = 26;
 /** More messages than this in view are thinned out: they would be a grey area anyway. */
 const ARROWS_MAX = 12000;
-/** Up to so many, each has its name and an arrowhead. */
+/** Up to these numbers each message has its name and an arrowhead. */
 const LABELS_MAX = 70, HEADS_MAX = 900;
 const BLOCK = 256;
 
@@ -37,7 +37,7 @@ export class Diagram {
   setTrace(trace, keepView = false) {
     this.trace = trace;
     this.lane = trace.nodes.length <= 6 ? 84 : trace.nodes.length <= 12 ? 64 : trace.nodes.length <= 24 ? 40 : trace.nodes.length <= 100 ? 22 : 9;
-    this.left = 34 + 8 * Math.max(1, ...trace.nodes.map((node) => String(node).length));
+    this.left = 34 + 8 * Math.max(1, ...trace.nodes.map((node) => this.name(node).length));
     this.width = (trace.x.at(-1) ?? 0) + 2 * PAD;
     this.index();
     if (!keepView) this.view = { x: 0, y: 0, scale: 1 };
@@ -79,8 +79,7 @@ export class Diagram {
   }
 
   glide(target) {
-    const limit = Math.max(0, this.width * this.view.scale - (this.size.width - this.left));
-    const to = Math.max(0, Math.min(limit, target));
+    const to = Math.max(0, Math.min(this.rightmost(), target));
     if (reducedMotion() || Math.abs(to - this.view.x) > 3 * this.size.width) {
       this.view.x = to;
       this.gliding = undefined;
@@ -99,6 +98,21 @@ export class Diagram {
     this.redraw();
   }
 
+  /** True if the end of the run is in view. */
+  get isAtEnd() {
+    return !this.trace || this.view.x >= this.rightmost() - 1;
+  }
+
+  toEnd() {
+    this.view.x = this.rightmost();
+    this.clamp();
+    this.redraw();
+  }
+
+  rightmost() {
+    return this.width * this.view.scale - (this.size.width - this.left);
+  }
+
   minScale() {
     return Math.min(1, (this.size.width - this.left) / Math.max(1, this.width));
   }
@@ -114,7 +128,7 @@ export class Diagram {
 
   clamp() {
     const { view, size } = this;
-    view.x = Math.max(0, Math.min(view.x, this.width * view.scale - (size.width - this.left)));
+    view.x = Math.max(0, Math.min(view.x, this.rightmost()));
     view.y = Math.max(0, Math.min(view.y, this.contentHeight() - size.height));
   }
 
@@ -127,8 +141,10 @@ export class Diagram {
     const wanted = this.trace ? Math.min(this.contentHeight(), Math.max(260, Math.min(620, innerHeight * 0.62))) : 240;
     this.size = { width, height: wanted };
     const ratio = devicePixelRatio || 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(wanted * ratio);
+    const [across, down] = [Math.round(width * ratio), Math.round(wanted * ratio)];
+    // Setting a size clears the canvas, which would flicker under a run that grows.
+    if (this.canvas.width !== across) this.canvas.width = across;
+    if (this.canvas.height !== down) this.canvas.height = down;
     this.canvas.style.height = `${wanted}px`;
   }
 
@@ -210,9 +226,9 @@ export class Diagram {
     if (trace.scale.unit !== "T") {
       let last = -1e9;
       for (let i = this.lower(from); i < trace.length && trace.x[i] <= to; i++) {
-        const x = this.px(trace.x[i]);
-        if (x - last > 44) {
-          marks.push([x, String(trace.events[i].at)]);
+        const x = this.px(trace.x[i]), text = trace.mark(i);
+        if (text !== undefined && x - last > 44) {
+          marks.push([x, text]);
           last = x;
         }
       }
@@ -508,7 +524,7 @@ export class Diagram {
     context.fillText(text, x + 4, this.size.height - 6);
   }
 
-  /** Places that somebody wants to be seen, such as the steps of a tour. */
+  /** Events that the page points out, such as the steps of a tour. */
   drawMarks(context) {
     for (const { index, text } of this.marks) {
       if (index < 0 || index >= this.trace.length) continue;
@@ -679,7 +695,7 @@ export class Diagram {
     this.canvas.style.cursor = index < 0 ? "" : "pointer";
     if (index >= 0 && event) {
       const { trace } = this, what = trace.events[index];
-      this.tip.textContent = `${trace.time(index)} · ${this.name(what.node)} ${words(what)}`;
+      this.tip.textContent = `${trace.time(index)} · ${this.name(what.node)} ${trace.words(index)}`;
       this.tip.style.left = `${Math.min(event.offsetX + 12, this.size.width - 230)}px`;
       this.tip.style.top = `${event.offsetY + 14}px`;
     }

@@ -1,6 +1,5 @@
 // A run with everything around its diagram: controls, the lock, the nodes' variables, one event explained.
 
-import { get } from "./api.js";
 import { Diagram } from "./diagram.js";
 import { fill, grouped, h, plural, say } from "./dom.js";
 import { words } from "./trace.js";
@@ -40,12 +39,12 @@ const number = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : -1);
 export class Player {
   /**
    * - `onCursor(index)`: the cursor has moved.
-   * - `params`: the run's own, for states that are asked for one moment at a time.
+   * - `statesAt(events, signal)`: gets the nodes' variables after this many events, for runs that do not bring all of them.
    */
-  constructor({ onCursor, params, label, name, compact } = {}) {
+  constructor({ onCursor, statesAt, label, name, compact } = {}) {
     const of = (what) => (name ? `${name}: ${what}` : what);
     this.onCursor = onCursor ?? (() => {});
-    this.params = params;
+    this.statesAt = statesAt;
     this.cursor = -1;
     this.speed = 2;
     this.picked = [];
@@ -100,6 +99,8 @@ export class Player {
     this.trace = trace;
     this.picked = this.picked.filter((node) => trace.rows.has(node));
     this.scrub.max = String(trace.length - 1);
+    this.hasVariables = !trace.hasAllStates || [...trace.changes.values()].some((list) => list.length);
+    this.states.hidden = !this.hasVariables;
     if (!this.diagram.element.isConnected) requestAnimationFrame(() => this.diagram.trace === trace && (this.diagram.resize(), this.diagram.clamp(), this.diagram.redraw()));
     this.diagram.setTrace(trace, keepView);
     this.go(at, { quiet: true });
@@ -252,7 +253,7 @@ export class Player {
     else if (trace.events[ends].event === "lose") rows.push(h("dt", {}, "Lost"), h("dd", {}, this.link(ends, trace.time(ends))));
     else {
       rows.push(h("dt", {}, "Arrived"), h("dd", {}, this.link(ends, `${trace.time(ends)} at ${event.to}`)));
-      rows.push(h("dt", {}, "Changed"), h("dd", {}, this.changes(ends)));
+      rows.push(this.changes(ends));
       rows.push(h("dt", {}, "Led to"), h("dd", {}, this.consequences(ends)));
     }
     return h("dl", {}, rows);
@@ -262,12 +263,17 @@ export class Player {
     const cause = this.trace.cause(index), rows = [];
     if (cause >= 0 && cause !== index) rows.push(h("dt", {}, "Why"), h("dd", {}, ["because ", this.link(cause)]));
     const input = cause >= 0 ? cause : index;
-    rows.push(h("dt", {}, "Changed"), h("dd", {}, this.changes(input)));
+    rows.push(this.changes(input));
     rows.push(h("dt", {}, "Led to"), h("dd", {}, this.consequences(input)));
     return h("dl", {}, rows);
   }
 
+  /** What an event changed; nothing if the run does not say. */
   changes(index) {
+    return this.hasVariables && [h("dt", {}, "Changed"), h("dd", {}, this.changed(index))];
+  }
+
+  changed(index) {
     const node = this.trace.events[index].node;
     if (!this.trace.hasAllStates) return "a run this large keeps no history of its variables; the table has those at the cursor";
     const { now, before, changed } = this.trace.variables(node, index);
@@ -319,14 +325,14 @@ export class Player {
 
   /** A large run keeps no history of states in the page: the server computes those of one moment. */
   fetchStates() {
-    if (this.fetched === this.cursor || this.playing || !this.params) return;
+    if (this.fetched === this.cursor || this.playing || !this.statesAt) return;
     this.fetched = this.cursor;
     this.fetching?.abort();
     this.fetching = new AbortController();
     clearTimeout(this.later);
     this.later = setTimeout(async () => {
       try {
-        const states = await get("state", { ...this.params, at: this.cursor + 1 }, this.fetching.signal);
+        const states = await this.statesAt(this.cursor + 1, this.fetching.signal);
         this.trace.setStates(states.map(([, node, pairs]) => [0, node, pairs]));
         this.showStates();
       } catch (error) {

@@ -1,4 +1,4 @@
-//! What an agent counts, as Prometheus reads it.
+//! The metrics of an agent, in Prometheus's text format.
 //!
 //! Nothing is counted for this alone where clients wait: the numbers are those that the node and the service keep anyway, looked at
 //! when somebody asks. Names and meanings are a contract, as those of the API are.
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use hallpass::{Counters, Status, ViewState};
 
-use crate::http::Api;
+use super::Api;
 use crate::registry::counts::Histogram;
 use crate::service::Service;
 use crate::shared::AgentShared;
