@@ -6,10 +6,10 @@ use hallpass_core::NodeId;
 use hallpass_lab::scenario::{self, Playback};
 use hallpass_lab::sweep::{SweepSpec, measure_watched};
 use hallpass_lab::traps::{Lockstep, TrapStory};
-use hallpass_lab::{Flow, LabError, RunSpec, SwarmKind, simulate_watched};
+use hallpass_lab::{Flow, LabError, RunSpec, simulate_watched};
+use hallpass_sim::cluster::{self, Cut, Story, StoryFault, StoryFaultKind, StorySpec};
 use hallpass_sim::trace::{self, StateChange, Trace};
-use hallpass_sim::views::{self, Cut, Story, StoryFault, StoryFaultKind, StorySpec};
-use hallpass_sim::{Report, group, parse_duration};
+use hallpass_sim::{Report, parse_duration};
 use serde_json::{Value, json};
 
 use crate::jobs::Watch;
@@ -298,7 +298,7 @@ pub(crate) fn views(mut query: Query, watch: &Watch) -> Result<String, LabError>
     if spec.faults.len() > 12 {
         return Err(LabError("a story has at most 12 faults".to_owned()));
     }
-    views::tell(&spec, || watch.flow() == Flow::Continue).as_ref().map(story).ok_or_else(given_up)
+    cluster::tell(&spec, || watch.flow() == Flow::Continue).as_ref().map(story).ok_or_else(given_up)
 }
 
 fn given_up() -> LabError {
@@ -339,20 +339,15 @@ fn swarm_run(mut query: Query, seed: u64, watch: &Watch) -> Result<String, LabEr
     let faults = query.take("keep-faults").map(|text| kept_faults(&text)).transpose()?;
     let cut = Cut { nodes, callers, faults };
     let bug = query.take("bug");
-    let planted = bug.as_deref().and_then(views::Bug::named);
+    let planted = bug.as_deref().and_then(cluster::Bug::named);
     if bug.is_some() && planted.is_none() {
         return Err(LabError(format!("there is no bug '{}'", bug.unwrap_or_default())));
     }
-    if planted.is_none() && SwarmKind::of(seed) == SwarmKind::Fixed {
-        let report = group::run_logged(seed);
-        let violation = report.violation.map(|violation| violation.to_string());
-        return Ok(json!({"fixed": true, "violation": violation, "log": last_lines(report.log)}).to_string());
-    }
     // In the swarm a panic is a violation like any other.
     let goes_on = || watch.flow() == Flow::Continue;
-    match std::panic::catch_unwind(|| views::tell_seed(seed, &cut, planted, goes_on)) {
+    match std::panic::catch_unwind(|| cluster::tell_seed(seed, &cut, planted, goes_on)) {
         Ok(told) => told.as_ref().map(story).ok_or_else(given_up),
-        Err(_) => Ok(json!({"fixed": true, "violation": "panic: the code under test stopped", "log": []}).to_string()),
+        Err(_) => Ok(json!({"panicked": true, "violation": "panic: the code under test stopped"}).to_string()),
     }
 }
 

@@ -31,7 +31,7 @@ pub use hallpass_check::{Flow, Progress};
 pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
 pub use settings::{SETTINGS, Setting, Values};
-pub use swarm::{Bug as SwarmBug, Failure, FailureKind, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
+pub use swarm::{Failure, FailureKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]

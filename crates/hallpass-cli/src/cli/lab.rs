@@ -9,7 +9,7 @@ use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::sweep::SweepSpec;
 use hallpass_lab::{CheckSpec, InitialSpec};
 use hallpass_sim::Order;
-use hallpass_sim::views::Bug;
+use hallpass_sim::cluster::Bug;
 
 use super::settings::{self, RunSettings};
 
@@ -129,8 +129,8 @@ and give up, and these faults:
   blackout                  all processes crash at once
   settings                  nodes with other settings than their group's
 Some runs are scenes: related faults, at about the moment and with the nodes that make them hard. Then the faults \
-end: all nodes must come together, and every caller must be served. One seed of eight runs a group whose members \
-are a fixed list. A failed run is reduced to fewer faults, nodes and callers before it is shown.
+end: all nodes must come together, and every caller must be served. A failed run is reduced to fewer \
+faults, nodes and callers before it is shown.
 
 Exit code: 0, or 1 on a violation; the command that repeats it is printed.
 

@@ -13,7 +13,7 @@ use hallpass_check::{Space, fingerprint};
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::Plane;
 use hallpass_node::{
-    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Record, Request, Sabotage, ViewsConfig,
+    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Request, Sabotage, ViewsConfig,
 };
 use hallpass_sim::oracle::Violation;
 
@@ -106,12 +106,10 @@ impl World {
     /// A group of two that takes part in its first view.
     fn new(bug: Option<Bug>) -> Self {
         let node = |index: usize| {
-            let mut config = NodeConfig::new(id(index), [id(index)]);
-            config.backlog_max = BUFFER;
             let mut views = ViewsConfig::new(index.to_string());
             (views.founding, views.durable) = (Founding::Together(NODES), true);
             views.sabotage = bug.map(|Bug::ForgetHeldUp| Sabotage::ForgetHeldUp);
-            config.views = Some(views);
+            let config = NodeConfig { backlog_max: BUFFER, ..NodeConfig::new(id(index), views) };
             Node::new(config).expect("the settings are valid")
         };
         let mut world = Self {
@@ -151,7 +149,7 @@ impl World {
                 continue;
             };
             match output {
-                Output::Persist(record @ Record::Write(_)) => node.handle_persisted(record, self.now),
+                Output::Persist(write) => node.handle_persisted(write, self.now),
                 Output::Answer { caller, outcome: Outcome::Granted(grant) } => {
                     self.granted[index].push(caller);
                     released.push_back(grant.ticket);
@@ -191,7 +189,7 @@ impl World {
     fn greet(&mut self, plane: Plane) {
         let hello = |index: usize| match plane {
             Plane::Locks => self.nodes[index].hello(id(1 - index)),
-            Plane::Control => self.nodes[index].control_hello(Some(id(1 - index))),
+            Plane::Control => Some(self.nodes[index].control_hello(Some(id(1 - index)))),
         };
         let (Some(first), Some(second)) = (hello(0), hello(1)) else { return };
         if self.nodes[1].check_hello(&first).is_ok() && self.nodes[0].check_hello(&second).is_ok() {

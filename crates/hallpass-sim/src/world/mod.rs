@@ -248,7 +248,7 @@ impl<'a, P: Protocol> World<'a, P> {
             && self.faults.is_empty()
     }
 
-    /// True if the run has taken so many events that it must be a loop, or has so many messages in flight that they would
+    /// True if the run has taken more events than any run without a loop, or so many messages in flight that they
     /// fill the memory.
     fn is_runaway(&self) -> bool {
         self.events > self.events_max || self.network.in_flight > IN_FLIGHT_MAX

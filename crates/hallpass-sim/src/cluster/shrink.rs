@@ -1,13 +1,13 @@
-use super::{Cut, ViewsReport};
+use super::{ClusterReport, Cut};
 use crate::oracle::Violation;
 
 /// Cuts a failed run down: fewer faults, then fewer nodes and callers, as long as the same property is violated. At most
 /// `runs` runs are made. Returns the smallest cut that was found, and its violation.
 pub fn shrink(
     cut: &Cut,
-    failed: &ViewsReport,
+    failed: &ClusterReport,
     runs: usize,
-    run: impl Fn(&Cut) -> ViewsReport,
+    run: impl Fn(&Cut) -> ClusterReport,
 ) -> (Cut, Option<Violation>) {
     let Some(violation) = &failed.violation else { return (cut.clone(), None) };
     let mut search = Search { cut: cut.clone(), violation: violation.clone(), runs, run };
@@ -27,12 +27,12 @@ pub fn shrink(
 struct Search<R> {
     cut: Cut,
     violation: Violation,
-    /// So many more runs may be made.
+    /// How many more runs may be made.
     runs: usize,
     run: R,
 }
 
-impl<R: Fn(&Cut) -> ViewsReport> Search<R> {
+impl<R: Fn(&Cut) -> ClusterReport> Search<R> {
     /// Whether a smaller run still fails; then it is kept.
     fn fails(&mut self, cut: Cut) -> bool {
         if self.runs == 0 {
@@ -72,8 +72,8 @@ impl<R: Fn(&Cut) -> ViewsReport> Search<R> {
 mod tests {
     use super::*;
 
-    fn report(planned: usize, fails: bool) -> ViewsReport {
-        ViewsReport {
+    fn report(planned: usize, fails: bool) -> ClusterReport {
+        ClusterReport {
             nodes: 5,
             grants: 0,
             lapses: 0,
@@ -84,6 +84,8 @@ mod tests {
             violation: fails.then(|| Violation { property: "exclusion", text: "two".to_owned() }),
             hash: 0,
             wire: 0,
+            busy: 0,
+            overtaken: 0,
             log: Vec::new(),
         }
     }

@@ -1,10 +1,10 @@
 //! Callers: they ask, wait, try, share, give up, release, and stop when they are told that a lock is lost.
 
 use hallpass_core::{Fence, Mode, Ticks};
-use hallpass_node::{Answer, Grant, Outcome, Patience, Ticket};
+use hallpass_node::{Answer, Grant, Outcome, Patience, Refusal, Ticket};
 
 use super::plan::MS;
-use super::{Event, World};
+use super::{Bug, Event, World};
 use crate::oracle::Violation;
 
 pub(super) struct Caller {
@@ -71,6 +71,7 @@ impl World {
         let tries = self.rng.chance(load.tries) && !self.is_healed();
         let patience = if tries { Patience::Try } else { Patience::Wait };
         (self.callers[caller].lock, self.callers[caller].mode) = (lock, mode);
+        self.watch_ask(caller, tries);
         let (name, now) = (self.name(caller), self.local(machine));
         // As the library does: the fast path first, except for those who only try.
         let process = self.machines[machine].process.as_mut().expect("it runs");
@@ -78,6 +79,8 @@ impl World {
         let slot = process.slots[lock].filter(|_| !tries);
         let answer = match slot.and_then(|slot| process.node.handle_fast_acquire(slot, lock_name, mode, now)) {
             Some(grant) => Ok(Answer::Granted(grant)),
+            None if self.bug == Some(Bug::BusyForNothing) && tries => Ok(Answer::Busy),
+            None if self.bug == Some(Bug::RefuseForNothing) => Err(Refusal::Callers),
             None => process.node.handle_acquire(lock_name, mode, patience, now, || name),
         };
         self.log(|world| {
@@ -91,6 +94,7 @@ impl World {
             }
             Ok(Answer::Waiting(ticket)) => {
                 self.callers[caller].activity = Activity::Waiting(ticket);
+                self.watch_wait(caller, tries);
                 let violation = self.answers.on_wait(self.id(machine), name);
                 self.note(violation);
                 if self.rng.chance(load.cancels) && !self.is_healed() {
@@ -98,7 +102,14 @@ impl World {
                     self.queue.push(at, Event::Cancel { caller, round: self.callers[caller].round });
                 }
             }
-            Ok(Answer::Busy) | Err(_) => self.think(caller),
+            Ok(Answer::Busy) => {
+                self.watch_busy(caller);
+                self.think(caller);
+            }
+            Err(refusal) => {
+                self.watch_refusal(caller, refusal);
+                self.think(caller);
+            }
         }
         self.drain(machine);
     }
@@ -118,6 +129,7 @@ impl World {
         self.report.grants += 1;
         self.record([1, self.name(caller), fence.get()]);
         self.watch_enter(caller, fence);
+        self.watch_turn(caller);
         self.callers[caller].activity = Activity::Inside { entered, asked };
         self.callers[caller].served |= self.is_healed();
         let longest = if self.is_healed() { self.plan.load.hold.min(50 * MS) } else { self.plan.load.hold };
@@ -146,6 +158,7 @@ impl World {
         self.record([2, name, u64::from(known)]);
         let violation = self.answers.on_cancel(id, name, known);
         self.note(violation);
+        self.watch_gone(caller);
         self.think(caller);
     }
 
@@ -162,10 +175,14 @@ impl World {
         let (name, now) = (self.name(caller), self.local(machine));
         // Its node's session may have run out just now: then it is not there any more.
         self.inside_ends(name);
+        self.watch_exit(caller);
         self.log(|world| format!("{}: {name:x} leaves", world.machines[machine].name));
         self.record([3, name, 0]);
         // A future that is dropped right after its turn has come knows only the ticket of its waiting.
         let drops = self.rng.chance(0.2);
+        if self.forgets_release(caller) {
+            return self.think(caller);
+        }
         let node = &mut self.machines[machine].process.as_mut().expect("it runs").node;
         let generation = node.generation();
         let known = if drops { node.handle_cancel(asked, now) } else { node.handle_release(entered, now) };
@@ -191,8 +208,27 @@ impl World {
         }
     }
 
+    /// For a planted bug: everybody else is done, and this caller will be.
+    fn forgets_release(&self, caller: usize) -> bool {
+        let is_last = |(other, here): (usize, &Caller)| other == caller || here.activity == Activity::Done;
+        self.bug == Some(Bug::ForgetLastRelease)
+            && self.now >= self.plan.faults_until + self.plan.ttl
+            && self.callers.iter().enumerate().all(is_last)
+    }
+
+    /// For a planted bug: the last of those who wait on the same node for the same lock.
+    fn last_in(&self, name: u64) -> u64 {
+        let first = &self.callers[(name >> 32) as usize];
+        let same = |other: &Caller| {
+            (other.machine, other.lock, other.mode) == (first.machine, first.lock, first.mode)
+                && matches!(other.activity, Activity::Waiting(_))
+        };
+        self.callers.iter().rposition(same).map_or(name, |last| self.name(last))
+    }
+
     /// A node answers a caller who had to wait.
     pub(super) fn on_answer(&mut self, machine: usize, name: u64, outcome: Outcome) {
+        let name = if self.bug == Some(Bug::LastInFirst) { self.last_in(name) } else { name };
         let caller = (name >> 32) as usize;
         self.log(|world| format!("{}: {name:x} is answered: {outcome:?}", world.machines[machine].name));
         let violation = self.answers.on_answer(self.id(machine), name);
@@ -202,7 +238,14 @@ impl World {
         match outcome {
             _ if stale => {}
             Outcome::Granted(Grant { ticket, fence }) => self.enter(caller, ticket, asked, fence),
-            Outcome::Busy | Outcome::Refused(_) => self.think(caller),
+            Outcome::Busy => {
+                self.watch_busy(caller);
+                self.think(caller);
+            }
+            Outcome::Refused(refusal) => {
+                self.watch_refusal(caller, refusal);
+                self.think(caller);
+            }
         }
     }
 
@@ -228,6 +271,7 @@ impl World {
     fn on_lock_lost(&mut self, caller: usize) {
         let Activity::Inside { entered, .. } = self.callers[caller].activity else { return };
         self.inside_ends(self.name(caller));
+        self.watch_exit(caller);
         self.think(caller);
         // Its guard is dropped a little later.
         let machine = self.callers[caller].machine;
@@ -261,6 +305,11 @@ impl World {
                 continue;
             }
             let name = self.name(caller);
+            match self.callers[caller].activity {
+                Activity::Waiting(_) => self.watch_gone(caller),
+                Activity::Inside { .. } => self.watch_exit(caller),
+                Activity::Thinking | Activity::Done => {}
+            }
             match self.callers[caller].activity {
                 Activity::Waiting(_) => drop(self.answers.on_cancel(hallpass_core::NodeId(0), name, true)),
                 Activity::Inside { .. } if self.plan.callers_outlive => self.inside_until(name, deadline),

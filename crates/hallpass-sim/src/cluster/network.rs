@@ -10,7 +10,7 @@ use super::plan::MS;
 use super::{Event, FaultKind, World};
 use crate::oracle::Violation;
 
-/// Everybody is given at least so many addresses.
+/// Everybody is given at least this many addresses.
 const SEEDS_MIN: usize = 5;
 
 /// An address is not dialed more often than this.
@@ -33,15 +33,18 @@ pub(super) struct End {
     pub(super) machine: usize,
     /// Which of the machine's processes.
     pub(super) life: u64,
-    state: State,
+    stage: Stage,
     /// When the last of what is on its way to this end arrives.
     arrives: Ticks,
     /// What would arrive later is lost.
     cutoff: Ticks,
+    /// How many bytes of locks this end has put on their way, and how many have arrived here.
+    pub(super) sent: u64,
+    pub(super) received: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum Stage {
     /// The other's greeting has not arrived.
     Greeting,
     /// With this peer.
@@ -143,7 +146,7 @@ impl World {
         }
         let hello = match plane {
             Plane::Locks => peer.and_then(|peer| process.node.hello(peer)),
-            Plane::Control => process.node.control_hello(peer),
+            Plane::Control => Some(process.node.control_hello(peer)),
         };
         let Some(hello) = hello else { return true };
         if !answers {
@@ -156,9 +159,11 @@ impl World {
         let end = |machine: usize| End {
             machine,
             life: self.machines[machine].life,
-            state: State::Greeting,
+            stage: Stage::Greeting,
             arrives: self.now,
             cutoff: Ticks::MAX,
+            sent: 0,
+            received: 0,
         };
         self.connections.push(Connection { plane, peer, broken: false, ends: [end(machine), end(to)] });
         for machine in [machine, to] {
@@ -229,8 +234,9 @@ impl World {
             let at = self.within(2 * self.plan.latency) + 1;
             self.queue.push(at, Event::Writable { machine, life });
         }
+        let end = self.end_of(connection, machine);
+        self.connections[connection].ends[end].sent += take as u64;
         if !taken.is_empty() && !self.connections[connection].broken {
-            let end = self.end_of(connection, machine);
             self.send(connection, 1 - end, taken);
         }
     }
@@ -256,7 +262,7 @@ impl World {
         self.send(connection, end, bytes);
     }
 
-    fn end_of(&self, connection: usize, machine: usize) -> usize {
+    pub(super) fn end_of(&self, connection: usize, machine: usize) -> usize {
         usize::from(self.connections[connection].ends[1].machine == machine)
     }
 
@@ -267,11 +273,12 @@ impl World {
             return;
         }
         self.record([4, (connection * 2 + end) as u64, bytes.len() as u64]);
-        match self.connections[connection].ends[end].state {
-            State::Closed => {}
-            State::Greeting => self.on_greeting(connection, end, bytes),
-            State::Standing(peer) => {
+        match self.connections[connection].ends[end].stage {
+            Stage::Closed => {}
+            Stage::Greeting => self.on_greeting(connection, end, bytes),
+            Stage::Standing(peer) => {
                 let now = self.local(machine);
+                self.connections[connection].ends[end].received += bytes.len() as u64;
                 let process = self.machines[machine].process.as_mut().expect("it runs");
                 let result = match self.connections[connection].plane {
                     Plane::Locks => process.node.handle_bytes(peer, bytes, now),
@@ -290,7 +297,7 @@ impl World {
         }
     }
 
-    /// The other's greeting has arrived. Whoever was dialed answers with its own.
+    /// The other's greeting has arrived. The one that was dialed answers with its own.
     fn on_greeting(&mut self, connection: usize, end: usize, bytes: &[u8]) {
         // A control message has overtaken the greeting.
         let Ok((hello, _)) = Hello::decode(bytes) else { return self.close(connection, end) };
@@ -303,7 +310,7 @@ impl World {
         let (me, peer) = (process.node.id(), hello.from);
         let answer = match plane {
             Plane::Locks => process.node.hello(peer),
-            Plane::Control => process.node.control_hello(Some(peer)),
+            Plane::Control => Some(process.node.control_hello(Some(peer))),
         };
         let refusal = match (process.node.check_hello(&hello), &answer) {
             _ if peer == me => Some("it is this node itself".to_owned()),
@@ -336,7 +343,7 @@ impl World {
         let result = process.node.handle_hello(&hello, now);
         if result.is_ok() {
             process.current_mut(plane).insert(peer, connection);
-            self.connections[connection].ends[end].state = State::Standing(peer);
+            self.connections[connection].ends[end].stage = Stage::Standing(peer);
         }
         self.drain(machine);
         if let Some(earlier) = earlier {
@@ -370,7 +377,7 @@ impl World {
         let process = self.machines[machine].process.as_mut().expect("it runs");
         if let Some(connection) = process.locks.remove(&peer) {
             let end = self.end_of(connection, machine);
-            self.connections[connection].ends[end].state = State::Closed;
+            self.connections[connection].ends[end].stage = Stage::Closed;
             self.break_off(connection);
             self.connect_later(machine, 40 * MS);
         }
@@ -395,17 +402,20 @@ impl World {
         let Connection { plane, ends, .. } = &mut self.connections[connection];
         let machine = ends[end].machine;
         let (plane, life) = (*plane, ends[end].life);
-        let state = std::mem::replace(&mut ends[end].state, State::Closed);
+        let stage = std::mem::replace(&mut ends[end].stage, Stage::Closed);
         let now = self.local(machine);
         let here = &mut self.machines[machine];
         let Some(process) = here.process.as_mut().filter(|_| here.life == life) else { return };
         process.connections.retain(|known| *known != connection);
-        let State::Standing(peer) = state else { return self.connect_later(machine, 100 * MS) };
+        let Stage::Standing(peer) = stage else { return self.connect_later(machine, 100 * MS) };
         if process.current(plane).get(&peer) == Some(&connection) {
             process.current_mut(plane).remove(&peer);
             match plane {
                 Plane::Locks => process.node.handle_disconnect(peer, now),
                 Plane::Control => process.node.handle_control_disconnect(peer, now),
+            }
+            if plane == Plane::Locks {
+                self.excuse_attempts(machine);
             }
             self.drain(machine);
             self.connect_later(machine, 40 * MS);

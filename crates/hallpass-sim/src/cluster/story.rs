@@ -6,8 +6,8 @@ use hallpass_core::{NodeId, Ticks};
 use hallpass_node::ViewState;
 
 use super::faults::{Aim, Fault, FaultKind};
-use super::plan::{Cut, Load, MS, Odd, Plan};
-use super::{Bug, ViewsReport, World};
+use super::plan::{Cut, Limits, Load, MS, Odd, Plan};
+use super::{Bug, ClusterReport, World};
 
 /// A group of whole nodes and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +54,13 @@ pub struct Story {
     /// Whenever something about a node changed, in order.
     pub changes: Vec<NodeChange>,
     /// Every entry to a lock, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Holding>,
     /// What went wrong, in order.
     pub faults: Vec<FaultSeen>,
     /// The positions of the nodes by the ids that violations and the log have. A node whose disk was lost has another id then.
     pub ids: BTreeMap<NodeId, usize>,
     /// The run's result.
-    pub report: ViewsReport,
+    pub report: ClusterReport,
 }
 
 /// What is so of a node from one moment on.
@@ -86,7 +86,7 @@ pub struct NodeChange {
 
 /// Somebody was inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Holding {
     /// The position of the node that granted it.
     pub node: usize,
     /// The lock's name.
@@ -97,7 +97,7 @@ pub struct Entry {
     pub until: Option<Ticks>,
     /// The entry's fencing token.
     pub fence: u64,
-    /// It did not leave by itself: its session was over.
+    /// It did not leave: its session was over.
     pub is_lost: bool,
 }
 
@@ -121,12 +121,12 @@ const CHANGES_MAX: usize = 20_000;
 #[derive(Default)]
 pub(super) struct Book {
     changes: Vec<NodeChange>,
-    entries: Vec<(u64, Entry)>,
+    entries: Vec<(u64, Holding)>,
     faults: Vec<FaultSeen>,
     ids: BTreeMap<NodeId, usize>,
 }
 
-/// Runs it. `goes_on` is asked now and then; if it says no, there is no story.
+/// Runs it. `goes_on` is asked now and then; if it says no, nothing is returned.
 pub fn tell(spec: &StorySpec, goes_on: impl FnMut() -> bool) -> Option<Story> {
     tell_world(World::new(Plan::of_story(spec), None, false), goes_on)
 }
@@ -173,6 +173,7 @@ impl Plan {
             voters_max: 5,
             cache_idle: 10_000 * MS,
             local_streak: 1,
+            limits: Limits::FAR_AWAY,
             joins_max: 0,
             ends_with_steward: false,
             loses_mark: false,
@@ -242,7 +243,7 @@ impl World {
         let from = self.now;
         if let Some(book) = &mut self.book {
             let lock = self.plan.locks[lock].clone();
-            book.entries.push((entry, Entry { node: machine, lock, from, until: None, fence, is_lost: false }));
+            book.entries.push((entry, Holding { node: machine, lock, from, until: None, fence, is_lost: false }));
         }
     }
 

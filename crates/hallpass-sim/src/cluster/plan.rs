@@ -3,7 +3,7 @@ use std::fmt;
 use hallpass_core::Ticks;
 use hallpass_node::Class;
 
-use super::faults::Fault;
+use super::faults::{Fault, FaultKind};
 use super::scenes;
 use crate::Rng;
 
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) joins_bare: bool,
     /// Whose settings are other than the group's, until the faults are over.
     pub(super) odd: Odd,
-    /// Whoever a node has granted a lock to outlives its process, and keeps the lock until the session would have run out.
+    /// Callers outlive the process of their node, and keep the lock until the session would have run out.
     pub(super) callers_outlive: bool,
     pub(super) ttl: Ticks,
     pub(super) drift_ppm: u32,
@@ -41,12 +41,26 @@ pub(super) struct Plan {
     pub(super) voters_max: usize,
     pub(super) cache_idle: Ticks,
     pub(super) local_streak: u32,
-    /// At most so many nodes join later.
+    pub(super) limits: Limits,
+    /// The most nodes that join later.
     pub(super) joins_max: usize,
     /// The steward is asked to go when all is well again.
     pub(super) ends_with_steward: bool,
     /// A lone founder that loses its directory loses what stands beside it, too.
     pub(super) loses_mark: bool,
+}
+
+/// Beyond these a node refuses its callers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) locks: usize,
+    pub(super) callers: usize,
+    pub(super) backlog: usize,
+}
+
+impl Limits {
+    /// No run comes near these.
+    pub(super) const FAR_AWAY: Self = Self { locks: 1_000_000, callers: 1_000_000, backlog: 8 * 1024 * 1024 };
 }
 
 /// Nodes that were given other settings than the rest.
@@ -100,9 +114,9 @@ pub(super) struct Load {
 /// Which parts of a run to keep: a failed run is cut down before it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// So many nodes found the group.
+    /// How many nodes found the group.
     pub nodes: Option<usize>,
-    /// So many callers a node.
+    /// How many callers a node has.
     pub callers: Option<usize>,
     /// Only these faults, by their position in the seed's list.
     pub faults: Option<Vec<usize>>,
@@ -149,8 +163,13 @@ pub(super) const CLASSES: [(&str, &str); 11] = [
     ("ring/", "token-ring"),
 ];
 
+/// The prefixes of locks whose protocol answers a caller who only tries in one round trip.
+const ONE_ROUND_TRIP: [&str; 2] = ["", "ra/"];
+/// The prefixes of locks whose protocol asks all other nodes itself.
+const ASKING_ALL: [&str; 6] = ["", "ra/", "lamport/", "lf/", "token/", "sk/"];
+
 impl Odd {
-    /// Some of so many founders, but not all.
+    /// Some of the founders, but not all.
     fn draw(rng: &mut Rng, founders: usize) -> Self {
         let what = Oddity::ALL[rng.below(Oddity::ALL.len() as u64) as usize];
         // Who votes is what counts most.
@@ -286,6 +305,7 @@ impl Plan {
             voters_max: [5, 5, 3][rng.below(3) as usize],
             cache_idle: pick(rng, &[50 * MS, 500 * MS, 10_000 * MS]),
             local_streak: [1, 1, 4][rng.below(3) as usize],
+            limits: Limits::FAR_AWAY,
             // Enough to see several come and go.
             joins_max: 4,
             ends_with_steward: rng.chance(0.2),
@@ -331,6 +351,31 @@ impl Plan {
             self.faults =
                 all.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, fault)| fault).collect();
         }
+        self
+    }
+
+    pub(super) fn is_answered_in_one_round_trip(&self, lock: usize) -> bool {
+        ONE_ROUND_TRIP.contains(&self.prefix(lock)) && self.keeps_classes()
+    }
+
+    pub(super) fn asks_all_itself(&self, lock: usize) -> bool {
+        ASKING_ALL.contains(&self.prefix(lock)) && self.keeps_classes()
+    }
+
+    /// Each prefix has the same protocol all the time.
+    fn keeps_classes(&self) -> bool {
+        self.faults.iter().all(|fault| fault.kind != FaultKind::ClassChange)
+    }
+
+    fn prefix(&self, lock: usize) -> &str {
+        let name = &self.locks[lock];
+        name.find('/').map_or("", |end| &name[..=end])
+    }
+
+    /// The same with so little room for locks and callers that some are refused.
+    #[cfg(test)]
+    pub(super) fn with_few_locks_and_callers(mut self) -> Self {
+        (self.limits.locks, self.limits.callers) = (1, 1);
         self
     }
 

@@ -2,14 +2,26 @@
 
 use hallpass_core::{Fence, NodeId, Ticks};
 
+use super::plan::Plan;
+use super::turns::Turns;
 use super::{Machine, World};
 use crate::oracle::{FenceOrder, Holder, Holders, Violation};
 
 /// The oracles of one lock.
-#[derive(Default)]
 pub(super) struct Watch {
     holders: Holders,
     fences: FenceOrder,
+    pub(super) turns: Turns,
+}
+
+impl Watch {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { holders: Holders::default(), fences: FenceOrder::default(), turns: Turns::new(plan) }
+    }
+
+    pub(super) fn overtaken(&self) -> u64 {
+        self.turns.fairness.worst()
+    }
 }
 
 /// Somebody who was granted a lock and has neither released it nor been told that it is lost.
@@ -49,15 +61,15 @@ impl World {
             let text = format!("node {node} granted a lock after its session had run out");
             self.note(Some(Violation { property: "session", text }));
         }
-        let mut watch = std::mem::take(&mut self.watches[lock]);
+        let mut holders = std::mem::take(&mut self.watches[lock].holders);
         let is_over = |other: &Holder| {
             self.inside.get(&other.entry).is_none_or(|inside| {
                 self.local(inside.machine) >= inside.until.unwrap_or_else(|| self.valid_until(inside.machine))
             })
         };
-        let (over, overlap) = watch.holders.on_enter(Holder { node, entry, mode }, is_over);
-        let order = watch.fences.on_enter(node, mode, fence);
-        self.watches[lock] = watch;
+        let (over, overlap) = holders.on_enter(Holder { node, entry, mode }, is_over);
+        self.watches[lock].holders = holders;
+        let order = self.watches[lock].fences.on_enter(node, mode, fence);
         for holder in over {
             if let Some(inside) = self.inside.get_mut(&holder.entry) {
                 inside.is_over = true;
@@ -104,7 +116,7 @@ impl World {
         let (before, id) = (std::mem::replace(&mut process.seen, seen), process.node.id());
         let (valid, generation) = (now < process.node.valid_until(), process.node.generation());
         let lacks_deadline = process.node.valid_until() == Ticks::MAX && process.node.has_session() && {
-            // Consensus may be ahead of the view: whoever is alone by that cannot lose anything.
+            // Consensus may be ahead of the view: a node that is alone by that cannot lose anything.
             seen.1 && process.node.members().iter().filter(|member| member.in_view).count() > 1
         };
         let returned = |inside: &Inside| {
@@ -122,14 +134,16 @@ impl World {
             let text = format!("node {id} went from epoch {:?} to {:?}", before.0, seen.0);
             self.note(Some(Violation { property: "epoch", text }));
         }
-        if let (Some(epoch), true) = seen
-            && seen != before
-        {
-            self.on_open(machine, epoch);
+        if seen != before {
+            self.excuse_attempts(machine);
+            if let (Some(epoch), true) = seen {
+                self.watches.iter_mut().for_each(|watch| watch.turns.fairness.on_view());
+                self.on_open(machine, epoch);
+            }
         }
     }
 
-    /// A node has opened a view: whoever is not in it must have lost its session by now.
+    /// A node has opened a view: a node that is not in it must have lost its session by now.
     fn on_open(&mut self, machine: usize, epoch: u64) {
         let life = self.machines[machine].life;
         let Some(process) = &mut self.machines[machine].process else { return };

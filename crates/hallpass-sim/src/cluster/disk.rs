@@ -32,7 +32,7 @@ impl Disk {
         self.writing.is_empty() && !self.pending.is_empty()
     }
 
-    /// What has come together is written together, as the thread that writes does; at most so many of them.
+    /// What has come together is written together, as the thread that writes does; at most `most` of them.
     pub(super) fn take(&mut self, most: usize) {
         debug_assert!(self.writing.is_empty(), "one after the other");
         let count = self.pending.len().min(most);

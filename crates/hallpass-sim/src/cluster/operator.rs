@@ -11,7 +11,7 @@ use super::{Bug, CLOCK_STEP, Event, FaultKind, World};
 use crate::Rng;
 use crate::oracle::Violation;
 
-/// So many directories move in one run.
+/// The most directories that move in one run.
 const MOVES_MAX: usize = 3;
 
 impl World {
@@ -58,7 +58,7 @@ impl World {
         true
     }
 
-    /// Machines of so many voters that the others have no majority without the survivor.
+    /// Machines of enough voters that the others have no majority without the survivor.
     fn drawn_majority(&self, survivor: usize, rng: &mut Rng) -> Vec<usize> {
         let votes = |machine: &usize| *machine != survivor && self.voters.contains(&self.stored_id(*machine));
         let mut voting: Vec<usize> = (0..self.machines.len()).filter(votes).collect();
@@ -75,7 +75,7 @@ impl World {
         stored.and_then(|bytes| bytes.first_chunk()).map_or(self.id(machine), |id| NodeId(u32::from_be_bytes(*id)))
     }
 
-    /// A process whose group is no more is ended. The next one is to join the group that was recovered.
+    /// A process whose group was lost is ended. The next one is to join the group that was recovered.
     pub(super) fn wipe(&mut self, machine: usize) {
         // One that was looking for a group may have found the new one.
         let group = |machine: usize| self.machines[machine].process.as_ref().and_then(|one| one.node.status().group_id);

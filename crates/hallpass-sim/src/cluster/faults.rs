@@ -54,7 +54,7 @@ pub enum FaultKind {
     Evict,
     /// Locks with a prefix get another protocol.
     ClassChange,
-    /// An operator takes a lock away from whoever holds it.
+    /// An operator takes a lock away from its holders.
     BreakLock,
     /// A member is removed by an operator, and its name with it.
     Ban,
@@ -106,7 +106,7 @@ impl FaultKind {
         !matches!(self, Break | ClockDrift | Join | Leave | Evict | ClassChange | BreakLock | Ban | Move | Settings)
     }
 
-    /// It is planned by itself, and does not follow from something else.
+    /// It is planned, and does not follow from something else.
     fn is_drawn(self) -> bool {
         !matches!(self, Self::Restart | Self::Settings)
     }
@@ -252,7 +252,7 @@ impl Fault {
         all
     }
 
-    /// So many nodes join, one after the other, and then a member dies for a while.
+    /// Nodes join, one after the other, and then a member dies for a while.
     pub(super) fn of_large_group(joins: usize, from: Ticks, every: Ticks, dies: Ticks, lasts: Ticks) -> Vec<Self> {
         let join = |number: usize| Self {
             at: from + number as Ticks * every,
@@ -377,7 +377,7 @@ impl World {
     }
 
     /// Two sides, the first of which does not hear the other; with `both_ways` neither hears the other. Returns the first
-    /// side, or nobody if there is no other.
+    /// side, or nobody if the other one is empty.
     fn partition(&mut self, until: Ticks, both_ways: bool, aim: Option<Aim>, rng: &mut Rng) -> Vec<usize> {
         let alone = aim.map(|aim| self.aimed_at(aim));
         let side = (0..self.machines.len()).map(|node| match aim {
@@ -495,7 +495,7 @@ impl World {
 
     pub(super) fn leave(&mut self, machine: usize) -> bool {
         let here = self.machines.iter().filter(|machine| !machine.is_gone).count();
-        let is_last = |process: &super::Process| process.node.view().len() <= 1;
+        let is_last = |process: &super::processes::Process| process.node.view().len() <= 1;
         if here <= 2
             || !self.is_in_group(machine)
             || self.machines[machine].is_busy()

@@ -7,15 +7,18 @@ fn nothing() -> Cut {
 #[test]
 fn whole_nodes_with_views_keep_their_promises_under_faults_and_come_together_after_them() {
     let mut faults = [0; FaultKind::ALL.len()];
-    let (mut grants, mut lapses) = (0, 0);
+    let (mut grants, mut lapses, mut busy, mut overtaken) = (0, 0, 0, 0);
     for seed in 0..150 {
         let report = run(seed, &nothing());
         assert_eq!(report.violation, None, "seed {seed}");
         grants += report.grants;
         lapses += report.lapses;
+        busy += report.busy;
+        overtaken = report.overtaken.max(overtaken);
         faults.iter_mut().zip(report.faults).for_each(|(sum, count)| *sum += count);
     }
     assert!(grants > 10_000 && lapses > 50, "{grants} grants, {lapses} lapses");
+    assert!(busy > 500 && overtaken > 0, "attempts fail, nodes are overtaken: {busy}, {overtaken}");
     for (kind, count) in FaultKind::ALL.iter().zip(faults) {
         assert!(count > 0, "{} never happens", kind.name());
     }
@@ -55,6 +58,35 @@ fn planted_bugs_are_noticed() {
         (Bug::Node(Sabotage::LateAckUndoesLapse), &["exclusion", "session"]),
     ] {
         assert!(noticed(bug, 0..200, oracles).is_some(), "{bug:?} is not noticed");
+    }
+}
+
+#[test]
+fn planted_bugs_of_drivers_are_noticed() {
+    for (bug, oracle) in [
+        (Bug::BusyForNothing, "busy"),
+        (Bug::RefuseForNothing, "refusal"),
+        (Bug::LastInFirst, "overtaking"),
+        (Bug::NeverYield, "overtaking"),
+        (Bug::ForgetLastRelease, "leftovers"),
+    ] {
+        assert!(noticed(bug, 0..300, &[oracle]).is_some(), "{bug:?} is not noticed");
+    }
+}
+
+/// With low limits callers are refused, and always for the reason that they are told.
+#[test]
+fn refusals_have_the_reason_that_they_give() {
+    let log = |seed: u64, limit: fn(Plan) -> Plan| {
+        let mut world = World::new(limit(Plan::draw(seed)), None, true);
+        world.run_to_end(&mut || true);
+        let refused = |property: &str| world.report.violation.as_ref().is_some_and(|found| found.property == property);
+        assert!(!refused("refusal"), "seed {seed}: {:?}", world.report.violation);
+        world.report.log
+    };
+    let log = (0..20).flat_map(|seed| log(seed, Plan::with_few_locks_and_callers)).collect::<Vec<_>>().join("\n");
+    for reason in ["Err(Locks)", "Err(Callers)"] {
+        assert!(log.contains(reason), "{reason}");
     }
 }
 
