@@ -262,7 +262,7 @@ impl<P: Protocol> State<P> {
         member.view = Some(Arc::new(Group { epoch, ..view }));
         let held = if let Caller::Inside(fence) = member.caller { Some(fence) } else { None };
         let report = held.map(|fence| Held { name: "lock".into(), mode: Mode::Exclusive, fence });
-        member.install.on_closed(epoch, report.into_iter().collect());
+        member.install.on_closed(epoch, (), report.into_iter().collect());
         let incarnation = member.incarnation;
         self.control.insert(Control::Report { epoch, from: id(index), incarnation, held });
     }
@@ -276,7 +276,7 @@ impl<P: Protocol> State<P> {
     ) -> Option<Violation> {
         let member = &mut self.members[index];
         if model.bug == Some(Bug::StaleStart) {
-            member.install.pretend_reported(epoch);
+            member.install.pretend_reported(epoch, Some(()));
         }
         let lock =
             |(holder, fence)| HeldLock { name: "lock".into(), mode: Mode::Exclusive, fence, holders: vec![holder] };
@@ -413,7 +413,7 @@ impl<P: Protocol> Space for InstallModel<P> {
         };
         // The first view runs.
         for index in 0..MEMBERS {
-            state.members[index].install.on_closed(1, Vec::new());
+            state.members[index].install.on_closed(1, (), Vec::new());
             state.on_start(self, index, 1, None);
         }
         state

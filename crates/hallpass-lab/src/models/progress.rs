@@ -269,7 +269,7 @@ impl State {
 
     fn join(&mut self, node: usize) {
         let incarnation = self.nodes[node].incarnation;
-        self.steward.sessions.doom(id(node));
+        self.steward.sessions.stop_acknowledging(id(node));
         let reached = |other: &usize| self.reaches(node, *other);
         let reached: BTreeSet<NodeId> = (0..NODES).filter(reached).map(id).collect();
         let candidate = Candidate { member: member(node, incarnation), reached, heard: self.now };
@@ -284,7 +284,7 @@ impl State {
         }
         for gone in self.steward.to_expel(&self.group, &voters, self.now) {
             if model.bug != Some(Bug::KeepBoth) {
-                self.steward.sessions.doom(gone);
+                self.steward.sessions.stop_acknowledging(gone);
             }
         }
         self.steward.forget_silent(TTL, self.now);
@@ -330,7 +330,7 @@ impl State {
                     }
                     let held = if let Caller::Inside(fence) = *caller { Some(fence) } else { None };
                     let held = held.map(|fence| Held { name: "lock".into(), mode: Mode::Exclusive, fence });
-                    self.nodes[node].install.on_closed(epoch, held.into_iter().collect());
+                    self.nodes[node].install.on_closed(epoch, (), held.into_iter().collect());
                 }
                 let report = self.nodes[node].install.report().to_vec();
                 self.steward.installation.on_report((epoch, id(node), own), 0, 1, report);
@@ -544,7 +544,7 @@ impl Space for ProgressModel {
             steward.installation.on_probed(1, id(index), incarnation(1), 1, false);
             node.session.on_acknowledged(incarnation(1), 0, 0);
             node.view = Some(Arc::clone(&first));
-            node.install.on_closed(1, Vec::new());
+            node.install.on_closed(1, (), Vec::new());
         }
         let links = Default::default();
         let mut state =

@@ -12,6 +12,7 @@ mod group;
 mod install;
 pub mod keys;
 mod recover;
+mod rights;
 #[allow(missing_docs, reason = "public for explorations only")]
 mod session;
 #[allow(missing_docs, reason = "public for explorations only")]
