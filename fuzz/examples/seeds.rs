@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hallpass_core::protocol::Kind;
+use hallpass_core::protocol::ProtocolKind;
 use hallpass_core::{Mode, NodeId};
 use hallpass_fuzz::{CLASSES, connected_pair, drain};
 use hallpass_node::wire::{Body, Frame};
@@ -13,7 +13,7 @@ fn main() -> std::io::Result<()> {
     let mut seeds: BTreeMap<(&str, String), Vec<u8>> = BTreeMap::new();
     for (prefix, protocol) in CLASSES.into_iter().chain([("", "carvalho-roucairol")]) {
         let (name, stream) = (format!("{prefix}x"), contend(&format!("{prefix}x")));
-        let kind = Kind::ALL.iter().position(|kind| kind.name() == protocol).expect("it exists") as u8;
+        let kind = ProtocolKind::ALL.iter().position(|kind| kind.name() == protocol).expect("it exists") as u8;
         for (number, frame) in stream.iter().enumerate() {
             seeds.insert(("frame", format!("{protocol}-{number}")), frame.clone());
             let (decoded, _) = Frame::decode(frame).expect("nodes write frames");

@@ -1,7 +1,7 @@
 #![no_main]
 
 use hallpass_core::codec::Reader;
-use hallpass_core::protocol::{Kind, Visitor};
+use hallpass_core::protocol::{ProtocolKind, Visitor};
 use hallpass_core::{Message, Protocol};
 use libfuzzer_sys::fuzz_target;
 
@@ -23,6 +23,6 @@ impl Visitor for Decode<'_> {
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some((kind, message)) = bytes.split_first() {
-        Kind::ALL[usize::from(*kind) % Kind::ALL.len()].visit(Decode(message));
+        ProtocolKind::ALL[usize::from(*kind) % ProtocolKind::ALL.len()].visit(Decode(message));
     }
 });

@@ -1,6 +1,6 @@
 //! What a request asks for, within limits.
 
-use hallpass_core::protocol::Kind;
+use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::{CheckSpec, LabError, RunSpec};
 use percent_encoding::percent_decode_str;
 
@@ -75,7 +75,7 @@ impl Query {
 
 /// The names of all protocols.
 pub(crate) fn protocols() -> Vec<&'static str> {
-    let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut names: Vec<&str> = ProtocolKind::ALL.iter().map(|kind| kind.name()).collect();
     names.dedup();
     names
 }

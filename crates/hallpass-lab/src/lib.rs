@@ -22,7 +22,7 @@ pub mod traps;
 use std::fmt;
 
 use hallpass_core::NodeId;
-use hallpass_core::protocol::{Kind, OptionError, Options};
+use hallpass_core::protocol::{OptionError, Options, ProtocolKind};
 use hallpass_sim::{ConfigError, Order};
 
 pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
@@ -59,12 +59,12 @@ impl From<ConfigError> for LabError {
 const NODES_MAX: u32 = 5000;
 
 /// Looks up the protocol, and separates the nodes' ids from the protocol's own options.
-fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(Kind, Vec<NodeId>, Options), LabError> {
+fn select(protocol: &str, nodes: u32, words: &[String]) -> Result<(ProtocolKind, Vec<NodeId>, Options), LabError> {
     if !(1..=NODES_MAX).contains(&nodes) {
         return Err(LabError(format!("a group has 1 to {NODES_MAX} nodes, not {nodes}")));
     }
     let mut options = Options::from_words(words.iter().map(String::as_str))?;
-    let kind = Kind::select(protocol, &mut options)?;
+    let kind = ProtocolKind::select(protocol, &mut options)?;
     let ids = match options.take("names") {
         None => (1..=nodes).map(NodeId).collect(),
         Some(names) => parse_names(&names, nodes)?,

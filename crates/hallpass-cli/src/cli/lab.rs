@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use hallpass_core::protocol::Kind;
+use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::sweep::SweepSpec;
 use hallpass_lab::{CheckSpec, InitialSpec, RunSpec};
 use hallpass_sim::Order;
@@ -523,7 +523,7 @@ fn check_defaults() -> CheckSpec {
 }
 
 fn protocols() -> String {
-    let mut names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut names: Vec<&str> = ProtocolKind::ALL.iter().map(|kind| kind.name()).collect();
     names.dedup();
     format!("The protocol: {}", names.join(", "))
 }

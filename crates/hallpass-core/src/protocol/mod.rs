@@ -34,7 +34,7 @@ use crate::{Fence, NodeId, Setup};
 pub use capabilities::{Capabilities, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
-pub use roster::{Kind, Visitor};
+pub use roster::{ProtocolKind, Visitor};
 pub use trap::{Trap, TrapSet};
 pub use variables::Variables;
 

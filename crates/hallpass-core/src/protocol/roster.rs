@@ -22,25 +22,25 @@ macro_rules! roster {
     ($($(#[$doc:meta])* $kind:ident: $protocol:ty = $name:literal $(where $key:literal $(is $value:literal)?)?;)*) => {
         /// Every protocol. A user picks one by name; some options select another state machine under the same name.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub enum Kind { $($(#[$doc])* $kind),* }
+        pub enum ProtocolKind { $($(#[$doc])* $kind),* }
 
-        impl Kind {
+        impl ProtocolKind {
             /// All protocols.
-            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+            pub const ALL: &[ProtocolKind] = &[$(ProtocolKind::$kind),*];
 
             /// The name users type.
             pub fn name(self) -> &'static str {
-                match self { $(Kind::$kind => $name),* }
+                match self { $(ProtocolKind::$kind => $name),* }
             }
 
             /// The option that selects this state machine among those of one name, with one value or with any.
             fn selector(self) -> Option<(&'static str, Option<&'static str>)> {
-                match self { $(Kind::$kind => [$(($key, None $(.or(Some($value)))?))?].first().copied()),* }
+                match self { $(ProtocolKind::$kind => [$(($key, None $(.or(Some($value)))?))?].first().copied()),* }
             }
 
             /// Calls the visitor with the protocol's type.
             pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
-                match self { $(Kind::$kind => visitor.visit::<$protocol>()),* }
+                match self { $(ProtocolKind::$kind => visitor.visit::<$protocol>()),* }
             }
         }
     };
@@ -81,7 +81,7 @@ roster! {
     Raymond: Raymond = "raymond";
 }
 
-impl Kind {
+impl ProtocolKind {
     /// Finds the protocol for a name and its options. An option whose value selected it is taken out of them.
     pub fn select(name: &str, options: &mut Options) -> Result<Self, OptionError> {
         let mut named = Self::ALL.iter().copied().filter(|kind| kind.name() == name);
@@ -103,7 +103,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ProtocolKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.selector() {
             None => f.write_str(self.name()),
@@ -120,13 +120,16 @@ mod tests {
     #[test]
     fn options_select_the_machine_behind_a_name() {
         let mut options = Options::from_words(["membership=classic", "hsn=ask"]).unwrap();
-        assert_eq!(Kind::select("ricart-agrawala", &mut options), Ok(Kind::RicartAgrawalaClassic));
+        assert_eq!(ProtocolKind::select("ricart-agrawala", &mut options), Ok(ProtocolKind::RicartAgrawalaClassic));
         assert_eq!(options.pairs().collect::<Vec<_>>(), [("hsn", "ask")]);
-        assert_eq!(Kind::select("ricart-agrawala", &mut Options::default()), Ok(Kind::RicartAgrawala));
+        assert_eq!(ProtocolKind::select("ricart-agrawala", &mut Options::default()), Ok(ProtocolKind::RicartAgrawala));
         let mut options = Options::from_words(["as-printed=T15"]).unwrap();
-        assert_eq!(Kind::select("carvalho-roucairol", &mut options), Ok(Kind::CarvalhoRoucairolAsPrinted));
+        assert_eq!(
+            ProtocolKind::select("carvalho-roucairol", &mut options),
+            Ok(ProtocolKind::CarvalhoRoucairolAsPrinted)
+        );
         assert_eq!(options.get("as-printed"), Some("T15"), "which traps is for the protocol to read");
-        let error = Kind::select("paxos", &mut Options::default()).unwrap_err().to_string();
+        let error = ProtocolKind::select("paxos", &mut Options::default()).unwrap_err().to_string();
         assert!(error.starts_with("there is no protocol 'paxos'; there are ricart-agrawala, ricart-agrawala-ring"));
     }
 }

@@ -66,7 +66,7 @@ impl Variables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Kind, Options, Protocol, Visitor};
+    use crate::protocol::{Options, Protocol, ProtocolKind, Visitor};
     use crate::{Bounds, InitialHolders, Setup, View};
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_protocol_shows_its_variables_each_once() {
-        for kind in Kind::ALL {
+        for kind in ProtocolKind::ALL {
             let mut names = kind.visit(Names);
             let count = names.len();
             assert!(count >= 2, "{kind}: {names:?}");

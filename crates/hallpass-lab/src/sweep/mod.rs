@@ -5,7 +5,7 @@ mod page;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hallpass_core::protocol::{Kind, Mutation};
+use hallpass_core::protocol::{Mutation, ProtocolKind};
 use hallpass_sim::Report;
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ impl SweepSpec {
     /// apart, a third of a request per T is the most that can be served, so 0.3 is busy for those. Only
     /// `ricart-agrawala-ring` was seen to fall behind without bound at that load.
     pub fn all() -> Self {
-        let mut protocols: Vec<String> = Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+        let mut protocols: Vec<String> = ProtocolKind::ALL.iter().map(|kind| kind.name().to_owned()).collect();
         protocols.dedup();
         Self {
             protocols,

@@ -1,7 +1,7 @@
 //! Explorations as real nodes run the protocols: callers give up, idle locks are forgotten, a view starts with holders.
 
-use hallpass_core::protocol::Kind;
 use hallpass_core::protocol::Mutation::{self, AbsentMayRead, ForgetFences, ForgetNumbers, IgnoreHolders};
+use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::{CheckReport, CheckSpec, InitialSpec, check};
 use hallpass_sim::Order;
 
@@ -25,14 +25,14 @@ fn forgetting(protocol: &str) -> CheckSpec {
 
 /// Every state machine of the roster but the one that puts errors of the paper back.
 fn roster() -> Vec<CheckSpec> {
-    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::CarvalhoRoucairolAsPrinted);
-    let spec = |kind: &Kind| {
+    let kinds = ProtocolKind::ALL.iter().filter(|kind| **kind != ProtocolKind::CarvalhoRoucairolAsPrinted);
+    let spec = |kind: &ProtocolKind| {
         let spec = forgetting(kind.name());
         match kind {
-            Kind::RicartAgrawalaClassic => spec.with("membership=classic"),
-            Kind::RicartAgrawalaSequenced => spec.with("medium=sequenced"),
-            Kind::CentralHosted => spec.with("server=member"),
-            Kind::LamportFifo => CheckSpec { order: Order::Fifo, ..spec },
+            ProtocolKind::RicartAgrawalaClassic => spec.with("membership=classic"),
+            ProtocolKind::RicartAgrawalaSequenced => spec.with("medium=sequenced"),
+            ProtocolKind::CentralHosted => spec.with("server=member"),
+            ProtocolKind::LamportFifo => CheckSpec { order: Order::Fifo, ..spec },
             _ => spec,
         }
     };

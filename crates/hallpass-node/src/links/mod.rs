@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
 
 use hallpass_core::codec::Reader;
-use hallpass_core::protocol::{Kind, Visitor};
+use hallpass_core::protocol::{ProtocolKind, Visitor};
 use hallpass_core::{Message, NodeId, Protocol, Ticks};
 
 use crate::wire::{Attempt, Outgoing};
@@ -117,7 +117,7 @@ impl Links {
     pub(crate) fn messages_by_kind(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         let mut all = BTreeMap::new();
         for (of, kind, count) in &self.kinds {
-            let protocol = Kind::ALL.iter().find(|protocol| protocol.visit(MessageType) == *of);
+            let protocol = ProtocolKind::ALL.iter().find(|protocol| protocol.visit(MessageType) == *of);
             *all.entry((protocol.map_or("", |protocol| protocol.name()), *kind)).or_default() += count;
         }
         all

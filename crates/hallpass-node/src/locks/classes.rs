@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use hallpass_core::protocol::{Kind, OptionError, Options};
+use hallpass_core::protocol::{OptionError, Options, ProtocolKind};
 use hallpass_core::{InitialHolders, NodeId, View};
 
 use super::machine::{Factory, Machine, Made, Start};
@@ -65,7 +65,7 @@ impl Classes {
     /// Why these classes cannot be served here, if they cannot: a later version may have protocols that this one does not know. Those who
     /// know them run them, so that nothing may take their place.
     pub(crate) fn unknown(classes: &[Class]) -> Option<String> {
-        let is_known = |class: &&Class| Kind::ALL.iter().any(|kind| kind.name() == class.protocol);
+        let is_known = |class: &&Class| ProtocolKind::ALL.iter().any(|kind| kind.name() == class.protocol);
         let class = classes.iter().find(|class| !is_known(class))?;
         Some(format!(
             "this version does not know the protocol '{}' of lock class '{}': run the same version on all members, or give the class \
@@ -112,11 +112,11 @@ impl Template {
         let mut options = Options::from_words(class.options.iter().map(String::as_str))?;
         options.nodes = view.members().to_vec();
         options.tick = 1_000_000;
-        if class.protocol == Kind::Central.name() && options.get("server").is_none() {
+        if class.protocol == ProtocolKind::Central.name() && options.get("server").is_none() {
             // Every process of a group is a member.
             options.set("server", "member")?;
         }
-        let kind = Kind::select(&class.protocol, &mut options)?;
+        let kind = ProtocolKind::select(&class.protocol, &mut options)?;
         let Made { start, needs } = Factory { options: &options, me, view }.make(kind)?;
         let unheld = start(InitialHolders::NOBODY);
         let (prefix, protocol) = (class.prefix.clone(), kind.name());

@@ -2,7 +2,7 @@
 
 use hallpass_core::codec::{DecodeError, Reader};
 use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
-use hallpass_core::protocol::{Capabilities, Kind, Medium, Needs, OptionError, Options, Visitor};
+use hallpass_core::protocol::{Capabilities, Medium, Needs, OptionError, Options, ProtocolKind, Visitor};
 use hallpass_core::{
     Bounds, Effect, Effects, Fence, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
 };
@@ -279,14 +279,14 @@ pub(crate) struct Made {
 }
 
 impl Factory<'_> {
-    pub(crate) fn make(&self, kind: Kind) -> Result<Made, OptionError> {
+    pub(crate) fn make(&self, kind: ProtocolKind) -> Result<Made, OptionError> {
         if self.options.get("as-printed").is_some() {
             return Err(OptionError("as-printed puts errors back: it runs in the laboratory only".to_owned()));
         }
         if self.options.get("cache-idle").is_some() {
             return Err(OptionError("cache-idle is a setting of the whole node, not of a class".to_owned()));
         }
-        if kind == Kind::CarvalhoRoucairol {
+        if kind == ProtocolKind::CarvalhoRoucairol {
             return self.start_as(Machine::Inline);
         }
         kind.visit(Self { ..*self })
