@@ -193,3 +193,163 @@ impl Row {
         sender && role && phase
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hallpass_core::codec::DecodeError;
+
+    use super::super::control::{Contacts, Envelope};
+    use super::super::group::{Group, Member};
+    use super::*;
+    use crate::output::Request;
+    use crate::wire::VERSION;
+
+    const NOW: Incarnation = Incarnation::FIRST;
+
+    /// One message of each kind, in the order of the wire's numbers.
+    fn messages() -> Vec<Control> {
+        let member =
+            Member { id: NodeId(2), incarnation: NOW, name: "2".into(), address: "host-2:1".into(), durable: true };
+        let group = Group {
+            id: 7,
+            epoch: 1,
+            term: 1,
+            members: [(member.id, member.clone())].into(),
+            absent: [].into(),
+            banned: [].into(),
+            classes: Vec::new(),
+            ttl: 1,
+            drift_ppm: 0,
+            durable: true,
+        };
+        let (incarnation, epoch, token) = (NOW, 1, 1);
+        vec![
+            Control::Founding { expect: 2, known: Vec::new() },
+            Control::Engine(Vec::new()),
+            Control::Renew { incarnation, sent: 1, unreachable: Vec::new(), wants_epoch: false },
+            Control::Renewed { incarnation, sent: 1 },
+            Control::Expelled { incarnation },
+            Control::Join { member, reached: Vec::new() },
+            Control::Contacts(Contacts::default()),
+            Control::Refused { why: String::new() },
+            Control::Withdraw { incarnation, keeps_vote: true },
+            Control::Withdrawn { incarnation },
+            Control::Probe { epoch },
+            Control::Probed { epoch, incarnation, started: 0 },
+            Control::Prepare { group, voters: Vec::new() },
+            Control::Report { epoch, incarnation, part: 0, parts: 1, held: Vec::new() },
+            Control::Start { epoch, part: 0, parts: 1, locks: Vec::new() },
+            Control::Started { epoch, incarnation },
+            Control::Ask { token, request: Request::Stop },
+            Control::Answer { token, result: Ok(()) },
+            Control::Break { token, lock: "a".into() },
+            Control::Broken { token, before: 0, left: 0 },
+            Control::Candidates { epoch, candidates: Vec::new() },
+        ]
+    }
+
+    /// Of each message: its name, and its row.
+    const TABLE: &str = "\
+Founding: Stranger Anyone Present Any
+Engine: Unchecked(Vote) Anyone Present Own
+Renew: Unchecked(BeMember) StewardElseRedirect Present Own
+Renewed: Unchecked(BeSteward) Anyone Present Own
+Expelled: Unchecked(BeSteward) Anyone Present Own
+Join: Itself(NodeId(2)) StewardElseRedirect Present OwnOrTold
+Contacts: Unchecked(KnowGroup) Anyone Present OwnOrFirst
+Refused: Unchecked(KnowGroup) Anyone Present Own
+Withdraw: Unchecked(BeMember) StewardElseRedirect Present Own
+Withdrawn: Unchecked(BeSteward) Anyone Withdrawing Own
+Probe: Unchecked(BeSteward) Anyone Present Own
+Probed: Member(Incarnation(1)) Steward Present Own
+Prepare: Unchecked(BeSteward) Anyone TakingPart Own
+Report: Member(Incarnation(1)) Steward Present Own
+Start: Unchecked(BeSteward) Anyone TakingPart Own
+Started: Member(Incarnation(1)) Steward Present Own
+Ask: Unchecked(BeMember) StewardElseRedirect Present Own
+Answer: Unchecked(BeSteward) Anyone Present Own
+Break: Unchecked(BeSteward) Anyone Present Own
+Broken: Unchecked(BeMember) Steward Present Own
+Candidates: Unchecked(BeSteward) Anyone Present Own
+";
+
+    #[test]
+    fn the_table_has_a_row_for_every_message() {
+        let messages = messages();
+        for (tag, message) in (1..).zip(&messages) {
+            let bytes = Envelope { group_id: 0, message: message.clone() }.encode();
+            assert_eq!(bytes[2], tag, "{message:?}");
+        }
+        let after_last = [VERSION, 0, messages.len() as u8 + 1];
+        assert_eq!(Envelope::decode(&after_last), Err(DecodeError::Unknown), "a message has no sample here");
+        let mut table = String::new();
+        for message in &messages {
+            let text = format!("{message:?}");
+            let name = text.split(['(', ' ']).next().unwrap();
+            let Row { from, to, phases, groups } = row(message);
+            table += &format!("{name}: {from:?} {to:?} {phases:?} {groups:?}\n");
+        }
+        assert_eq!(table, TABLE);
+    }
+
+    fn situations() -> Vec<Situation> {
+        use PhaseKind::{Gone, Persisting, Running, Waiting, Withdrawing};
+        let mut all = Vec::new();
+        for phase in [Waiting, Running, Persisting, Withdrawing, Gone] {
+            for bits in 0..8 {
+                let (has_lapsed, is_steward) = (bits & 1 != 0, bits & 2 != 0);
+                let group_id = if bits & 4 == 0 { 0 } else { 7 };
+                for sender in [None, Some(NOW), Incarnation::new(2)] {
+                    all.push(Situation { phase, has_lapsed, is_steward, group_id, sender });
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_row_means_what_it_says() {
+        for message in messages() {
+            for receiver in situations() {
+                for (from, group_id) in
+                    [NodeId(2), NodeId(3)].into_iter().flat_map(|id| [0, 7, 8].map(|group| (id, group)))
+                {
+                    let verdict = judge(&message, from, Some(group_id), &receiver);
+                    let is_handled = matches!(verdict, Verdict::Handle | Verdict::Enter(_));
+                    let is_founding = matches!(message, Control::Founding { .. });
+                    if is_founding && group_id != 0 {
+                        assert!(matches!(verdict, Verdict::Founded { .. }));
+                        continue;
+                    }
+                    let is_own = group_id == receiver.group_id;
+                    let enters = matches!(message, Control::Contacts(_)) && receiver.group_id == 0 && group_id != 0;
+                    let is_gone = receiver.phase == PhaseKind::Gone;
+                    let may = match &message {
+                        Control::Prepare { .. } | Control::Start { .. } => {
+                            receiver.phase == PhaseKind::Running && !receiver.has_lapsed
+                        }
+                        Control::Withdrawn { .. } => receiver.phase == PhaseKind::Withdrawing,
+                        Control::Probed { .. } | Control::Report { .. } | Control::Started { .. } => {
+                            receiver.is_steward && receiver.sender == Some(NOW)
+                        }
+                        Control::Broken { .. } => receiver.is_steward,
+                        Control::Join { .. } => from == NodeId(2) || !receiver.is_steward,
+                        _ => true,
+                    };
+                    let expected = !is_gone && (is_own || is_founding || enters) && may;
+                    assert_eq!(is_handled, expected, "{message:?} of {group_id} in {:?}", receiver.phase);
+                    let asks = matches!(message, Control::Join { .. }) && group_id == 0 && (is_gone || !is_own);
+                    assert_eq!(verdict == Verdict::TellContacts, asks, "{message:?} in {:?}", receiver.phase);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_hears_itself_in_every_group_and_phase() {
+        for receiver in situations() {
+            let probe = Control::Probe { epoch: 1 };
+            assert_eq!(judge(&probe, NodeId(1), None, &receiver), Verdict::Handle);
+        }
+    }
+}
