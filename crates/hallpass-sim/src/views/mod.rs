@@ -76,6 +76,9 @@ pub struct ViewsReport {
     pub violation: Option<Violation>,
     /// A digest of all events: the same seed gives the same.
     pub hash: u64,
+    /// A digest of every byte that a node wrote, on both planes: another version of the program that writes the same gives
+    /// the same.
+    pub wire: u64,
     /// All events, a line each, if the run was asked to log them.
     pub log: Vec<String>,
 }
@@ -408,6 +411,7 @@ impl World {
             faults: [0; FaultKind::ALL.len()],
             violation: None,
             hash: plan.seed,
+            wire: plan.seed,
             log: Vec::new(),
         };
         Self {
@@ -1017,8 +1021,18 @@ impl World {
     /// Adds an event to the digest.
     fn record(&mut self, event: [u64; 3]) {
         for number in [self.now].into_iter().chain(event) {
-            let mixed = (self.report.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.report.hash = mixed ^ (mixed >> 29);
+            self.report.hash = mix(self.report.hash, number);
+        }
+    }
+
+    /// Adds what a node wrote to the digest of all bytes.
+    fn record_bytes(&mut self, machine: usize, plane: Plane, bytes: &[u8]) {
+        let about = (machine as u64) << 33 | u64::from(plane == Plane::Control) << 32 | bytes.len() as u64;
+        self.report.wire = mix(self.report.wire, about);
+        for eight in bytes.chunks(8) {
+            let mut number = [0; 8];
+            number[..eight.len()].copy_from_slice(eight);
+            self.report.wire = mix(self.report.wire, u64::from_be_bytes(number));
         }
     }
 
@@ -1033,4 +1047,9 @@ impl World {
     fn within(&mut self, most: Ticks) -> Ticks {
         self.now + self.rng.below(most + 1)
     }
+}
+
+fn mix(digest: u64, number: u64) -> u64 {
+    let mixed = (digest ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
 }

@@ -179,6 +179,8 @@ impl World {
     fn send_hello(&mut self, connection: usize, end: usize, hello: &Hello) {
         let mut bytes = Vec::new();
         hello.encode(&mut bytes);
+        let Connection { plane, ref ends, .. } = self.connections[connection];
+        self.record_bytes(ends[1 - end].machine, plane, &bytes);
         self.send(connection, end, bytes);
     }
 
@@ -219,6 +221,8 @@ impl World {
             take = self.rng.below(take as u64) as usize;
         }
         let taken = bytes[..take].to_vec();
+        self.record_bytes(machine, Plane::Locks, &taken);
+        let process = self.machines[machine].process.as_mut().expect("it runs");
         process.node.handle_transmitted(to, take);
         if !process.node.poll_transmit(to).is_empty() {
             let life = self.machines[machine].life;
@@ -233,6 +237,7 @@ impl World {
 
     /// Sends a control message, if there is a connection for it.
     pub(super) fn send_control(&mut self, machine: usize, to: NodeId, bytes: Vec<u8>) {
+        self.record_bytes(machine, Plane::Control, &bytes);
         let process = self.machines[machine].process.as_ref().expect("it runs");
         let Some(&connection) = process.control.get(&to) else { return };
         let end = 1 - self.end_of(connection, machine);

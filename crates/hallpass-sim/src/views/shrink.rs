@@ -83,6 +83,7 @@ mod tests {
             faults: [0; super::super::FaultKind::ALL.len()],
             violation: fails.then(|| Violation { property: "exclusion", text: "two".to_owned() }),
             hash: 0,
+            wire: 0,
             log: Vec::new(),
         }
     }
