@@ -164,6 +164,15 @@ pub enum Step {
     Void,
 }
 
+/// All changes of an installation, and what brings each about. A view that follows begins with [`Step::Probing`].
+pub const STEPS: &[(Step, Step, &str)] = &[
+    (Step::Probing, Step::Preparing, "all members have answered"),
+    (Step::Preparing, Step::Starting, "all members have reported what they hold"),
+    (Step::Starting, Step::Done, "all members have started it"),
+    (Step::Probing, Step::Done, "an earlier steward's: all members had started it"),
+    (Step::Probing, Step::Void, "an earlier steward's: some member had not started it"),
+];
+
 impl Installation {
     /// The steward's own view, or one that it has found when it was elected.
     pub fn new(group: &Group) -> Self {
@@ -190,8 +199,14 @@ impl Installation {
     }
 
     fn next(&mut self, step: Step) {
-        self.step = step;
+        self.enter(step);
         self.missing = self.members.clone();
+    }
+
+    fn enter(&mut self, step: Step) {
+        let is_known = STEPS.iter().any(|(from, to, _)| (*from, *to) == (self.step, step));
+        debug_assert!(is_known, "an installation does not go from {:?} to {step:?}", self.step);
+        self.step = step;
     }
 
     /// A member is there. `own` is true if this steward made the view: then nobody can have started it yet.
@@ -206,8 +221,8 @@ impl Installation {
         if self.missing.is_empty() {
             match own {
                 true => self.next(Step::Preparing),
-                false if self.started.len() == self.members.len() => self.step = Step::Done,
-                false => self.step = Step::Void,
+                false if self.started.len() == self.members.len() => self.enter(Step::Done),
+                false => self.enter(Step::Void),
             }
         }
     }
@@ -247,7 +262,7 @@ impl Installation {
         }
         self.missing.remove(&from);
         if self.missing.is_empty() {
-            self.step = Step::Done;
+            self.enter(Step::Done);
         }
     }
 

@@ -47,7 +47,7 @@ impl Views {
     /// The steward orders a lock to be broken.
     pub(super) fn order_break(&mut self, from: NodeId, token: u64, lock: String) {
         // Its holders believe the deadlines that they were told, and cannot be reached before.
-        let at = (self.base.now + self.member.session.ttl() / 3).max(self.member.breaks.promised_until);
+        let at = (self.base.now + self.member.session().ttl() / 3).max(self.member.breaks.promised_until);
         self.base.actions.push_back(Action::Break { from, token, lock, at });
     }
 

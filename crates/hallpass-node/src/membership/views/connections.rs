@@ -54,7 +54,7 @@ impl Views {
         let knows_me = hello.to_incarnation == Some(self.base.me.incarnation);
         link.connect(if knows_me { hello.received } else { 0 }).map_err(HelloError::Link)?;
         // Whoever joins says soon whom it has reached.
-        if self.member.install.open().is_none() {
+        if self.member.install().open().is_none() {
             self.repeat_soon();
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Views {
         self.find_own_group(hello);
         self.repeat_soon();
         self.announce_soon();
-        if !self.member.session.is_valid(self.base.now) {
+        if !self.member.session().is_valid(self.base.now) {
             self.member.renew_at = 0;
         }
         self.base.actions.push_back(Action::View);
@@ -83,7 +83,7 @@ impl Views {
     pub(crate) fn update_links(&self, links: &mut Links, now: Ticks) -> Vec<NodeId> {
         let peers: BTreeSet<NodeId> = self.peers().into_keys().collect();
         let gone = links.keep(&peers, now);
-        let view = self.member.install.group().filter(|_| self.member.install.open().is_some());
+        let view = self.member.install().group().filter(|_| self.member.install().open().is_some());
         for index in 0..links.len() {
             let link = &mut links[index];
             let member = view.and_then(|group| group.members.get(&link.peer));

@@ -16,7 +16,7 @@ impl Views {
     pub(super) fn peers(&self) -> BTreeMap<NodeId, &Member> {
         let members =
             self.base.known.members.iter().chain(self.replica().into_iter().flat_map(|group| group.members.values()));
-        let members = members.chain(self.member.install.group().into_iter().flat_map(|group| group.members.values()));
+        let members = members.chain(self.member.install().group().into_iter().flat_map(|group| group.members.values()));
         let candidates =
             self.steward().into_iter().flat_map(|steward| steward.candidates.values()).map(|one| &one.member);
         // A member that leaves waits for an answer.
@@ -43,7 +43,7 @@ impl Views {
     }
 
     pub(crate) fn contacts(&self) -> Vec<Contact> {
-        if self.member.phase == Phase::Gone {
+        if self.member.phase() == Phase::Gone {
             return Vec::new();
         }
         let contact = |(id, member): (NodeId, &Member)| Contact {
@@ -55,7 +55,7 @@ impl Views {
     }
 
     pub(crate) fn needs_seeds(&self) -> bool {
-        match self.member.phase {
+        match self.member.phase() {
             Phase::Gone => false,
             _ if !self.is_in_group() => self.outside.founders.as_ref().is_none_or(|founders| founders.expect() > 1),
             _ if self.outside.held_back.is_some() => true,
@@ -64,7 +64,7 @@ impl Views {
             _ => {
                 let reaches_steward =
                     self.steward_id().is_some_and(|id| id == self.base.me.id || self.base.connected.contains(&id));
-                self.member.install.open().is_none() && !reaches_steward
+                self.member.install().open().is_none() && !reaches_steward
             }
         }
     }

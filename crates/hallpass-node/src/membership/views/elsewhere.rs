@@ -27,7 +27,7 @@ impl Views {
     fn has_always_been_alone(&self) -> bool {
         let others = |id| id != self.base.me.id;
         let known = self.base.known.members.iter().chain(&self.base.known.absent).any(|member| others(member.id));
-        let group = self.replica().into_iter().chain(self.member.install.group());
+        let group = self.replica().into_iter().chain(self.member.install().group());
         let agreed = group.flat_map(|group| group.members.keys().chain(group.absent.keys())).any(|id| others(*id));
         self.is_in_group() && !self.base.is_shared && !known && !agreed
     }

@@ -4,7 +4,7 @@
 use hallpass_core::{NodeId, View};
 
 use super::action::Opening;
-use super::member::{Next, Phase, Prepared};
+use super::member::Prepared;
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::Incarnation;
@@ -14,7 +14,6 @@ use crate::locks::{Classes, Held, HeldLock};
 use crate::membership::control::Control;
 use crate::membership::group::Group;
 use crate::membership::install::{Prepare, Step, parts};
-use crate::membership::session::Session;
 use crate::node::Checked;
 
 /// The steward's side.
@@ -101,7 +100,7 @@ impl Views {
 impl Views {
     /// The steward asks whether this node is there, and which view it has started.
     pub(super) fn on_probe(&mut self, from: NodeId, epoch: u64) {
-        let (incarnation, started) = (self.base.me.incarnation, self.member.install.open().unwrap_or(0));
+        let (incarnation, started) = (self.base.me.incarnation, self.member.install().open().unwrap_or(0));
         self.base.send(from, Control::Probed { epoch, incarnation, started });
     }
 
@@ -111,11 +110,11 @@ impl Views {
         }
         self.base.known.steward = Some(from);
         self.base.is_stored = true;
-        if self.member.next.is_closing() && !self.base.breaks(Sabotage::CloseTwice) {
+        if self.member.next().is_closing() && !self.base.breaks(Sabotage::CloseTwice) {
             // The report is on its way, and if this is about a later view it is said again.
             return;
         }
-        match self.member.install.on_prepare(group.epoch) {
+        match self.member.install().on_prepare(group.epoch) {
             Prepare::Ignore => {}
             Prepare::Repeat => self.send_report(from),
             Prepare::Report if Classes::unknown(&group.classes).is_some() => {
@@ -124,11 +123,11 @@ impl Views {
                 self.repeat_soon();
             }
             Prepare::Report if !self.may_take_part(&group) => {
-                if !self.member.next.is_too_early() {
+                if !self.member.next().is_too_early() {
                     self.member.renew_at = 0;
                 }
                 self.base.known.voters.clone_from(&voters);
-                self.member.next = Next::TooEarly(Prepared { from, group, voters });
+                self.member.on_prepared_early(Prepared { from, group, voters });
             }
             Prepare::Report => self.close_for(group, voters),
         }
@@ -137,14 +136,14 @@ impl Views {
     /// Ends the view: the locks are to be closed, and what is held is reported for the next view.
     fn close_for(&mut self, group: Group, voters: Vec<NodeId>) {
         if self.renews_alone() {
-            self.member.session.renew_at(self.base.now);
+            self.member.renew_alone(self.base.now);
         }
         self.base.known.epoch = group.epoch;
         (self.base.known.ttl, self.base.known.drift_ppm) = (group.ttl, group.drift_ppm);
         self.base.known.voters = voters;
         self.base.known.members = group.members.values().cloned().collect();
         self.base.remember(&group);
-        self.member.next = Next::Closing(group);
+        self.member.close_for(group);
         self.member.wants_epoch = false;
         self.base.actions.push_back(Action::Close);
         self.base.actions.push_back(Action::Peers);
@@ -152,25 +151,20 @@ impl Views {
 
     /// A view was prepared too early for this node: it may be ready for it now.
     pub(super) fn take_up_pending(&mut self) {
-        let Some(Prepared { from, group, voters }) = self.member.next.take_too_early() else { return };
-        if self.may_install() {
+        let Some(Prepared { from, group, voters }) = self.member.take_prepared() else { return };
+        if self.member.may_install() {
             self.on_prepare(from, group, voters);
         }
-    }
-
-    /// It takes part, or tries to, and its session is not over.
-    pub(super) fn may_install(&self) -> bool {
-        self.member.phase == Phase::Running && !self.member.session.has_lapsed()
     }
 
     /// Whether this node can be in a view of this group: it has a session, and has stored that it is in the group. What is missing is
     /// asked for.
     fn may_take_part(&mut self, group: &Group) -> bool {
         let forgets_session = self.base.breaks(Sabotage::ForgetSessionOnDisk);
-        let has_session = self.member.session.is_valid(self.base.now) || self.renews_alone();
-        if !has_session && (!self.member.install.is_in_view() || forgets_session) {
+        let has_session = self.member.session().is_valid(self.base.now) || self.renews_alone();
+        if !has_session && (!self.member.install().is_in_view() || forgets_session) {
             // Without a view nothing is held under the session before: it never began.
-            self.member.session = Session::new(self.base.me.incarnation, group.ttl);
+            self.member.begin_session(self.base.me.incarnation, group.ttl);
         }
         let is_remembered = self.base.remembered == group.id || self.base.joins_unstored();
         if !is_remembered && !self.base.is_remembering() {
@@ -182,10 +176,11 @@ impl Views {
     /// The locks are closed, and this is held: it is reported.
     pub(crate) fn on_closed(&mut self, held: Vec<Held>, now: Checked) {
         self.base.now = now.ticks();
-        let again = || self.member.install.group().cloned().filter(|_| self.base.breaks(Sabotage::CloseTwice));
-        let closing = self.member.next.take_closing();
-        let Some(group) = closing.or_else(again) else { return };
-        self.member.install.on_closed(group.epoch, group, held);
+        let closes_again = self.base.breaks(Sabotage::CloseTwice) && !self.member.next().is_closing();
+        let is_closed = if closes_again { self.member.close_again(held) } else { self.member.on_closed(held) };
+        if !is_closed {
+            return;
+        }
         if let Some(to) = self.steward_id() {
             self.send_report(to);
         }
@@ -193,8 +188,8 @@ impl Views {
     }
 
     fn send_report(&mut self, to: NodeId) {
-        let (epoch, incarnation) = (self.member.install.reported(), self.base.me.incarnation);
-        let chunks = parts(self.member.install.report());
+        let (epoch, incarnation) = (self.member.install().reported(), self.base.me.incarnation);
+        let chunks = parts(self.member.install().report());
         let count = chunks.len() as u32;
         for (part, held) in (0..).zip(chunks) {
             self.base.send(to, Control::Report { epoch, incarnation, part, parts: count, held });
@@ -203,10 +198,10 @@ impl Views {
 
     pub(super) fn on_start(&mut self, from: NodeId, epoch: u64, part: u32, count: u32, locks: Vec<HeldLock>) {
         if self.base.breaks(Sabotage::AcceptStaleStart) {
-            self.member.install.pretend_reported(epoch, None);
+            self.member.pretend_reported(epoch);
         }
-        if let Some(holders) = self.member.install.on_start(epoch, part, count, locks)
-            && let Some(group) = self.member.install.group()
+        if let Some(holders) = self.member.on_start(epoch, part, count, locks)
+            && let Some(group) = self.member.install().group()
         {
             self.base.why = None;
             let sender = Sender { me: self.base.me.id, incarnation: self.base.me.incarnation, epoch };
@@ -215,7 +210,7 @@ impl Views {
             self.base.actions.push_back(Action::Peers);
             self.base.actions.push_back(Action::Open(Box::new(opening)));
         }
-        if self.member.install.open() == Some(epoch) {
+        if self.member.install().open() == Some(epoch) {
             let incarnation = self.base.me.incarnation;
             self.base.send(from, Control::Started { epoch, incarnation });
         }

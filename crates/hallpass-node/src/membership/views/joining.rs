@@ -18,7 +18,7 @@ use crate::output::Request;
 impl Views {
     /// Says again what has not been answered.
     pub(super) fn repeat(&mut self, links: &Links) {
-        let rests = matches!(self.member.phase, Phase::Waiting { .. } | Phase::Persisting | Phase::Gone);
+        let rests = matches!(self.member.phase(), Phase::Waiting { .. } | Phase::Persisting | Phase::Gone);
         if rests || self.outside.held_back.is_some() {
             return;
         }
@@ -30,8 +30,8 @@ impl Views {
             }
             return;
         }
-        let is_out = !self.member.install.is_in_view() && !self.member.next.is_too_early();
-        if let Phase::Withdrawing { keeps_vote, .. } = self.member.phase {
+        let is_out = !self.member.install().is_in_view() && !self.member.next().is_too_early();
+        if let Phase::Withdrawing { keeps_vote, .. } = self.member.phase() {
             self.hand_over_office();
             let message = Control::Withdraw { incarnation: self.base.me.incarnation, keeps_vote };
             self.ask_steward(message);
@@ -55,8 +55,8 @@ impl Views {
     pub(super) fn repeat_deadline(&self) -> Option<Ticks> {
         let repeats = self.outside.founders.is_some() && !self.is_in_group()
             || !self.base.requests.is_empty()
-            || self.member.install.open().is_none()
-            || self.member.phase != Phase::Running;
+            || self.member.install().open().is_none()
+            || self.member.phase() != Phase::Running;
         (repeats && self.outside.held_back.is_none()).then_some(self.base.repeat_at)
     }
 
@@ -92,7 +92,7 @@ impl Views {
     /// A node stores that it is in a group before it asks to join: members that wait for a view do not wait for its disk.
     fn remember_before_joining(&mut self) {
         let Contacts { epoch, ttl, drift_ppm, .. } = self.base.known;
-        let joins = !self.member.install.is_in_view() && !self.member.next.is_too_early() && ttl > 0;
+        let joins = !self.member.install().is_in_view() && !self.member.next().is_too_early() && ttl > 0;
         if !joins || self.base.remembered == self.base.group_id || self.base.is_remembering() {
             return;
         }
@@ -141,7 +141,7 @@ impl Views {
         let changed = self.base.known != contacts;
         self.base.known = contacts;
         self.remember_before_joining();
-        if self.member.phase == Phase::Running && is_out {
+        if self.member.phase() == Phase::Running && is_out {
             self.return_after_removal();
         }
         if changed {

@@ -27,9 +27,8 @@ impl Views {
 
     /// Leaves the view of its own accord: it holds nothing from now on.
     pub(super) fn withdraw(&mut self, keeps_vote: bool) {
-        if !matches!(self.member.phase, Phase::Withdrawing { .. } | Phase::Gone) {
-            self.member.phase = Phase::Withdrawing { keeps_vote, offers_at: 0 };
-            self.end_view(false);
+        if self.member.withdraw(keeps_vote) {
+            self.say_lapsed(false);
         }
         self.hand_over_office();
         self.base.repeat_at = self.base.now;
@@ -37,14 +36,14 @@ impl Views {
 
     /// Another member is to be the steward: it stays when this one is gone. To be said again while this one still is, since the word may be lost.
     pub(super) fn hand_over_office(&mut self) {
-        let half_session = self.member.session.ttl() / 2;
-        let Phase::Withdrawing { keeps_vote, offers_at } = &mut self.member.phase else { return };
-        let is_once = self.base.breaks(Sabotage::CountRefusedProposals) && *offers_at > 0;
-        if self.base.now < *offers_at || is_once {
+        let half_session = self.member.session().ttl() / 2;
+        let Phase::Withdrawing { keeps_vote, offers_at } = self.member.phase() else { return };
+        let is_once = self.base.breaks(Sabotage::CountRefusedProposals) && offers_at > 0;
+        if self.base.now < offers_at || is_once {
             return;
         }
         // Meanwhile the engine takes no proposals: there is time for some before it is tried again.
-        *offers_at = self.base.now + half_session;
+        self.member.offer_again_at(self.base.now + half_session);
         let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return };
         let me = &self.base.me;
         let heir = engine
@@ -54,16 +53,16 @@ impl Views {
             .min_by_key(|id| engine.ticks_since(*id).unwrap_or(u64::MAX));
         if let Some(heir) = heir {
             engine.transfer(heir);
-        } else if !*keeps_vote || group.members.len() == 1 {
-            let withdrawal = Withdrawal { incarnation: me.incarnation, keeps_vote: *keeps_vote, member: None };
+        } else if !keeps_vote || group.members.len() == 1 {
+            let withdrawal = Withdrawal { incarnation: me.incarnation, keeps_vote, member: None };
             steward.withdrawn.insert(me.id, withdrawal);
         }
     }
 
     /// A node that is alone, or votes alone, has nobody to wait for.
     pub(super) fn finish_withdrawing(&mut self) {
-        let Phase::Withdrawing { keeps_vote, .. } = self.member.phase else { return };
-        let group = self.replica().or(self.member.install.group());
+        let Phase::Withdrawing { keeps_vote, .. } = self.member.phase() else { return };
+        let group = self.replica().or(self.member.install().group());
         let alone = group.is_none_or(|group| group.members.keys().all(|id| *id == self.base.me.id));
         if !self.is_in_group() || alone && self.steward().is_some() || keeps_vote && self.decides_alone() {
             self.gone();
@@ -78,7 +77,7 @@ impl Views {
     }
 
     pub(super) fn gone(&mut self) {
-        self.member.phase = Phase::Gone;
+        self.member.leave();
         let leaving = |request: &Request| matches!(request, Request::Stop | Request::Leave);
         let done: Vec<u64> =
             self.base.requests.iter().filter(|(_, request)| leaving(request)).map(|(token, _)| *token).collect();

@@ -1,40 +1,35 @@
 //! A member: its phase, its session, and the view that it is in or on its way to.
 
-use std::collections::BTreeSet;
-
 use hallpass_core::{NodeId, Ticks};
 
 use super::breaks::Breaks;
-use super::voter::Voter;
-use super::{Action, Purpose, Views};
+use super::life::Life;
 use crate::Incarnation;
-use crate::config::Sabotage;
-use crate::links::Links;
-use crate::membership::control::Control;
+use crate::locks::{Held, HeldLock};
 use crate::membership::group::Group;
 use crate::membership::install::Install;
-use crate::membership::keys;
 use crate::membership::rights::PhaseKind;
 use crate::membership::session::Session;
-use crate::node::Checked;
 use crate::status::ViewState;
 
+/// Every change of what is private here is one of [`Life`]'s transitions.
 pub(super) struct MemberRole {
-    pub(super) phase: Phase,
-    pub(super) session: Session,
+    phase: Phase,
+    session: Session,
+    /// The view that it is in, and what it has reported and started.
+    install: Install<Group>,
+    /// The view that it is to be in next.
+    next: Next,
     /// When the session is renewed; 0 is at once.
     pub(super) renew_at: Ticks,
     /// The last acknowledgement came for a renewal that was sent then.
     pub(super) renewed: Ticks,
-    /// The view that it is in, and what it has reported and started.
-    pub(super) install: Install<Group>,
-    /// The view that it is to be in next.
-    pub(super) next: Next,
     /// Why it takes no part in views that it was asked for, from which epoch on.
     pub(super) refusal: Option<(u64, String)>,
+    /// Its fences run out: it needs a view of a later epoch.
     pub(super) wants_epoch: bool,
     /// An operator founded the group again from here, and sessions of the lost one may go on: there is no view yet.
-    pub(super) waits_for_lost: bool,
+    waits_for_lost: bool,
     /// It was sent away before its session was over, and does not join before that.
     pub(super) joins_from: Ticks,
     pub(super) breaks: Breaks,
@@ -85,39 +80,18 @@ impl Next {
     pub(super) fn is_closing(&self) -> bool {
         matches!(self, Self::Closing(_))
     }
-
-    /// Takes what came too early.
-    pub(super) fn take_too_early(&mut self) -> Option<Prepared> {
-        match std::mem::take(self) {
-            Self::TooEarly(prepared) => Some(prepared),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
-
-    /// Takes the view for which the locks have been closed.
-    pub(super) fn take_closing(&mut self) -> Option<Group> {
-        match std::mem::take(self) {
-            Self::Closing(group) => Some(group),
-            other => {
-                *self = other;
-                None
-            }
-        }
-    }
 }
 
+/// What it is.
 impl MemberRole {
     pub(super) fn new(incarnation: Incarnation, ttl: Ticks) -> Self {
         Self {
             phase: Phase::Running,
             session: Session::new(incarnation, ttl),
+            install: Install::default(),
+            next: Next::Nothing,
             renew_at: 0,
             renewed: 0,
-            install: Install::default(),
-            next: Next::default(),
             refusal: None,
             wants_epoch: false,
             waits_for_lost: false,
@@ -126,20 +100,78 @@ impl MemberRole {
         }
     }
 
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub(super) fn install(&self) -> &Install<Group> {
+        &self.install
+    }
+
+    pub(super) fn next(&self) -> &Next {
+        &self.next
+    }
+
+    pub(super) fn waits_for_lost(&self) -> bool {
+        self.waits_for_lost
+    }
+
     /// It is in a view, or on its way into one.
     pub(super) fn takes_part(&self) -> bool {
         self.install.is_in_view() || !matches!(self.next, Next::Nothing)
     }
 
-    pub(super) fn state(&self) -> ViewState {
+    /// It takes part, or tries to, and its session is not over.
+    pub(super) fn may_install(&self) -> bool {
+        self.phase == Phase::Running && !self.session.has_lapsed()
+    }
+
+    pub(super) fn life(&self) -> Life {
         match self.phase {
-            Phase::Persisting => ViewState::Lapsed,
-            Phase::Waiting { .. } | Phase::Withdrawing { .. } | Phase::Gone => ViewState::Joining,
-            Phase::Running if self.session.has_lapsed() => ViewState::Lapsed,
-            Phase::Running if self.install.open().is_some() => ViewState::Open,
-            Phase::Running if self.install.is_in_view() => ViewState::Changing,
-            Phase::Running => ViewState::Joining,
+            Phase::Waiting { .. } => Life::Waiting,
+            Phase::Persisting => Life::Persisting,
+            Phase::Withdrawing { .. } => Life::Withdrawing,
+            Phase::Gone => Life::Gone,
+            Phase::Running if self.session.has_lapsed() => Life::Lapsed,
+            Phase::Running if self.next.is_closing() => Life::Closing,
+            Phase::Running if self.install.open().is_some() => Life::Open,
+            Phase::Running if self.install.is_in_view() => Life::Reported,
+            Phase::Running if self.next.is_too_early() => Life::Prepared,
+            Phase::Running => Life::Joining,
         }
+    }
+
+    pub(super) fn state(&self) -> ViewState {
+        match self.life() {
+            Life::Persisting | Life::Lapsed => ViewState::Lapsed,
+            Life::Waiting | Life::Joining | Life::Prepared | Life::Withdrawing | Life::Gone => ViewState::Joining,
+            Life::Open => ViewState::Open,
+            Life::Reported => ViewState::Changing,
+            // The view before is as it was until the locks are closed.
+            Life::Closing if self.install.open().is_some() => ViewState::Open,
+            Life::Closing if self.install.is_in_view() => ViewState::Changing,
+            Life::Closing => ViewState::Joining,
+        }
+    }
+}
+
+/// What happens to it.
+impl MemberRole {
+    fn change<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.life();
+        let result = change(self);
+        let after = self.life();
+        debug_assert!(before.may_become(after), "a member does not go from {before:?} to {after:?}");
+        result
+    }
+
+    /// It is to wait for the end of its predecessor's session before anything else; for longer if that was in a group that is lost.
+    pub(super) fn wait_for_predecessor(&mut self, waits_for_lost: bool) {
+        (self.phase, self.waits_for_lost) = (Phase::Waiting { until: None }, waits_for_lost);
     }
 
     /// Waiting for the predecessor's session begins, or is over.
@@ -151,170 +183,147 @@ impl MemberRole {
                 let until = now + ttl + ttl.saturating_mul(drift_ppm.into()) / 1_000_000;
                 self.phase = Phase::Waiting { until: Some(until) };
             }
-            Some(until) if now >= until => (self.phase, self.waits_for_lost) = (Phase::Running, false),
+            Some(until) if now >= until => self.change(|member| {
+                (member.phase, member.waits_for_lost) = (Phase::Running, false);
+            }),
             Some(_) => {}
         }
     }
+
+    /// A session that begins with its first renewal.
+    pub(super) fn begin_session(&mut self, incarnation: Incarnation, ttl: Ticks) {
+        self.change(|member| member.session = Session::new(incarnation, ttl));
+    }
+
+    /// The steward has acknowledged the renewal that was sent at this time.
+    pub(super) fn on_acknowledged(&mut self, incarnation: Incarnation, sent: Ticks, now: Ticks) {
+        self.session.on_acknowledged(incarnation, sent, now);
+    }
+
+    /// It decides alone: see [`Session::renew_at`].
+    pub(super) fn renew_alone(&mut self, now: Ticks) {
+        self.session.renew_at(now);
+    }
+
+    /// True if the session is over now and was not before.
+    pub(super) fn lapse_if_due(&mut self, now: Ticks) -> bool {
+        self.change(|member| member.session.lapse_if_due(now))
+    }
+
+    /// It holds nothing and is in no view any more, in this incarnation.
+    pub(super) fn end(&mut self) {
+        // Its clients may go by the deadline that they were told.
+        self.joins_from = self.session.valid_until().unwrap_or(0);
+        self.change(|member| {
+            member.session.end();
+            member.install.end();
+            member.next = Next::Nothing;
+        });
+        self.breaks.end();
+    }
+
+    /// Its next incarnation is being written.
+    pub(super) fn persist(&mut self) {
+        self.change(|member| member.phase = Phase::Persisting);
+    }
+
+    /// Its next incarnation is on disk.
+    pub(super) fn come_back(&mut self, incarnation: Incarnation) {
+        self.change(|member| {
+            // It may have been stopped meanwhile.
+            if member.phase == Phase::Persisting {
+                member.phase = Phase::Running;
+            }
+            member.session = Session::new(incarnation, member.session.ttl());
+        });
+    }
+
+    /// It is to leave; false if it does so already.
+    pub(super) fn withdraw(&mut self, keeps_vote: bool) -> bool {
+        let begins = !matches!(self.phase, Phase::Withdrawing { .. } | Phase::Gone);
+        if begins {
+            self.change(|member| member.phase = Phase::Withdrawing { keeps_vote, offers_at: 0 });
+            self.end();
+        }
+        begins
+    }
+
+    /// A steward that leaves offers its office to another member again at this time.
+    pub(super) fn offer_again_at(&mut self, time: Ticks) {
+        if let Phase::Withdrawing { offers_at, .. } = &mut self.phase {
+            *offers_at = time;
+        }
+    }
+
+    /// It has left.
+    pub(super) fn leave(&mut self) {
+        self.change(|member| member.phase = Phase::Gone);
+    }
+
+    /// A view was prepared for which it is not ready.
+    pub(super) fn on_prepared_early(&mut self, prepared: Prepared) {
+        self.change(|member| member.next = Next::TooEarly(prepared));
+    }
+
+    /// Takes what was prepared too early.
+    pub(super) fn take_prepared(&mut self) -> Option<Prepared> {
+        self.change(|member| match std::mem::take(&mut member.next) {
+            Next::TooEarly(prepared) => Some(prepared),
+            other => {
+                member.next = other;
+                None
+            }
+        })
+    }
+
+    /// Its locks are to be closed for this view.
+    pub(super) fn close_for(&mut self, group: Group) {
+        self.change(|member| member.next = Next::Closing(group));
+    }
+
+    /// The locks are closed, and this is held; false if they were not to be closed.
+    pub(super) fn on_closed(&mut self, held: Vec<Held>) -> bool {
+        self.change(|member| match std::mem::take(&mut member.next) {
+            Next::Closing(group) => {
+                member.install.on_closed(group.epoch, group, held);
+                true
+            }
+            other => {
+                member.next = other;
+                false
+            }
+        })
+    }
+
+    /// A part of a view's start; all locks that are held if this was the last.
+    pub(super) fn on_start(
+        &mut self,
+        epoch: u64,
+        part: u32,
+        parts: u32,
+        locks: Vec<HeldLock>,
+    ) -> Option<Vec<HeldLock>> {
+        self.change(|member| member.install.on_start(epoch, part, parts, locks))
+    }
 }
 
-/// Its session.
-impl Views {
-    pub(super) fn renew(&mut self, links: &Links) {
-        let ttl = self.member.session.ttl();
-        self.member.renew_at = self.base.now + ttl / 4;
-        // One whose disk does not take the group lets its session end: the others go on without it.
-        let waits = self.member.next.too_early();
-        let is_awaited = waits.is_some_and(|prepared| self.base.remembered == prepared.group.id);
-        let is_member = self.member.phase == Phase::Running
-            && !self.member.session.has_lapsed()
-            && (self.member.install.is_in_view() || is_awaited || waits.is_some() && self.base.joins_unstored());
-        if !is_member {
-            return;
-        }
-        let now = self.base.now;
-        let unreachable = links
-            .iter()
-            .filter(|link| link.in_view && !link.connected && now.saturating_sub(link.disconnected_at) > ttl / 2)
-            .map(|link| link.peer)
-            .collect();
-        let message = Control::Renew {
-            incarnation: self.base.me.incarnation,
-            sent: now,
-            unreachable,
-            wants_epoch: self.member.wants_epoch,
-        };
-        let answered = self.member.renewed != 0 && now.saturating_sub(self.member.renewed) < ttl / 2;
-        match self.steward_id() {
-            Some(steward) if answered => self.base.send(steward, message),
-            // Nobody answers: any voter may be the steward by now. If all of those are gone, others know who is.
-            steward => {
-                self.member.renew_at = now + ttl / 16;
-                let is_reached = |id: &NodeId| *id == self.base.me.id || self.base.connected.contains(id);
-                let voters: BTreeSet<NodeId> = self.voters().into_iter().chain(steward).filter(is_reached).collect();
-                for peer in if voters.is_empty() { self.base.connected.clone() } else { voters } {
-                    self.base.send(peer, message.clone());
-                }
-            }
-        }
+/// Planted bugs: what no member does.
+impl MemberRole {
+    /// See [`Session::revive`].
+    pub(super) fn revive(&mut self, sent: Ticks) {
+        self.session.revive(sent);
     }
 
-    pub(super) fn renew_deadline(&self) -> Option<Ticks> {
-        let renews = self.member.install.is_in_view() && !self.needs_no_session() || self.member.next.is_too_early();
-        renews.then_some(self.member.renew_at)
+    /// See [`Install::pretend_reported`].
+    pub(super) fn pretend_reported(&mut self, epoch: u64) {
+        self.install.pretend_reported(epoch, None);
     }
 
-    pub(super) fn on_renewed(&mut self, from: NodeId, incarnation: Incarnation, sent: Ticks) {
-        if self.base.breaks(Sabotage::LateAckUndoesLapse) {
-            self.member.session.revive(sent);
-        }
-        self.member.session.on_acknowledged(incarnation, sent, self.base.now);
-        if self.member.session.has_lapsed() {
-            return;
-        }
-        if incarnation == self.base.me.incarnation {
-            self.member.renewed = self.member.renewed.max(sent);
-            self.member.renew_at = sent + self.member.session.ttl() / 4;
-            self.base.known.steward = Some(from);
-        }
-        self.take_up_pending();
-    }
-
-    /// The steward will not acknowledge this incarnation any more.
-    pub(super) fn on_expelled(&mut self, incarnation: Incarnation) {
-        let is_me = incarnation == self.base.me.incarnation;
-        if is_me && !self.member.session.has_lapsed() && self.member.takes_part() {
-            self.lapse();
-        }
-    }
-
-    pub(crate) fn ask_for_new_epoch(&mut self, now: Checked) {
-        self.base.now = now.ticks();
-        if !std::mem::replace(&mut self.member.wants_epoch, true) {
-            self.member.renew_at = 0;
-        }
-    }
-
-    /// The session is over, if its time is.
-    pub(crate) fn lapse_if_due(&mut self, now: Ticks) {
-        self.base.now = now;
-        self.renew_alone();
-        if !self.base.breaks(Sabotage::KeepPermissionsAfterLapse) && self.member.session.lapse_if_due(now) {
-            self.lapse();
-        }
-    }
-
-    /// A steward that decides alone renews its own session: asked, confirmed and answered in one moment.
-    pub(super) fn renew_alone(&mut self) {
-        if self.renews_alone() {
-            if self.member.install.is_in_view() {
-                self.member.session.renew_at(self.base.now);
-            }
-            if let Some((_, _, steward)) = Voter::serving(&mut self.voter) {
-                steward.sessions.touch(self.base.me.id, self.base.now);
-            }
-        }
-    }
-
-    /// Everything that was held is lost, and the node comes back as its next incarnation.
-    fn lapse(&mut self) {
-        let comes_back = self.member.phase == Phase::Running;
-        self.end_view(comes_back);
-        if comes_back {
-            self.come_back_as(self.base.me.incarnation.get() + 1);
-        }
-    }
-
-    pub(super) fn end_view(&mut self, comes_back: bool) {
-        // Its clients may go by the deadline that they were told.
-        self.member.joins_from = self.member.session.valid_until().unwrap_or(0);
-        self.member.session.end();
-        self.member.install.end();
-        self.member.next = Next::Nothing;
-        self.member.breaks.end();
-        self.base.actions.push_back(Action::Lapse { comes_back });
-        self.base.actions.push_back(Action::Peers);
-    }
-
-    /// Writes the next incarnation, which is to be on disk before it joins.
-    pub(super) fn come_back_as(&mut self, number: u32) {
-        self.member.phase = Phase::Persisting;
-        let Some(next) = Incarnation::new(number) else {
-            let why = "this node has used up its incarnations: give it another data directory";
-            self.base.why = Some(why.to_owned());
-            return;
-        };
-        self.base.me.incarnation = next;
-        let put = vec![(keys::INCARNATION, number.to_be_bytes().to_vec())];
-        self.base.persist(Purpose::Incarnation, 0..0, put);
-    }
-
-    /// The next incarnation is on disk.
-    pub(super) fn on_incarnation_stored(&mut self) {
-        // It may have been stopped meanwhile.
-        if self.member.phase == Phase::Persisting {
-            self.member.phase = Phase::Running;
-        }
-        self.member.session = Session::new(self.base.me.incarnation, self.member.session.ttl());
-        self.base.repeat_at = 0;
-        self.base.actions.push_back(Action::View);
-    }
-
-    /// It is alone, and nobody wants to join. A holder that is told a deadline is to know it before a second member
-    /// is there.
-    pub(super) fn needs_no_session(&self) -> bool {
-        self.is_alone() && self.renews_alone() && self.steward().is_none_or(|steward| steward.candidates.is_empty())
-    }
-
-    /// Until when what is held here is held for certain; 0 without a session.
-    pub(crate) fn valid_until(&self) -> Ticks {
-        if self.needs_no_session() { Ticks::MAX } else { self.member.session.valid_until().unwrap_or(0) }
-    }
-
-    pub(crate) fn at_risk_from(&self) -> Ticks {
-        match self.valid_until() {
-            Ticks::MAX => Ticks::MAX,
-            until => until.saturating_sub(self.member.session.ttl() / 2),
-        }
+    /// Reports again for the view that it is in.
+    pub(super) fn close_again(&mut self, held: Vec<Held>) -> bool {
+        let Some(group) = self.install.group().cloned() else { return false };
+        self.install.on_closed(group.epoch, group, held);
+        true
     }
 }
 

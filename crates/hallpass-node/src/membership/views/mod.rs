@@ -5,7 +5,7 @@
 //! | role | state | what it does |
 //! |---|---|---|
 //! | outside any group | [`outside`], [`elsewhere`] | finds others to found a group with, or holds back |
-//! | member | [`member`], [`breaks`] | [`joining`], [`installing`] views, [`leaving`] |
+//! | member | [`member`], [`life`], [`breaks`] | [`joining`], [`renewing`] its session, [`installing`] views, [`leaving`] |
 //! | voter | [`voter`] | takes part in consensus |
 //! | steward, one of the voters | [`steward`](super::steward) | [`serve`]s the group, [`installing`] views, carries out [`orders`] |
 //!
@@ -20,9 +20,12 @@ mod elsewhere;
 mod installing;
 mod joining;
 mod leaving;
+#[allow(missing_docs, reason = "public for diagrams only")]
+pub(super) mod life;
 mod member;
 mod orders;
 mod outside;
+mod renewing;
 mod serve;
 mod status;
 mod voter;
@@ -74,7 +77,7 @@ impl Views {
         let is_recovered =
             views.stored.contains_key(&keys::RECOVERED) && !node.base.breaks(Sabotage::GrantOnceRecovered);
         if node.is_in_group() && (!views.predecessor_is_dead || is_recovered) {
-            (node.member.phase, node.member.waits_for_lost) = (Phase::Waiting { until: None }, is_recovered);
+            node.member.wait_for_predecessor(is_recovered);
         }
         if let Founding::Together(expect) = views.founding
             && !node.is_in_group()
@@ -153,7 +156,7 @@ impl Views {
 
     /// When [`on_timeout`](Self::on_timeout) is to be called at the latest.
     pub(crate) fn timeout(&self) -> Option<Ticks> {
-        if self.member.phase == Phase::Gone {
+        if self.member.phase() == Phase::Gone {
             return None;
         }
         let deadlines = [
@@ -171,8 +174,8 @@ impl Views {
     /// A message of another node, or of this one to itself, which names no group.
     fn receive(&mut self, from: NodeId, group_id: Option<u64>, message: Control) {
         let situation = Situation {
-            phase: self.member.phase.into(),
-            has_lapsed: self.member.session.has_lapsed(),
+            phase: self.member.phase().into(),
+            has_lapsed: self.member.session().has_lapsed(),
             is_steward: self.steward().is_some(),
             group_id: self.base.group_id,
             sender: self.replica().and_then(|group| group.incarnation_of(from)),
@@ -241,7 +244,7 @@ impl Views {
 
     /// The engine's clock: elections take ten to twenty of these.
     fn tick(&self) -> Ticks {
-        (self.member.session.ttl() / 100).clamp(5_000_000, 100_000_000)
+        (self.member.session().ttl() / 100).clamp(5_000_000, 100_000_000)
     }
 
     fn repeat_after(&self) -> Ticks {

@@ -30,7 +30,7 @@ impl Views {
         }
         self.base.requests.insert(token, request);
         self.base.repeat_at = 0;
-        if self.member.phase == Phase::Gone {
+        if self.member.phase() == Phase::Gone {
             self.gone();
         }
         self.finish_withdrawing();
@@ -40,7 +40,7 @@ impl Views {
     /// Why nobody needs to be asked for this.
     fn why_impossible(&self, request: &Request) -> Option<RequestError> {
         if let Request::SetClass(class) = request {
-            let members = self.member.install.group().into_iter().flat_map(|group| group.members.keys().copied());
+            let members = self.member.install().group().into_iter().flat_map(|group| group.members.keys().copied());
             let view = View::new(members.chain([self.base.me.id]));
             if let Err(error) = Classes::new(self.base.me.id, &view, std::slice::from_ref(class)) {
                 return Some(RequestError::Invalid(error.0));

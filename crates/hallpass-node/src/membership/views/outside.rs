@@ -10,7 +10,6 @@ use crate::membership::control::{Contacts, Control, Founder};
 use crate::membership::founding::Founders;
 use crate::membership::group::Group;
 use crate::membership::keys;
-use crate::membership::session::Session;
 
 /// What belongs to how a node comes to a group.
 #[derive(Default)]
@@ -53,7 +52,7 @@ impl Views {
             drift_ppm: group.drift_ppm,
             ..Contacts::default()
         };
-        self.member.session = Session::new(self.base.me.incarnation, group.ttl);
+        self.member.begin_session(self.base.me.incarnation, group.ttl);
         self.base.is_stored = false;
         if !self.begin_to_vote(&group) {
             // The group itself is stored with the first view. Before that the voters may lose it, and it is founded again.
@@ -113,7 +112,7 @@ impl Views {
         let is_mine = founders.iter().any(|founder| founder.id == self.base.me.id)
             && founders.iter().all(|founder| founder.settings == settings);
         let group = self.base.founding(founders);
-        if self.member.phase == Phase::Gone || self.voter.is_some() || !is_mine || group.id != group_id {
+        if self.member.phase() == Phase::Gone || self.voter.is_some() || !is_mine || group.id != group_id {
             return;
         }
         if self.base.group_id == 0 {

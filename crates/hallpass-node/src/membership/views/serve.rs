@@ -84,7 +84,7 @@ impl Views {
         let is_early = self.base.breaks(Sabotage::EvictEarly);
         let expiry = if is_early { group.ttl / 4 + group.ttl / 16 } else { group.expiry() };
         let Some(changes) = steward.next_view(group, &voters, expiry, now) else { return false };
-        if self.member.waits_for_lost {
+        if self.member.waits_for_lost() {
             return false;
         }
         // The engine takes none while the office is being handed over. It is asked again with its next tick.

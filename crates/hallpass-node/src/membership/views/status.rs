@@ -16,12 +16,12 @@ impl Views {
     }
 
     pub(crate) fn epoch(&self) -> Option<u64> {
-        self.member.install.open().or_else(|| self.member.install.group().map(|group| group.epoch))
+        self.member.install().open().or_else(|| self.member.install().group().map(|group| group.epoch))
     }
 
     /// Who is in the view that this node is in, or has reported for.
     pub(crate) fn view(&self) -> Vec<NodeId> {
-        self.member.install.group().into_iter().flat_map(|group| group.members.keys().copied()).collect()
+        self.member.install().group().into_iter().flat_map(|group| group.members.keys().copied()).collect()
     }
 
     pub(crate) fn status(&self, links: &Links) -> Status {
@@ -32,8 +32,8 @@ impl Views {
             group_id: (self.base.group_id != 0).then_some(self.base.group_id),
             steward: self.steward_id(),
             voters: self.voters(),
-            session_until: self.member.session.valid_until().filter(|_| !self.needs_no_session()),
-            ttl: self.member.session.ttl(),
+            session_until: self.member.session().valid_until().filter(|_| !self.needs_no_session()),
+            ttl: self.member.session().ttl(),
             drift_ppm: self.base.settings.drift_ppm,
             waits_for: (view != ViewState::Open).then(|| self.waits_for(links)),
         }
@@ -74,7 +74,7 @@ impl Views {
                 names.join(", ")
             );
         }
-        match self.member.phase {
+        match self.member.phase() {
             Phase::Waiting { .. } => return "waits until the session of its predecessor is over".to_owned(),
             Phase::Persisting => return "writes to its data directory".to_owned(),
             Phase::Withdrawing { .. } | Phase::Gone => return "leaves the group".to_owned(),
@@ -119,7 +119,7 @@ impl Views {
             (status.voter, status.steward) = (voters.contains(&id), steward == Some(id));
             status.session_until = match self.steward() {
                 Some(steward) if id != self.base.me.id => steward.sessions.last(id).map(|last| last + expiry),
-                _ if id == self.base.me.id => self.member.session.valid_until().filter(|_| !self.needs_no_session()),
+                _ if id == self.base.me.id => self.member.session().valid_until().filter(|_| !self.needs_no_session()),
                 _ => None,
             };
             status.connected |= id == self.base.me.id;

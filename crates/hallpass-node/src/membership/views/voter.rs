@@ -242,7 +242,7 @@ impl Views {
 
     /// The group as this node knows it best.
     pub(super) fn group(&self) -> Option<&Group> {
-        self.replica().into_iter().chain(self.member.install.group()).max_by_key(|group| group.epoch)
+        self.replica().into_iter().chain(self.member.install().group()).max_by_key(|group| group.epoch)
     }
 
     pub(super) fn voters(&self) -> Vec<NodeId> {
