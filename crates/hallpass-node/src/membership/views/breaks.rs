@@ -51,7 +51,7 @@ impl Views {
         self.base.actions.push_back(Action::Break { from, token, lock, at });
     }
 
-    /// A lock is to be broken, and these hold it. The first time they are told so: those are returned.
+    /// A lock is to be broken, and these hold it. Returns those who are told it for the first time.
     pub(crate) fn on_break(&mut self, from: NodeId, token: u64, holders: &[Ticket], at: Ticks) -> Vec<Ticket> {
         let breaks = &mut self.member.breaks;
         let is_new = !breaks.orders.contains_key(&token);

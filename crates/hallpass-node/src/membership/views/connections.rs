@@ -53,7 +53,7 @@ impl Views {
         link.meet(Process { incarnation: hello.incarnation, boot_id: 0 });
         let knows_me = hello.to_incarnation == Some(self.base.me.incarnation);
         link.connect(if knows_me { hello.received } else { 0 }).map_err(HelloError::Link)?;
-        // Whoever joins says soon whom it has reached.
+        // A node that joins says soon which members it has reached.
         if self.member.install().open().is_none() {
             self.repeat_soon();
         }

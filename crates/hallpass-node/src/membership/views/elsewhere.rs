@@ -23,7 +23,7 @@ impl HeldBack {
 }
 
 impl Views {
-    /// Nobody else was ever in the group that this node is in.
+    /// No other node was ever in the group that this node is in.
     fn has_always_been_alone(&self) -> bool {
         let others = |id| id != self.base.me.id;
         let known = self.base.known.members.iter().chain(&self.base.known.absent).any(|member| others(member.id));
@@ -49,7 +49,7 @@ impl Views {
         (views.founding == Founding::Never).then(|| HeldBack::Joins(why.to_owned()))
     }
 
-    /// Whoever was to join a group has met a member of it, and it is the one that is stored.
+    /// A node that was told to join a group has met a member of it, and it is the group that is stored.
     pub(super) fn find_own_group(&mut self, hello: &Hello) {
         // One that has been told of this group here was never in it with others.
         let is_own = hello.group_id != 0 && hello.group_id == self.base.group_id && hello.config_digest == 1;

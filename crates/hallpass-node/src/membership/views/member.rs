@@ -38,7 +38,7 @@ pub(super) struct MemberRole {
 /// Whether a node takes part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Waits until its predecessor's session is over, whatever became of it. It counts from the first look at the clock.
+    /// Waits until its predecessor's session is over. It counts from the first look at the clock.
     Waiting { until: Option<Ticks> },
     /// Takes part, or tries to.
     Running,

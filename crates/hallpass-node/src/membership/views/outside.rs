@@ -63,7 +63,7 @@ impl Views {
         self.base.actions.push_back(Action::Peers);
     }
 
-    /// A founder that votes begins with the founded group, whatever has become of that since: others tell. False if it does not vote.
+    /// A founder that votes begins with the group as it was founded, and hears from others what has changed. False if it does not vote.
     fn begin_to_vote(&mut self, group: &Group) -> bool {
         let voters = self.base.founding_voters(group);
         if !voters.contains(&self.base.me.id) {

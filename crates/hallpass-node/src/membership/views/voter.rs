@@ -284,7 +284,7 @@ impl Views {
         self.steward().is_some() && self.engine().is_some_and(|engine| engine.voters() == [self.base.me.id])
     }
 
-    /// A steward that decides alone is acknowledged by itself, unless it is to be removed as any other member may be.
+    /// A steward that decides alone acknowledges itself, unless it is to be removed.
     pub(super) fn renews_alone(&self) -> bool {
         let is_leaving = |steward: &Steward| steward.sessions.is_unacknowledged(self.base.me.id);
         let is_member = |group: &Group| group.incarnation_of(self.base.me.id) == Some(self.base.me.incarnation);
