@@ -414,7 +414,7 @@ async fn nothing_else_is_stored(group: Arc<Group>) {
     let (code, text) = status(client.put("config", "value", None).await);
     assert!(code == 12 && text.contains("only locks and leases"), "{code} {text}");
     let (code, text) = status(client.get("config", None).await);
-    assert!(code == 3 && text.contains("no key of a lock"), "{code} {text}");
+    assert!(code == 3 && text.contains("not the key of a lock"), "{code} {text}");
     let put = Txn::new().and_then([TxnOp::put("config", "value", None)]);
     assert_eq!(status(client.txn(put).await).0, 3);
 }

@@ -1,6 +1,6 @@
 #![no_main]
 
-use hallpass_agent::api::Request;
+use hallpass_agent::line_protocol::Request;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|line: &[u8]| {

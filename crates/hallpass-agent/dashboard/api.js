@@ -3,7 +3,7 @@
 import { $, setText } from "./dom.js";
 
 const STORED = "hallpass-token";
-// An answer that takes longer is no answer. What changes the group may take ten seconds by itself.
+// A longer answer counts as none. A change of the group alone may take ten seconds.
 const PATIENCE_MS = 20_000;
 // How long to wait before a stream is opened again.
 const RETRY_MS = 2_000;

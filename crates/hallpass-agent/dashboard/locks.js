@@ -113,7 +113,7 @@ export function stateOf(lock) {
 export async function askToBreak(name) {
   const answer = await confirm({
     title: `Break ${name}?`,
-    text: "Whoever holds it, on any member, is told to end, and loses it within a session; then somebody else may have it. What is done under it is not undone.",
+    text: "Its holder, on any member, is told to end, and loses it within a session. Then somebody else may have it. What was done under it is not undone.",
     action: "Break the lock",
   });
   if (answer === null) return;

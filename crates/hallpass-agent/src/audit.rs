@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::service::Origin;
+use crate::registry::Origin;
 
 /// A lock was to be broken.
 pub(crate) fn breaks<E: Display>(lock: &str, by: &Origin, done: &Result<(), E>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Holding;
-use crate::api::{Request, Response, VERSION};
+use crate::line_protocol::{Request, Response, VERSION};
 use crate::os::{self, ClientStream, Descriptor};
 
 /// An agent that does not greet within this time is stopped, or its machine is.
@@ -41,7 +41,7 @@ pub enum ClientError {
     #[error("the agent at {0} does not answer; is it stopped?")]
     Timeout(PathBuf),
     /// Another program listens at the socket.
-    #[error("the program that listens at {0} is no hallpass agent")]
+    #[error("the program that listens at {0} is not a hallpass agent")]
     NotAnAgent(PathBuf),
     /// The agent has closed the connection.
     #[error("the agent closed the connection")]
@@ -51,7 +51,7 @@ pub enum ClientError {
     Refused(String),
 }
 
-/// What the agent says: first what another process had read of it already.
+/// Lines of the agent. Those that another process has read already come first.
 type Lines = BufReader<Chain<Cursor<Vec<u8>>, ClientStream>>;
 
 fn lines_of(stream: &ClientStream, rest: Vec<u8>) -> std::io::Result<Lines> {
@@ -60,7 +60,7 @@ fn lines_of(stream: &ClientStream, rest: Vec<u8>) -> std::io::Result<Lines> {
 
 /// A connection to an agent. What is held through it is released when it, and every copy of its descriptor, is closed.
 ///
-/// What the agent says without being asked about locks that are held is noted whenever something is received:
+/// Unasked messages of the agent about held locks are noted whenever something is received:
 /// [`holding`](Self::holding) tells until when a lock is held. A client that works without talking to its agent calls
 /// [`receive_within`](Self::receive_within) now and then.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct Client {
     /// The agent was started by a client for its user alone.
     pub private: bool,
     held: Vec<Holding>,
-    /// What has been read of the next line.
+    /// The part of the next line that has been read.
     line: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ pub struct Handover {
     ttl: Duration,
     private: bool,
     held: Vec<Holding>,
-    /// What has been read, and is no whole line yet.
+    /// The part of an incomplete line that has been read.
     rest: Vec<u8>,
 }
 
@@ -134,7 +134,7 @@ impl Client {
         self.answer(|client| client.receive_within(limit))
     }
 
-    /// What comes next and is not about locks that are held.
+    /// Waits for the next message that is not about held locks.
     fn answer(
         &mut self,
         receive: impl Fn(&mut Self) -> Result<Response, ClientError>,
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Another descriptor of this connection. While it is open, nothing that the client holds is released by itself.
+    /// Another descriptor of this connection. While it is open, nothing that the client holds is released automatically.
     pub fn descriptor(&self) -> std::io::Result<Descriptor> {
         self.stream.try_clone().map(Descriptor::from)
     }

@@ -110,14 +110,14 @@ pub struct LockClass {
     pub options: Vec<String>,
 }
 
-/// What is wrong with a configuration. Displayed as one line.
+/// A mistake in a configuration. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The line of the text, from 1 on.
     pub line: usize,
-    /// What is wrong there.
+    /// The mistake.
     pub message: String,
 }
 
@@ -219,7 +219,7 @@ pub fn socket_group(text: &str) -> Result<String, String> {
     let is_valid =
         if is_number { text.parse().is_ok_and(|number: u32| number < u32::MAX) } else { text.trim() == text };
     let is_valid = is_valid && !text.contains(|c: char| c.is_control() || ":/,".contains(c));
-    is_valid.then(|| text.to_owned()).ok_or_else(|| format!("'{text}' is no name or number of a group of users"))
+    is_valid.then(|| text.to_owned()).ok_or_else(|| format!("'{text}' is not the name or number of a group of users"))
 }
 
 /// Checks that the system can listen at a socket of this path, which must be the whole one.

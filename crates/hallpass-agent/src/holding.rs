@@ -1,13 +1,13 @@
 use serde::{Deserialize, Serialize};
 
-use crate::api::Response;
+use crate::line_protocol::Response;
 
 /// A lock that a client holds, and until when, as far as its agent has said.
 ///
 /// Give it everything that the agent says, and look at it by the [clock](crate::now) before and during every piece of work.
 ///
 /// ```
-/// use hallpass_agent::{Holding, api::Response};
+/// use hallpass_agent::{Holding, line_protocol::Response};
 ///
 /// let granted = Response::Granted { lock: "x".to_owned(), fence: 7, valid_until_ns: Some(100), ttl_ms: 5000 };
 /// let mut holding = Holding::of(&granted).unwrap();
@@ -29,7 +29,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// What begins with this response, if it is a grant.
+    /// Begins with this response, if it is a grant.
     pub fn of(response: &Response) -> Option<Self> {
         let Response::Granted { lock, fence, valid_until_ns, ttl_ms } = response else { return None };
         Some(Self {
@@ -42,7 +42,7 @@ impl Holding {
         })
     }
 
-    /// The agent has said this.
+    /// Notes a response of the agent.
     pub fn handle(&mut self, response: &Response) {
         let is_mine = |lock: &str, fence: u64| lock == self.lock && fence == self.fence;
         match response {

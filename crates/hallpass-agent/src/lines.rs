@@ -2,14 +2,14 @@ use std::io::ErrorKind;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use crate::api::{Request, RequestError, Response};
+use crate::line_protocol::{Request, RequestError, Response};
 use crate::os::{self, Connection, ReadHalf, WriteHalf};
 
 /// The lines between the agent and one client.
 pub(crate) struct Lines {
     reading: BufReader<ReadHalf>,
     writing: WriteHalf,
-    /// What has been read of the current line. It is kept when [`receive`](Self::receive) is cancelled.
+    /// The part of the current line that has been read. It is kept when [`receive`](Self::receive) is cancelled.
     line: Vec<u8>,
 }
 

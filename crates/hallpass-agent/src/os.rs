@@ -1,13 +1,13 @@
 //! Everything that depends on the operating system: a port to another system changes this file and no other.
 //!
 //! Clients and agent meet at a Unix socket. The agent frees what a client holds when the last descriptor of its connection is
-//! closed, so that a client's child processes can keep a lock by inheriting one: a port needs a local connection with that property.
+//! closed. So a client's child processes can keep a lock by inheriting one. A port needs a local connection with that property.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What keeps a connection open.
+/// A descriptor, which keeps a connection open.
 pub(crate) use std::os::fd::OwnedFd as Descriptor;
 /// A client's end of a connection.
 pub(crate) use std::os::unix::net::UnixStream as ClientStream;
@@ -24,7 +24,8 @@ pub fn now() -> u64 {
     hallpass::clock::now()
 }
 
-/// A moment of [`now`], as it is told to other processes: by CLOCK_BOOTTIME, which clients of all versions know. Rather too early than too late.
+/// A moment of [`now`], as it is told to other processes: by CLOCK_BOOTTIME, which clients of all versions know. It may be too early, not
+/// too late.
 pub(crate) fn to_boot_time(at: u64) -> u64 {
     let boot_time = hallpass::clock::boot_time();
     boot_time.saturating_add_signed(difference(at, now()))
@@ -40,7 +41,7 @@ fn difference(a: u64, b: u64) -> i64 {
     (a as i64).saturating_sub(b as i64)
 }
 
-/// What is at the path of a socket.
+/// The file at the path of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing.
@@ -65,13 +66,13 @@ pub(crate) fn find_socket(path: &Path) -> Found {
 
 /// A socket that clients connect to, and the file it is reached by.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct SocketFile {
     pub(crate) listener: Listener,
     path: PathBuf,
     file: (u64, u64),
 }
 
-impl Door {
+impl SocketFile {
     /// Listens at this path. A file that is there is replaced, at no moment is there none. Members of the group may connect, if
     /// one is given, otherwise this user alone. Must be called within a runtime.
     pub(crate) fn open(path: &Path, group: Option<u32>) -> io::Result<Self> {
@@ -119,6 +120,11 @@ pub(crate) type FileStamp = (u64, u64, i64, i64);
 
 pub(crate) fn file_stamp(found: &std::fs::Metadata) -> FileStamp {
     (found.ino(), found.len(), found.ctime(), found.ctime_nsec())
+}
+
+/// False only if there is certainly nothing at this path: one that may not be looked at counts as being there.
+pub fn may_exist(path: &Path) -> bool {
+    !matches!(std::fs::symlink_metadata(path), Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
 }
 
 /// True if users other than its owner may write to a file.
@@ -171,7 +177,7 @@ pub(crate) fn group_number(group: &str) -> Option<u32> {
     named.or_else(|| group.parse().ok())
 }
 
-/// Who is at the other end of a connection.
+/// The process and the user at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
     pub(crate) pid: Option<u32>,
@@ -190,7 +196,7 @@ pub(crate) fn user_name(uid: u32) -> String {
     known.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// What a process runs; for `hallpass run` the command behind it.
+/// The command line of a process; for `hallpass run` the command that it runs.
 pub(crate) fn command_of(pid: u32) -> Option<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<String> = line
@@ -230,7 +236,7 @@ impl Claim {
         }
     }
 
-    /// Lets those go who asked whose the claim is. As long as they wait they fill a queue that is not endless.
+    /// Accepts the connections of processes that asked whose the claim is. They would fill the queue.
     pub(crate) fn drain(&self) {
         #[cfg(target_os = "linux")]
         while self.listener.as_ref().is_some_and(|listener| listener.accept().is_ok()) {}
@@ -255,9 +261,8 @@ impl Claim {
     }
 }
 
-/// True if an agent of this user, of root or of this other user has claimed the path of its socket or data, whatever has become of
-/// the files there. False where there are no claims: on other systems than Linux, and in another network namespace.
-pub fn is_claimed(path: &Path, trusted: Option<u32>) -> bool {
+/// True if an agent of this user, of root or of the trusted user has claimed the path of its socket or data. The files there may be gone. False where there are no claims: on other systems than Linux, and in another network namespace.
+pub(crate) fn is_claimed(path: &Path, trusted: Option<u32>) -> bool {
     #[cfg(target_os = "linux")]
     {
         let owner = owner_of(&claim_name(path));
@@ -283,12 +288,12 @@ fn claim_name(path: &Path) -> Vec<u8> {
     let device = std::fs::metadata(&directory).map_or(0, |found| found.dev());
     let path = directory.join(path.strip_prefix(&written).unwrap_or(&path));
     let path = path.as_os_str().as_bytes();
-    // Names of sockets are short; paths that end alike and are so long do not occur twice on a machine.
+    // Names of sockets are short; two paths with the same long end do not occur on one machine.
     let tail = &path[path.len().saturating_sub(PATH_BYTES)..];
     [format!("hallpass {device:x} ").as_bytes(), tail].concat()
 }
 
-/// The user who listens at an abstract name. Not waited for: somebody who accepts nothing could make it last.
+/// The user who listens at an abstract name. It never blocks, since a listener that accepts nothing could make it last.
 #[cfg(target_os = "linux")]
 fn owner_of(name: &[u8]) -> Option<u32> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};

@@ -1,10 +1,10 @@
-//! What a node and its agent know, as lines for clients.
+//! The status of a node and its agent, as lines for clients.
 
 use hallpass::{LockInfo, Member, Place, Status, ViewState};
 
-use crate::agent::State;
-use crate::api::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
-use crate::service::clients::Uses;
+use crate::line_protocol::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
+use crate::registry::LockClients;
+use crate::shared::AgentShared;
 
 impl From<Member> for MemberLine {
     fn from(member: Member) -> Self {
@@ -38,7 +38,7 @@ impl From<Member> for MemberLine {
 }
 
 /// The status of an agent and its node.
-pub(crate) fn of(agent: &State) -> StatusLine {
+pub(crate) fn of(agent: &AgentShared) -> StatusLine {
     let status = agent.node_status();
     let name = |id: u32| {
         let member = status.members.iter().find(|member| member.id == id);
@@ -88,7 +88,7 @@ pub(crate) struct Filter<'a> {
     pub(crate) used: bool,
     /// The name comes after this one.
     pub(crate) after: Option<&'a str>,
-    /// Whoever asks may know of it.
+    /// The client may know of it.
     pub(crate) allowed: &'a dyn Fn(&str) -> bool,
 }
 
@@ -101,15 +101,15 @@ impl Filter<'_> {
     }
 }
 
-/// The first so many locks that are wanted, by name, and how many more there are.
-pub(crate) fn page(agent: &State, filter: &Filter<'_>, limit: usize) -> (Vec<LockLine>, usize) {
+/// The first `limit` locks that are wanted, by name, and how many more there are.
+pub(crate) fn page(agent: &AgentShared, filter: &Filter<'_>, limit: usize) -> (Vec<LockLine>, usize) {
     let status = agent.node().status();
     let mut uses = agent.clients.by_lock(&status.name, |name| filter.takes(name));
     let mut locks = agent.node().locks();
     locks.retain(|lock| filter.takes(&lock.name));
     // Before the group is complete only the clients are known.
     let is_known = |name: &str| locks.binary_search_by(|lock| lock.name.as_str().cmp(name)).is_ok();
-    let unknown = |(name, uses): &(&String, &Uses)| uses.held_by.is_empty() && !is_known(name);
+    let unknown = |(name, uses): &(&String, &LockClients)| uses.held_by.is_empty() && !is_known(name);
     let unknown: Vec<String> = uses.iter().filter(unknown).map(|(name, _)| name.clone()).collect();
     locks.retain(|lock| !filter.used || lock.holders + lock.waiters > 0);
     let known = locks.into_iter().map(|lock| (lock.name.clone(), Some(lock)));
@@ -127,15 +127,15 @@ pub(crate) fn page(agent: &State, filter: &Filter<'_>, limit: usize) -> (Vec<Loc
     (lines.collect(), more)
 }
 
-/// The locks with this prefix after a name, at most so many; `held`: only those that somebody here holds or wants.
-pub(crate) fn locks(agent: &State, prefix: &str, held: bool, after: Option<&str>, limit: usize) -> Response {
+/// The locks with this prefix after a name, at most `limit`; `held`: only those that somebody here holds or wants.
+pub(crate) fn locks(agent: &AgentShared, prefix: &str, held: bool, after: Option<&str>, limit: usize) -> Response {
     let filter = Filter { prefix, search: "", used: held, after, allowed: &|_| true };
     let (locks, more) = page(agent, &filter, limit);
     Response::Locks { locks, more }
 }
 
 /// One lock, also if nothing is known of it here.
-pub(crate) fn lock(agent: &State, name: &str) -> LockLine {
+pub(crate) fn lock(agent: &AgentShared, name: &str) -> LockLine {
     let status = agent.node().status();
     let uses = agent.clients.of_lock(&status.name, name);
     match agent.node().lock_info(name) {
@@ -145,7 +145,7 @@ pub(crate) fn lock(agent: &State, name: &str) -> LockLine {
 }
 
 /// A lock of which the node knows nothing yet.
-fn waited_for_line(name: String, uses: Uses) -> LockLine {
+fn waited_for_line(name: String, uses: LockClients) -> LockLine {
     LockLine {
         name,
         protocol: String::new(),
@@ -159,7 +159,7 @@ fn waited_for_line(name: String, uses: Uses) -> LockLine {
     }
 }
 
-fn lock_line(lock: LockInfo, uses: Uses, status: &Status) -> LockLine {
+fn lock_line(lock: LockInfo, uses: LockClients, status: &Status) -> LockLine {
     let place = match lock.place {
         Place::Here => "here",
         Place::Elsewhere => "elsewhere",
@@ -198,10 +198,10 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
     members.map(line).collect()
 }
 
-/// What a client that is not served waits for.
-pub(crate) fn waiting(agent: &State, lock: &str) -> WaitingLine {
+/// The reasons why a client waits.
+pub(crate) fn waiting(agent: &AgentShared, lock: &str) -> WaitingLine {
     let status = agent.node().status();
-    let Uses { held_by, waiting } = agent.clients.of_lock(&status.name, lock);
+    let LockClients { held_by, waiting } = agent.clients.of_lock(&status.name, lock);
     let before = waiting.len().saturating_sub(1);
     let Some(lock) = agent.node().lock_info(lock) else {
         // Outside of a view a node keeps nothing about its locks. It waits for the members that are not connected, or for what it says.
@@ -226,10 +226,10 @@ pub(crate) fn says_the_same(one: &WaitingLine, other: &WaitingLine) -> bool {
 }
 
 /// Why a lock was not free, in one line, if that is known.
-pub(crate) fn why_busy(agent: &State, lock: &str) -> Option<String> {
+pub(crate) fn why_busy(agent: &AgentShared, lock: &str) -> Option<String> {
     let waiting = waiting(agent, lock);
     let missing = waiting.missing.first().cloned().or_else(|| {
-        // Who only tries is refused while any member is not connected.
+        // A client that only tries is refused while any member is not connected.
         let status = agent.node().status();
         let missing = absent(&status).next().map(trouble_of).or_else(|| status.waits_for.clone());
         missing.filter(|_| waiting.held_by.is_empty())
@@ -237,7 +237,7 @@ pub(crate) fn why_busy(agent: &State, lock: &str) -> Option<String> {
     missing.or_else(|| waiting.held_by.first().map(|holder| format!("held by {}", holder.describe())))
 }
 
-/// Those without whom no lock is granted: members of the view that are not connected, and before there is one all others.
+/// The members that are missing before locks are granted: those of the view that are not connected. Before there is a view, all others.
 fn absent(status: &Status) -> impl Iterator<Item = &Member> {
     let is_open = status.complete;
     status.members.iter().filter(move |member| !member.connected && (member.in_view || !is_open))

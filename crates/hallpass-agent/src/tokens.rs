@@ -1,6 +1,6 @@
 //! Bearer tokens: who may do what through the agent's API.
 //!
-//! A token is 256 random bits that its owner keeps; the file has only its SHA-256, which is enough since nobody guesses so many bits.
+//! A token is 256 random bits that its owner keeps; the file has only its SHA-256, which is enough since nobody guesses 256 bits.
 //! The file is read again when it changes: a token that is removed from it is refused a second later.
 //!
 //! ```
@@ -27,14 +27,14 @@ use subtle::ConstantTimeEq;
 
 use crate::os;
 
-/// Tokens begin so, that people and scanners of repositories recognise one.
+/// The prefix of all tokens: people and scanners of repositories recognise one by it.
 const PREFIX: &str = "hallpass_";
 /// How often to look whether the file has changed.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Every request with a token compares all of them.
 const TOKENS_MAX: usize = 1000;
 
-/// What a token allows.
+/// A right of a token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Right {
@@ -61,7 +61,7 @@ impl Right {
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
         found.map(|(right, _)| *right).ok_or_else(|| {
-            format!("'{}' is no right; there are acquire, inspect, break and administer", text.escape_debug())
+            format!("unknown right '{}'; expected acquire, inspect, break or administer", text.escape_debug())
         })
     }
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// What is wrong with a file of tokens, or why there is no new one. Displayed as one line.
+/// A mistake in a file of tokens, or why a token could not be made. Displayed as one line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenError(String);
@@ -88,7 +88,7 @@ impl TokenError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// What it is called in the audit log, and who owns the leases it makes.
+    /// Its name in the audit log, which owns the leases that it makes.
     pub name: String,
     /// The SHA-256 of the secret, in hexadecimal.
     sha256: String,
@@ -212,7 +212,7 @@ impl Tokens {
         self.tokens.iter().any(|one| **one == *token)
     }
 
-    /// True if one is called so.
+    /// True if one has this name.
     pub fn has(&self, name: &str) -> bool {
         self.tokens.iter().any(|token| token.name == name)
     }
@@ -231,7 +231,7 @@ struct Seen {
     /// None if it could not be read: it is tried again each time.
     stamp: Option<os::FileStamp>,
     tokens: Arc<Tokens>,
-    /// What was said last about a file that cannot be read.
+    /// The last logged reason why the file cannot be read.
     trouble: Option<String>,
 }
 
@@ -243,7 +243,7 @@ impl TokenFile {
         Ok(Self { path: path.to_owned(), seen: Mutex::new(seen) })
     }
 
-    /// The tokens as the file has them now. A file that cannot be read allows nothing: whoever takes it away means it.
+    /// The tokens as the file has them now. A file that cannot be read allows nothing: it was taken away on purpose.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.at.elapsed() < CHECK_INTERVAL {
@@ -255,12 +255,12 @@ impl TokenFile {
             match read(&self.path) {
                 Ok(tokens) => {
                     (seen.tokens, seen.stamp, seen.trouble) = (Arc::new(tokens), now, None);
-                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: the file of tokens was read again");
+                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: token file read again");
                 }
                 Err(error) => {
                     let trouble = Some(error.to_string());
                     if trouble != seen.trouble {
-                        tracing::error!(target: "audit", %error, "audit: no token is accepted until the file is correct");
+                        tracing::error!(target: "audit", %error, "audit: token file unusable; no token is accepted until it is correct");
                     }
                     (seen.tokens, seen.stamp, seen.trouble) = (Arc::default(), None, trouble);
                 }

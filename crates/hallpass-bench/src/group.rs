@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::BenchError;
 use crate::child::{Launcher, Worker};
 use crate::measure::Workload;
-use crate::report::{ETCD_API, FIXED, FIXED_TLS};
+use crate::report::ETCD_API;
 use crate::servers::{Server, Started};
 
 /// Processes that callers are spread over, as they would be over hosts.
@@ -71,17 +71,8 @@ pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, Benc
 const CONTENDED: [Workload; 4] =
     [Workload::Contended(3), Workload::Contended(8), Workload::Contended(32), Workload::Rotating(32)];
 
-/// How the members of a group are known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Members {
-    /// They come and go.
-    Views,
-    /// A list for ever, as it was before there were views: what those cost can be seen beside it.
-    Fixed,
-}
-
 /// hallpass embedded in three processes.
-pub(crate) fn hallpass(launcher: &Launcher, members: Members, keys: Option<&Path>) -> Result<Group, BenchError> {
+pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group, BenchError> {
     let addresses = free_addresses(HOSTS)?;
     let named = addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}"));
     let peers = named.collect::<Vec<_>>().join(",");
@@ -89,8 +80,7 @@ pub(crate) fn hallpass(launcher: &Launcher, members: Members, keys: Option<&Path
     for (index, address) in addresses.iter().enumerate() {
         let name = format!("n{index}");
         let own = keys.map(|keys| keys.join(&name).display().to_string());
-        let members = if members == Members::Views { "views" } else { "fixed" };
-        let mut args = vec!["hallpass", members, &name, address, &peers];
+        let mut args = vec!["hallpass", &name, address, &peers];
         args.extend(own.as_deref());
         workers.push(launcher.start(&args)?);
     }
@@ -98,13 +88,9 @@ pub(crate) fn hallpass(launcher: &Launcher, members: Members, keys: Option<&Path
         worker.ready()?;
     }
     let alone = [Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::HotShared];
-    let (name, workloads) = match (members, keys) {
-        (Members::Views, None) => ("hallpass", [&alone[..], &CONTENDED].concat()),
-        (Members::Views, Some(_)) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
-        (Members::Fixed, None) => {
-            (FIXED, vec![Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::Contended(3)])
-        }
-        (Members::Fixed, Some(_)) => (FIXED_TLS, vec![Workload::Cold]),
+    let (name, workloads) = match keys {
+        None => ("hallpass", [&alone[..], &CONTENDED].concat()),
+        Some(_) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
     };
     Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
 }

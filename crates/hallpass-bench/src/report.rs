@@ -64,8 +64,6 @@ pub struct Goal {
     pub goal: String,
     /// The ratio, or seconds.
     pub measured: f64,
-    /// The same with a fixed list of members, where that was measured, too.
-    pub fixed: Option<f64>,
     /// At most, or at least, this.
     pub wanted: f64,
     /// The ratio must be at most, not at least, what is wanted.
@@ -123,11 +121,8 @@ pub struct Report {
 
 const OURS: &str = "hallpass";
 const OURS_TLS: &str = "hallpass, tls";
-/// With a fixed list of members.
-pub(crate) const FIXED: &str = "hallpass, fixed";
 /// Agents of ours that are used through etcd's API, by a client of etcd.
 pub(crate) const ETCD_API: &str = "hallpass, etcd api";
-pub(crate) const FIXED_TLS: &str = "hallpass, fixed, tls";
 const FLOOR: [&str; 6] = ["tcp", "tcp, woken", "tcp, 2 peers", "tls", "tls, 2 peers", "in-process"];
 
 impl Report {
@@ -215,7 +210,7 @@ impl Goal {
     fn of_change(spec: &Spec, (change, seconds): &(Change, Vec<f64>)) -> Self {
         let (measured, wanted) = (longest(seconds), change.seconds_max(&spec.scale));
         let goal = format!("{}, in seconds", change.title(&spec.scale));
-        Self { goal, measured, fixed: None, wanted, at_most: true, met: measured <= wanted }
+        Self { goal, measured, wanted, at_most: true, met: measured <= wanted }
     }
 }
 
@@ -273,7 +268,7 @@ fn ratios(cells: &[Cell]) -> Vec<Ratio> {
         .collect()
 }
 
-/// Measures a goal with views, and with a fixed list of members.
+/// Measures a goal of one of our systems.
 type Beside<'a> = &'a dyn Fn(&str) -> Option<f64>;
 
 fn goals(cells: &[Cell]) -> Vec<Goal> {
@@ -284,22 +279,21 @@ fn goals(cells: &[Cell]) -> Vec<Goal> {
 
 fn against_floor(cells: &[Cell]) -> Vec<Goal> {
     let mut goals = Vec::new();
-    let mut add = |goal: &str, of: Beside<'_>, (views, fixed): (&str, &str), wanted: f64| {
-        let Some(measured) = of(views) else { return };
+    let mut add = |goal: &str, of: Beside<'_>, system: &str, wanted: f64| {
+        let Some(measured) = of(system) else { return };
         let met = measured <= wanted;
-        goals.push(Goal { goal: goal.to_owned(), measured, fixed: of(fixed), wanted, at_most: true, met });
+        goals.push(Goal { goal: goal.to_owned(), measured, wanted, at_most: true, met });
     };
-    let (clear, tls) = ((OURS, FIXED), (OURS_TLS, FIXED_TLS));
     let p50s = |system: &str, workload: &str, floor: &str, floor_workload: &str| {
         Some(ratio(find(cells, system, workload)?, &p50, find(cells, floor, floor_workload)?, &p50))
     };
     let free: Beside<'_> = &|system| p50s(system, "uncontended", "tcp, 2 peers", "round-trip");
-    add("a free lock, in raw round trips to 2 peers", free, clear, 1.3);
-    add("the same encrypted, in raw round trips in the clear", free, tls, 1.5);
+    add("a free lock, in raw round trips to 2 peers", free, OURS, 1.3);
+    add("the same encrypted, in raw round trips in the clear", free, OURS_TLS, 1.5);
     let encrypted: Beside<'_> = &|system| p50s(system, "uncontended", "tls, 2 peers", "round-trip");
-    add("the same encrypted, in encrypted round trips", encrypted, tls, 1.5);
+    add("the same encrypted, in encrypted round trips", encrypted, OURS_TLS, 1.5);
     let hot: Beside<'_> = &|system| p50s(system, "hot", "in-process", "hot");
-    add("a lock that is here, in in-process locks", hot, clear, 1.5);
+    add("a lock that is here, in in-process locks", hot, OURS, 1.5);
     // Half a round trip is one way.
     let one_way = |run: &Run| p50(run) / 2.0;
     let three = |system: &str, floor: &str| find(cells, system, "contended-3").zip(find(cells, floor, "round-trip"));
@@ -307,13 +301,13 @@ fn against_floor(cells: &[Cell]) -> Vec<Goal> {
         let (ours, trip) = three(system, "tcp")?;
         Some(ratio(ours, &|run| 1e6 / rate(run).max(1e-9), trip, &one_way))
     };
-    add("3 callers on one lock: a grant every so many one-way trips", grants, clear, 1.4);
+    add("3 callers on one lock: a grant every so many one-way trips", grants, OURS, 1.4);
     // The task that reads the socket wakes the caller that gets the lock; so it does in this measurement.
     let handovers: Beside<'_> = &|system| {
         let (ours, trip) = three(system, "tcp, woken")?;
         Some(ratio(ours, &handover, trip, &one_way))
     };
-    add("3 callers on one lock: a handover, in one-way trips that wake a task", handovers, clear, 1.4);
+    add("3 callers on one lock: a handover, in one-way trips that wake a task", handovers, OURS, 1.4);
     goals
 }
 
@@ -322,7 +316,7 @@ fn against_peers(cells: &[Cell]) -> Vec<Goal> {
     let mut add = |goal: &str, measured: Option<f64>, wanted: f64| {
         let Some(measured) = measured else { return };
         let met = measured >= wanted;
-        goals.push(Goal { goal: goal.to_owned(), measured, fixed: None, wanted, at_most: false, met });
+        goals.push(Goal { goal: goal.to_owned(), measured, wanted, at_most: false, met });
     };
     let rates = |workload: &str, name: &str| {
         let ours = find(cells, OURS, workload)?;

@@ -8,7 +8,7 @@ use crate::BenchError;
 use crate::changes::{self, Change, Scale};
 use crate::child::{Launcher, Scratch};
 use crate::clients;
-use crate::group::{self, Group, Members, agents, floor, hallpass};
+use crate::group::{self, Group, agents, floor, hallpass};
 use crate::measure::{Workload, measure};
 use crate::report::{Cell, ETCD_API, Report, Skipped};
 use crate::servers::{self, Server, Started};
@@ -219,10 +219,8 @@ fn start(
     let mut report = |now: &str| progress(Progress { done: 0, total: 0, now });
     report("starting hallpass");
     let mut groups = floor(launcher, &keys)?;
-    for members in [Members::Views, Members::Fixed] {
-        groups.push(hallpass(launcher, members, None)?);
-        groups.push(hallpass(launcher, members, Some(&keys))?);
-    }
+    groups.push(hallpass(launcher, None)?);
+    groups.push(hallpass(launcher, Some(&keys))?);
     groups.push(agents(launcher, scratch)?);
     let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut report);
     groups.extend(peers);

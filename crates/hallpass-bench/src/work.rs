@@ -29,10 +29,9 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
         }
         ["ping-woken", address] => serve(|| async { Ok(Woken { address: (*address).to_owned() }) }),
         ["locker"] => serve(|| async { Ok(Locker::default()) }),
-        ["hallpass", members, name, listen, peers, keys @ ..] => {
+        ["hallpass", name, listen, peers, keys @ ..] => {
             let peers: Vec<&str> = peers.split(',').collect();
-            let is_fixed = *members == "fixed";
-            serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied(), is_fixed).await })
+            serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied()).await })
         }
         ["change", change, scale, directory] => changes(change, scale, Path::new(directory)),
         ["agent", name, listen, peers, socket, api @ ..] => {

@@ -36,9 +36,7 @@ fn a_quick_run_has_its_keys() {
         "tls, 2 peers",
         "in-process",
         "hallpass",
-        "hallpass, tls",
-        "hallpass, fixed",
-        "hallpass, fixed, tls"
+        "hallpass, tls"
     ])));
     let workloads = strings(&report["figures"], "workload");
     assert_eq!(

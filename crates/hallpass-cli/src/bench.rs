@@ -15,9 +15,10 @@ use crate::terminal::{note, print};
 
 pub(crate) const HELP: &str = "\
 Options: --only locks or views, --peers etcd,redis,zookeeper,postgres or none, --rounds N, --seconds S, --quick, \
---json and --svg FILE.svg. They are explained here once the executable 'hallpass-bench' lies beside this one.
+--json and --svg FILE.svg. 'hallpass-bench', an executable beside this one, explains them; without it this help \
+lists only their names.
 
-Exit code: that of hallpass-bench, or 69 if there is none.
+Exit code: that of hallpass-bench, or 69 if that is missing.
 
 Examples:
   hallpass bench

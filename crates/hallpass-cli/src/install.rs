@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Command, CommandFactory};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::exit::{Fault, Outcome};
-use crate::terminal;
+use crate::{man, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
@@ -33,21 +32,22 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Fault> {
 }
 
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Fault> {
-    // As the generator of all pages has it, so that the main page is the same.
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
     match &args.out {
-        None => {
-            let mut page = Vec::new();
-            Man::new(cli).render(&mut page).map_err(|error| cannot_write(Path::new("stdout"), error))?;
-            terminal::print(&String::from_utf8_lossy(&page))?;
-        }
+        None => terminal::print(&man::page(&cli))?,
         Some(directory) => {
-            let written = fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(cli, directory));
+            let written = fs::create_dir_all(directory).and_then(|()| write_pages(&cli, directory));
             written.map_err(|error| cannot_write(directory, error))?;
         }
     }
     Ok(Outcome::Fine)
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: &Command, directory: &Path) -> std::io::Result<()> {
+    command.get_subcommands().filter(|sub| !sub.is_hide_set()).try_for_each(|sub| write_pages(sub, directory))?;
+    fs::write(directory.join(man::file_name(command)), man::page(command))
 }
 
 /// A command without its hidden flags and commands, which the generator of completions would list.

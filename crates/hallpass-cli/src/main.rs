@@ -6,6 +6,7 @@ mod exit;
 mod group;
 mod install;
 mod lab;
+mod man;
 mod os;
 mod terminal;
 mod usage;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
             Command::Class { command } => group::class(&command),
             Command::Token { command } => group::token(&command),
             Command::Recover(args) => group::recover(&args),
-            Command::Keeper(args) => group::keep(&args),
+            Command::Supervisor(args) => group::supervise(&args),
             Command::Child(args) => group::child(&args),
             Command::Lab { command } => lab::run(&command),
             Command::Bench(args) => bench::run(&args),

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use crate::driver::{Driver, Parts};
 use crate::members::{Entry, Own, check_known, other_spelling, others, parse, reaches};
 use crate::node::Running;
 use crate::os::now;
-use crate::peer::Peer;
 use crate::tasks::Seeds;
 use crate::tls::{Keys, Tls};
 use crate::{DataDirectory, Node, StartError, disk, tasks};
@@ -45,7 +43,6 @@ pub struct Builder {
     config: NodeConfig,
     /// The same for views: the address, how a group is founded, what is stored.
     views: ViewsConfig,
-    is_fixed: bool,
     listen: String,
     advertise: Option<String>,
     peers: Vec<String>,
@@ -70,7 +67,6 @@ impl Builder {
         Self {
             config,
             views: ViewsConfig::new(""),
-            is_fixed: false,
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
             peers: Vec::new(),
@@ -189,14 +185,6 @@ impl Builder {
         self
     }
 
-    /// The peers are the only members for ever, and no lock is granted while one of them is away. Nothing is stored. For
-    /// comparisons.
-    #[doc(hidden)]
-    pub fn fixed_members(mut self) -> Self {
-        self.is_fixed = true;
-        self
-    }
-
     /// Members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and
     /// loopback addresses only.
     pub fn keys(mut self, keys: Keys) -> Self {
@@ -269,19 +257,13 @@ impl Builder {
         config.boot_id = random((now(), std::process::id()));
         config.seed = now() ^ random(address);
         let is_alone = listed.is_empty();
-        let mut peers = BTreeMap::new();
-        let mut seeds = Vec::new();
-        if self.is_fixed {
-            peers = self.fix_members(&mut config, &own, listed)?;
-        } else {
-            self.fill_in_views(&mut config, &own, listed.len(), data.as_deref())?;
-            seeds = listed.into_iter().map(Entry::into_peer).collect();
-        }
+        self.fill_in_views(&mut config, &own, listed.len(), data.as_deref())?;
+        let seeds = listed.into_iter().map(Entry::into_peer).collect();
         let (name, group, boot_id) = (config.name.clone(), config.group.clone(), config.boot_id);
         let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let me = format!("'{name}' ({own})");
         let encrypted = tls.is_some();
-        let driver = Driver::new(Parts { me, boot_id, is_fixed: self.is_fixed, tls, peers, seeds, node });
+        let driver = Driver::new(Parts { me, boot_id, tls, seeds, node });
         let disk =
             data.map(|data| disk::start(data, Arc::downgrade(&driver))).transpose().map_err(StartError::Thread)?;
         let (jobs, writing) = disk.unzip();
@@ -318,7 +300,7 @@ impl Builder {
     fn listed(&self, own: &str) -> Result<Vec<Entry>, StartError> {
         let setting = |why: &str| Err(StartError::Setting(why.to_owned()));
         if !self.join.is_empty() {
-            if !self.peers.is_empty() || self.expect.is_some() || self.is_fixed {
+            if !self.peers.is_empty() || self.expect.is_some() {
                 return setting(
                     "a node either joins a group or is one of those that found it: give it peers, or an address to join",
                 );
@@ -340,7 +322,7 @@ impl Builder {
         others(&self.peers, &Own { name: &self.config.name, address: own, has_keys: self.keys.is_some() })
     }
 
-    /// What a node of a group with views is made from.
+    /// What a node needs to take part in a group.
     fn fill_in_views(
         &self,
         config: &mut NodeConfig,
@@ -389,25 +371,6 @@ impl Builder {
             None if self.listen.ends_with(":0") => address.to_string(),
             None => self.listen.clone(),
         }
-    }
-
-    /// Members of a fixed list are numbered by their addresses, in alphabetical order: all of them come to the same numbers.
-    fn fix_members(
-        &self,
-        config: &mut NodeConfig,
-        own: &str,
-        mut members: Vec<Entry>,
-    ) -> Result<BTreeMap<NodeId, Arc<Peer>>, StartError> {
-        members.push(Entry { name: Some(self.config.name.clone()), address: own.to_owned() });
-        members.sort_unstable_by(|a, b| a.address.cmp(&b.address));
-        let mine = members.iter().position(|entry| entry.address == own).unwrap_or_default();
-        config.me = NodeId(mine as u32 + 1);
-        config.members = (1..=members.len() as u32).map(NodeId).collect();
-        // Members compare the whole list: different lists may have the same length.
-        config.agreed = members.iter().map(|entry| entry.address.clone()).collect();
-        config.incarnation = by_the_clock()?;
-        let numbered = (1..).map(NodeId).zip(members).filter(|(id, _)| *id != config.me);
-        Ok(numbered.map(|(id, entry)| (id, entry.into_peer())).collect())
     }
 
     /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.

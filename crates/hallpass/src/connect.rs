@@ -81,7 +81,8 @@ mod tests {
     use super::*;
     use crate::{Builder, Node, StartError};
 
-    /// Two free ports on loopback, and the builders of two nodes on them. The first one calls the second by this name.
+    /// Two free ports on loopback, and the builders of two nodes on them. The first one calls the second by this name, and
+    /// the second one does not find the first.
     fn pair(name: &str) -> (Vec<String>, [Builder; 2]) {
         static NEXT: AtomicU16 = AtomicU16::new(31_000);
         // Below the ports that systems give to connections.
@@ -89,9 +90,9 @@ mod tests {
         let mut free = free.filter(|address| std::net::TcpListener::bind(address).is_ok());
         let addresses = [(); 2].map(|()| free.next().expect("a free port"));
         let peers = [format!("a@{}", addresses[0]), format!("b@{name}")];
-        // With a fixed list the status names every member from the start.
-        let a = Node::builder().name("a").listen(&addresses[0]).peers(&peers).fixed_members();
-        let b = Node::builder().name("b").listen(&addresses[1]).advertise(name).peers(&peers).fixed_members();
+        let a = Node::builder().name("a").listen(&addresses[0]).peers(&peers);
+        let nobody = ["a@127.0.0.1:1".to_owned(), peers[1].clone()];
+        let b = Node::builder().name("b").listen(&addresses[1]).advertise(name).peers(nobody);
         (addresses.to_vec(), [a, b])
     }
 

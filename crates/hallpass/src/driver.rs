@@ -26,21 +26,19 @@ use crate::clock::sleep_before;
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::disk::Job;
+use crate::log_limiter::LogLimiters;
 use crate::os::{self, now};
 use crate::peer::Peer;
-use crate::rate_limit::RateLimits;
 use crate::readers::Readers;
 use crate::tls::Tls;
 use crate::turn::Turn;
-use crate::waiter::{Verdict, Waiter, Wakers};
+use crate::waiter::{Waiter, Wakers};
 
 pub(crate) struct Driver {
     /// This node's name and address, for messages that both sides of a connection read.
     pub(crate) me: String,
     pub(crate) id: NodeId,
     boot_id: u64,
-    /// The members are a fixed list.
-    pub(crate) is_fixed: bool,
     pub(crate) tls: Option<Tls>,
     state: Mutex<State>,
     /// Of the callers who did not have to wait.
@@ -50,7 +48,7 @@ pub(crate) struct Driver {
     /// Where a group may be found.
     seeds: Mutex<Vec<Arc<Peer>>>,
     /// For every line of the log that others can cause, and no peer in particular.
-    pub(crate) limits: RateLimits,
+    pub(crate) limits: LogLimiters,
     /// Callers get nothing more. The node may still take its leave of the others.
     stopped: AtomicBool,
     /// Nothing is sent or received any more.
@@ -124,7 +122,6 @@ const CONTROLS_MAX: usize = 4;
 /// The answer to a request.
 pub(crate) enum Asked {
     Granted(Granted),
-    Busy,
     Waiting(Ticket, Arc<Waiter>),
 }
 
@@ -154,9 +151,7 @@ struct Process {
 pub(crate) struct Parts {
     pub(crate) me: String,
     pub(crate) boot_id: u64,
-    pub(crate) is_fixed: bool,
     pub(crate) tls: Option<Tls>,
-    pub(crate) peers: BTreeMap<NodeId, Arc<Peer>>,
     pub(crate) seeds: Vec<Arc<Peer>>,
     pub(crate) node: Node<Arc<Waiter>>,
 }
@@ -164,7 +159,7 @@ pub(crate) struct Parts {
 impl Driver {
     /// Must be called within a runtime.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { me, boot_id, is_fixed, tls, peers, seeds, node } = parts;
+        let Parts { me, boot_id, tls, seeds, node } = parts;
         let (id, complete) = (node.id(), node.is_complete());
         let state = State {
             node,
@@ -189,13 +184,12 @@ impl Driver {
             me,
             id,
             boot_id,
-            is_fixed,
             tls,
             state: Mutex::new(state),
             turn: Turn::default(),
-            peers: Mutex::new(peers),
+            peers: Mutex::default(),
             seeds: Mutex::new(seeds),
-            limits: RateLimits::default(),
+            limits: LogLimiters::default(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -239,7 +233,7 @@ impl Driver {
             return;
         }
         let mut wakers = Wakers::default();
-        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
+        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Err(AcquireError::Stopped))));
         let (sender, done) = oneshot::channel();
         state.read_clock();
         // Guards are lost before anybody else is told.
@@ -269,11 +263,11 @@ impl Driver {
     fn close(&self, mut state: MutexGuard<'_, State>) {
         self.stopped.store(true, Ordering::Release);
         let mut wakers = Wakers::default();
-        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Verdict::Stopped)));
+        state.node.waiting().for_each(|waiter| wakers.add(waiter.answer(Err(AcquireError::Stopped))));
         // Also those whose answer was not given yet.
         while let Some(output) = state.node.poll_output() {
             if let Output::Answer { caller, .. } = output {
-                wakers.add(caller.answer(Verdict::Stopped));
+                wakers.add(caller.answer(Err(AcquireError::Stopped)));
             }
         }
         state.connections.drain(..).for_each(|(_, connection)| connection.close());
@@ -382,7 +376,7 @@ impl Driver {
         Ok(match (answer?, waiter) {
             (Answer::Granted(grant), _) => Asked::Granted(Granted { grant, generation }),
             (Answer::Waiting(ticket), Some(waiter)) => Asked::Waiting(ticket, waiter),
-            _ => Asked::Busy,
+            _ => return Err(AcquireError::Busy),
         })
     }
 
@@ -434,10 +428,10 @@ impl Driver {
     }
 
     /// Has a connection given up when half a session has brought no acknowledgement of its data: a session is kept, and a lock handed over,
-    /// only by one that works. With a fixed list of members there are no sessions, and the system's own patience counts.
+    /// only by one that works.
     pub(crate) fn limit_silence(&self, stream: &TcpStream) -> std::io::Result<()> {
         let ttl = Duration::from_nanos(self.state().node.status().ttl);
-        if self.is_fixed { Ok(()) } else { os::give_up_after(stream, (ttl / 2).max(SILENCE_MIN)) }
+        os::give_up_after(stream, (ttl / 2).max(SILENCE_MIN))
     }
 
     /// The node's view: its state and number, how many are in it, and the steward.
@@ -563,10 +557,10 @@ impl Driver {
                     let generation = state.node.generation();
                     state.grants += u64::from(matches!(outcome, Outcome::Granted(_)));
                     let verdict = match outcome {
-                        _ if self.is_stopped() => Verdict::Stopped,
-                        Outcome::Granted(grant) => Verdict::Granted(Granted { grant, generation }),
-                        Outcome::Busy => Verdict::Busy,
-                        Outcome::Refused(refusal) => Verdict::Refused(refusal),
+                        _ if self.is_stopped() => Err(AcquireError::Stopped),
+                        Outcome::Granted(grant) => Ok(Granted { grant, generation }),
+                        Outcome::Busy => Err(AcquireError::Busy),
+                        Outcome::Refused(refusal) => Err(refusal.into()),
                     };
                     wakers.add(caller.answer(verdict));
                 }
@@ -654,12 +648,11 @@ impl Driver {
 
     // ---- peers ----
 
-    /// The contacts, if they may have changed since the last call; they are this node's peers from now on. With a fixed list
-    /// the peers stay as they are.
+    /// The contacts, if they may have changed since the last call; they are this node's peers from now on.
     pub(crate) fn take_contacts(&self) -> Option<Vec<Contact>> {
         let contacts = {
             let mut state = self.state();
-            if !std::mem::take(&mut state.view_changed) || self.is_fixed {
+            if !std::mem::take(&mut state.view_changed) {
                 return None;
             }
             state.node.contacts()
@@ -728,7 +721,7 @@ impl Driver {
         let state = self.state();
         let checked = state.node.check_hello(hello);
         let is_mine = hello.from == self.id && hello.boot_id != self.boot_id;
-        let is_twice = !self.is_fixed && (is_mine || state.is_twice(hello));
+        let is_twice = is_mine || state.is_twice(hello);
         drop(state);
         if is_twice {
             return Err(self.explain_twice(hello));

@@ -283,11 +283,10 @@ impl Fresh {
     ) -> Result<(), GreetError> {
         if let Some(id) = expected.filter(|id| *id != hello.from) {
             let (found, address) = (driver.describe(hello), &peer.address);
-            return Err(GreetError::Reject(if driver.is_fixed {
-                format!("{found} is member {}, not {id}: give all members the same list", hello.from)
-            } else {
-                format!("{address} is the address of member {id}, and {found} is there, which is {}", hello.from)
-            }));
+            return Err(GreetError::Reject(format!(
+                "{address} is the address of member {id}, and {found} is there, which is {}",
+                hello.from
+            )));
         }
         driver.check(hello).map_err(GreetError::Reject)?;
         self.verify(hello, driver, peer.name.as_deref())

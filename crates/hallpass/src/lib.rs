@@ -126,12 +126,12 @@ mod error;
 mod greeting;
 mod guard;
 mod lock;
+mod log_limiter;
 mod members;
 mod node;
 mod options;
 mod os;
 mod peer;
-mod rate_limit;
 mod readers;
 mod status;
 mod strangers;
@@ -150,6 +150,8 @@ pub use hallpass_core::Mode;
 #[doc(inline)]
 pub use hallpass_node::{Counters, Place, Refusal, RequestError, ViewState};
 pub use lock::Lock;
+#[doc(hidden)]
+pub use log_limiter::LogLimiter;
 pub use node::Node;
 pub use options::AcquireOptions;
 pub use status::{LockInfo, Member, Status};

@@ -175,7 +175,6 @@ impl Lock {
         loop {
             match self.driver().acquire(&self.0.name, options.mode(), options.patience())? {
                 Asked::Granted(granted) => return Ok(self.guard(granted)),
-                Asked::Busy => return Err(AcquireError::Busy),
                 Asked::Waiting(ticket, waiter) => {
                     let waiting = Waiting { lock: self, ticket, waiter, answered: false };
                     let verdict = poll_fn(|cx| waiting.waiter.poll(cx)).await;
@@ -221,22 +220,19 @@ impl Waiting<'_> {
     /// What has come of it; `None` if it must be asked for again.
     fn end(mut self, verdict: Verdict) -> Option<Result<Guard, AcquireError>> {
         self.answered = true;
-        Some(match verdict {
-            Verdict::Granted(granted) => {
-                let driver = self.lock.driver();
-                if driver.validity(granted) == Validity::Lost {
-                    driver.release(granted.grant.ticket);
-                    return None;
-                }
-                let now = os::now();
-                self.lock.0.waited.store(now, Ordering::Relaxed);
-                driver.turn.begin(now);
-                Ok(self.lock.guard(granted))
-            }
-            Verdict::Busy => Err(AcquireError::Busy),
-            Verdict::Refused(refusal) => Err(refusal.into()),
-            Verdict::Stopped => Err(AcquireError::Stopped),
-        })
+        let granted = match verdict {
+            Ok(granted) => granted,
+            Err(error) => return Some(Err(error)),
+        };
+        let driver = self.lock.driver();
+        if driver.validity(granted) == Validity::Lost {
+            driver.release(granted.grant.ticket);
+            return None;
+        }
+        let now = os::now();
+        self.lock.0.waited.store(now, Ordering::Relaxed);
+        driver.turn.begin(now);
+        Some(Ok(self.lock.guard(granted)))
     }
 }
 

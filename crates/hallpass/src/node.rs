@@ -150,7 +150,7 @@ impl Node {
                 Member { address: advertised.clone(), name: Some(name.clone()), is_this: true, connected, ..own }
             })
             .collect();
-        if seen.group_id.is_none() && !driver.is_fixed {
+        if seen.group_id.is_none() {
             let found = |seed: &Member| members.iter().any(|member| member.address == seed.address);
             let missing: Vec<Member> =
                 seeds.iter().map(|seed| Member::of_seed(seed)).filter(|seed| !found(seed)).collect();
@@ -267,9 +267,6 @@ impl Node {
     pub async fn join(&self, address: &str, limit: Duration) -> Result<(), GroupError> {
         let invalid = |why: String| GroupError::Refused(RequestError::Invalid(why));
         let driver = &self.running.driver;
-        if driver.is_fixed {
-            return Err(GroupError::Refused(RequestError::Fixed));
-        }
         let entry = parse(address).map_err(|error| invalid(error.to_string()))?;
         if driver.state().node.status().group_id.is_some() {
             return Err(invalid("this node is in a group already: let it leave first".to_owned()));

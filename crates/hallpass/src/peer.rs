@@ -1,6 +1,6 @@
 use std::sync::{Mutex, PoisonError};
 
-use crate::rate_limit::RateLimit;
+use crate::log_limiter::LogLimiter;
 
 /// Another node, by its address: a member, or one that was named to find a group by.
 pub(crate) struct Peer {
@@ -8,14 +8,14 @@ pub(crate) struct Peer {
     /// The name that its certificate must have, if it is known.
     pub(crate) name: Option<String>,
     /// For the lines of the log that it can cause.
-    pub(crate) limit: RateLimit,
+    pub(crate) limit: LogLimiter,
     /// Why there is no connection with it, as far as that is known.
     trouble: Mutex<Option<String>>,
 }
 
 impl Peer {
     pub(crate) fn new(name: Option<String>, address: String) -> Self {
-        Self { address, name, limit: RateLimit::default(), trouble: Mutex::new(None) }
+        Self { address, name, limit: LogLimiter::default(), trouble: Mutex::new(None) }
     }
 
     /// There is no connection with it: the status says why, and so does the log, once a minute while it lasts.

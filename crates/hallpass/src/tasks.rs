@@ -69,9 +69,6 @@ async fn run(driver: &Arc<Driver>, listener: TcpListener, seeds: Seeds) {
     let listening = tokio::spawn(listen(Arc::clone(driver), listener));
     tokio::spawn(take_leave(Arc::clone(driver), listening.abort_handle()));
     let mut dialed = Dialed { seeds_are: seeds, ..Dialed::default() };
-    if driver.is_fixed {
-        driver.peers().into_iter().for_each(|(id, peer)| dialed.dial(driver, id, peer));
-    }
     let mut logged = None;
     while !driver.is_closed() {
         if let Some(contacts) = driver.take_contacts() {
@@ -149,17 +146,11 @@ impl Dialed {
     fn dial(&mut self, driver: &Arc<Driver>, id: NodeId, peer: Arc<Peer>) {
         let task =
             |plane| tokio::spawn(keep_connected(Arc::clone(driver), id, Arc::clone(&peer), plane)).abort_handle();
-        let mut tasks = Vec::new();
-        if id > driver.id {
-            tasks.push(task(Plane::Locks));
-        }
-        if !driver.is_fixed {
-            tasks.push(if id > driver.id {
-                task(Plane::Control)
-            } else {
-                tokio::spawn(keep_seed(Arc::clone(driver), Arc::clone(&peer), None, Some(id))).abort_handle()
-            });
-        }
+        let tasks = if id > driver.id {
+            vec![task(Plane::Locks), task(Plane::Control)]
+        } else {
+            vec![tokio::spawn(keep_seed(Arc::clone(driver), Arc::clone(&peer), None, Some(id))).abort_handle()]
+        };
         self.contacts.insert(id, (peer, tasks));
     }
 

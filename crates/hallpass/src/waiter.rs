@@ -1,19 +1,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use hallpass_node::Refusal;
-
 use crate::driver::Granted;
+use crate::error::AcquireError;
 
 /// The answer to a waiting caller.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    Granted(Granted),
-    Busy,
-    Refused(Refusal),
-    /// The node has been stopped.
-    Stopped,
-}
+pub(crate) type Verdict = Result<Granted, AcquireError>;
 
 /// Where a waiting caller finds its answer.
 #[derive(Debug, Default)]
@@ -36,8 +28,8 @@ impl Waiter {
 
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Verdict> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = state.verdict {
-            return Poll::Ready(verdict);
+        if let Some(verdict) = &state.verdict {
+            return Poll::Ready(verdict.clone());
         }
         match &mut state.waker {
             Some(waker) => waker.clone_from(cx.waker()),

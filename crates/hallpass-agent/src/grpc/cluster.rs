@@ -1,4 +1,4 @@
-//! What some clients ask before they use a server: how it is, and who else is there.
+//! Calls that some clients make before they use a server: its status and the members.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const VERSION: &str = concat!("3.4.0-hallpass.", env!("CARGO_PKG_VERSION"));
 
 impl Etcd {
     pub(super) async fn status(self: Arc<Self>, _: Caller, _: StatusRequest) -> Result<StatusResponse, Status> {
-        let status = self.api.service.state().node().status();
+        let status = self.api.service.shared().node().status();
         let (header, version) = (self.header(), VERSION.to_owned());
         let (leader, raft_term) = (status.steward.map_or(0, u64::from), status.epoch.unwrap_or(0));
         let errors = if leader == 0 { vec!["etcdserver: no leader".to_owned()] } else { Vec::new() };
@@ -41,7 +41,7 @@ impl Etcd {
         here: Option<String>,
         _: MemberListRequest,
     ) -> Result<MemberListResponse, Status> {
-        let status = self.api.service.state().node().status();
+        let status = self.api.service.shared().node().status();
         let members = status.members.iter().map(|member| Member {
             id: member.id.into(),
             name: member.name.clone().unwrap_or_else(|| member.address.clone()),

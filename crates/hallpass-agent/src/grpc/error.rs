@@ -14,7 +14,7 @@ const NO_KEY: &str = "etcdserver: key is not provided";
 const NO_LEADER: &str = "etcdserver: no leader";
 const STOPPED: &str = "etcdserver: server stopped";
 const TOO_MANY: &str = "etcdserver: too many requests";
-/// What Go's client says, inside of etcd's lock service.
+/// The words of Go's client, which etcd's lock service passes on.
 const SESSION_EXPIRED: &str = "mutex: session is expired";
 
 pub(super) fn lease_not_found() -> Status {
@@ -66,10 +66,10 @@ impl From<LeaseError> for Status {
             LeaseError::Exists(_) => Self::failed_precondition(LEASE_EXISTS),
             LeaseError::TooMany => too_many(),
             LeaseError::NoSession(why) => {
-                tracing::debug!(why, "told a client of etcd's API that there is no leader");
+                tracing::debug!(why, "no leader reported to a client of etcd's API");
                 no_leader()
             }
-            LeaseError::Uncovered(_) => Self::unavailable(format!("hallpass: {error}")),
+            LeaseError::NotPersisted(_) => Self::unavailable(format!("hallpass: {error}")),
             LeaseError::Ending => Self::unavailable(STOPPED),
         }
     }
@@ -100,7 +100,7 @@ impl From<Fault> for Status {
     }
 }
 
-/// As etcd's gateway answers, but for what clients have got wrong and etcd calls unknown: that is no error of the server.
+/// The status that etcd's gateway answers with. One differs: a client's mistake that etcd calls unknown is not a server error.
 pub(super) fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

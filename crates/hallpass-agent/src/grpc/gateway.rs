@@ -64,7 +64,7 @@ pub(super) fn keep_alives() -> MethodRouter<Arc<Etcd>> {
     .fallback(wrong_method)
 }
 
-/// Whatever else is asked for.
+/// Refuses all other paths.
 pub(super) async fn unserved(uri: Uri) -> Response {
     fault(&error::unserved(uri.path()))
 }
@@ -87,7 +87,7 @@ pub(super) fn read<Q: DeserializeOwned + Default>(body: &[u8]) -> Result<Q, Stat
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => return Ok(Q::default()),
         Some(b'{') => {}
-        Some(_) => return Err(error::invalid("the message is no object of JSON")),
+        Some(_) => return Err(error::invalid("the message is not a JSON object")),
     }
     serde_json::from_slice(body).map_err(|error| error::invalid(format!("the message is not understood: {error}")))
 }

@@ -11,19 +11,19 @@ const NAME_MAX: usize = 255;
 /// Ends the key that a waiter is shown as its predecessor. No lease is written like this.
 const PREDECESSOR: &str = ".before";
 
-/// A key of etcd's that is a place at a lock: the lock's name, a slash, and a lease in lower-case hexadecimal.
+/// A key of etcd's that stands for a waiter or holder of a lock: the lock's name, a slash, and a lease in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LockKey {
     pub(super) lock: Arc<str>,
     pub(super) lease: LeaseId,
 }
 
-/// What a key is.
+/// The meaning of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// A place at a lock.
+    /// A waiter or holder of a lock.
     Lock(LockKey),
-    /// What the waiter at this place waits for.
+    /// The predecessor that the waiter with this key waits for.
     Predecessor(LockKey),
 }
 
@@ -32,7 +32,7 @@ impl LockKey {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Status> {
         match Key::parse(bytes)? {
             Key::Lock(key) => Ok(key),
-            Key::Predecessor(_) => Err(no_lock_key(bytes)),
+            Key::Predecessor(_) => Err(not_a_lock_key(bytes)),
         }
     }
 
@@ -58,7 +58,7 @@ impl Key {
             let key = LockKey { lock: lock_name(name.as_bytes()).ok()?, lease: LeaseId::parse(lease)? };
             Some(if waits { Self::Predecessor(key) } else { Self::Lock(key) })
         };
-        read().ok_or_else(|| no_lock_key(bytes))
+        read().ok_or_else(|| not_a_lock_key(bytes))
     }
 }
 
@@ -85,10 +85,10 @@ pub(super) fn lock_of_prefix(key: &[u8], end: &[u8]) -> Result<Arc<str>, Status>
     }
 }
 
-fn no_lock_key(bytes: &[u8]) -> Status {
+fn not_a_lock_key(bytes: &[u8]) -> Status {
     let shown: String = String::from_utf8_lossy(bytes).chars().take(60).collect();
     error::invalid(format!(
-        "'{}' is no key of a lock, which are all that is kept here: a lock's name, a slash and a lease in lower-case hexadecimal",
+        "'{}' is not the key of a lock, and only those are kept here; write a lock's name, a slash and a lease in lower-case hexadecimal",
         shown.escape_debug()
     ))
 }

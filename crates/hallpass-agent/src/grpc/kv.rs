@@ -8,11 +8,11 @@ use tonic::Status;
 
 use super::key::{Key, LockKey, lock_of_prefix};
 use super::lease::lease_id;
-use super::places::Seen;
 use super::proto::compare::With;
 use super::proto::request_op::Request;
 use super::proto::response_op::Response;
 use super::proto::*;
+use super::waiters::Seen;
 use super::{Etcd, error};
 use crate::http::Caller;
 use crate::tokens::Right;
@@ -20,14 +20,14 @@ use crate::tokens::Right;
 /// How many parts a transaction may have: etcd's limit.
 const PARTS_MAX: usize = 128;
 
-/// What `etcdctl endpoint health` reads.
+/// The key that `etcdctl endpoint health` reads.
 const HEALTH_KEY: &[u8] = b"health";
 
 /// A part of a transaction, checked.
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Read(Ask),
-    /// Makes a place at a lock.
+    /// Waits for a lock.
     Make(LockKey),
     Delete(LockKey),
 }
@@ -58,7 +58,7 @@ struct Condition {
     with: With,
 }
 
-/// What a transaction has seen: it does not change under its eyes.
+/// What a transaction has seen. It sees the same until it ends.
 #[derive(Default)]
 struct Sight {
     seen: BTreeMap<LockKey, Option<Seen>>,
@@ -73,8 +73,8 @@ impl Sight {
         seen
     }
 
-    /// The place of the client at this lock, if the transaction is about one.
-    fn place_at(&self, lock: &str) -> Option<(&LockKey, Seen)> {
+    /// The client's own key of this lock, if the transaction has seen it.
+    fn waiter_at(&self, lock: &str) -> Option<(&LockKey, Seen)> {
         let of_lock = self.seen.iter().filter(|(key, _)| *key.lock == *lock);
         of_lock.filter_map(|(key, seen)| seen.map(|seen| (key, seen))).next()
     }
@@ -92,7 +92,7 @@ impl Etcd {
     /// `etcdctl endpoint health` reads a key that nobody has: a server that can tell so is well.
     fn health(&self, caller: &Caller) -> Result<RangeResponse, Status> {
         caller.needs_some(Right::Inspect).or_else(|_| caller.needs_some(Right::Acquire))?;
-        if !self.api.service.state().node().status().complete {
+        if !self.api.service.shared().node().status().complete {
             return Err(error::no_leader());
         }
         Ok(RangeResponse { header: self.header(), more: false, kvs: Vec::new(), count: 0 })
@@ -119,8 +119,8 @@ impl Etcd {
         let (success, failure) = (check(success)?, check(failure)?);
         let (mut sight, mut succeeded) = (Sight::default(), true);
         for condition in &conditions {
-            self.needs_place(&caller, &condition.key)?;
-            let seen = sight.note(&condition.key, self.places.see(&condition.key)?);
+            self.may_see(&caller, &condition.key)?;
+            let seen = sight.note(&condition.key, self.waiters.promise(&condition.key)?);
             succeeded &= condition.holds(seen);
         }
         let mut responses = Vec::new();
@@ -135,9 +135,9 @@ impl Etcd {
         Ok(match part {
             Part::Read(ask) => Response::Range(self.read(caller, ask, sight)?),
             Part::Make(key) => {
-                self.needs_place(caller, key)?;
+                self.may_see(caller, key)?;
                 caller.needs_lease(&self.api.service, key.lease)?;
-                let seen = self.places.make(key).await?;
+                let seen = self.waiters.make(key).await?;
                 sight.note(key, Some(seen));
                 Response::Put(PutResponse { header: self.header_at(seen.now()), prev_kv: None })
             }
@@ -159,8 +159,8 @@ impl Etcd {
         let mut kvs = match &ask.which {
             Which::One(key) => self.read_one(caller, key, sight)?.into_iter().collect(),
             Which::LastBefore(lock, revision) => self.read_last(caller, lock, *revision, sight)?.into_iter().collect(),
-            Which::All(lock) => match sight.place_at(lock) {
-                // Whoever is first: the client itself, or what it waits for.
+            Which::All(lock) => match sight.waiter_at(lock) {
+                // The first key: the client's own, or the one that it waits for.
                 Some((key, seen)) => vec![seen.predecessor(key).unwrap_or_else(|| seen.key_value(key))],
                 None => self.read_all(caller, lock)?,
             },
@@ -175,22 +175,22 @@ impl Etcd {
     }
 
     fn read_one(&self, caller: &Caller, key: &Key, sight: &mut Sight) -> Result<Option<KeyValue>, Status> {
-        let (Key::Lock(place) | Key::Predecessor(place)) = key;
-        self.needs_place(caller, place)?;
-        let seen = match sight.seen.get(place) {
+        let (Key::Lock(lock_key) | Key::Predecessor(lock_key)) = key;
+        self.may_see(caller, lock_key)?;
+        let seen = match sight.seen.get(lock_key) {
             Some(seen) => *seen,
             None => {
-                let seen = self.places.see(place)?;
-                sight.note(place, seen)
+                let seen = self.waiters.promise(lock_key)?;
+                sight.note(lock_key, seen)
             }
         };
         Ok(seen.and_then(|seen| match key {
-            Key::Lock(_) => Some(seen.key_value(place)),
-            Key::Predecessor(_) => seen.predecessor(place),
+            Key::Lock(_) => Some(seen.key_value(lock_key)),
+            Key::Predecessor(_) => seen.predecessor(lock_key),
         }))
     }
 
-    /// What stands before the waiter that was told the next revision: one key until it is granted, then none. A waiter that is not
+    /// The key before the waiter that was told the next revision: one key until it is granted, then none. A waiter that is not
     /// known any more has lost its lease, and is not to take an empty answer for its turn.
     fn read_last(
         &self,
@@ -199,22 +199,22 @@ impl Etcd {
         revision: i64,
         sight: &mut Sight,
     ) -> Result<Option<KeyValue>, Status> {
-        let key = self.places.of_ticket(lock, revision.saturating_add(1)).ok_or_else(error::lease_not_found)?;
-        self.needs_place(caller, &key)?;
-        let seen = self.places.see(&key)?.ok_or_else(error::lease_not_found)?;
+        let key = self.waiters.of_ticket(lock, revision.saturating_add(1)).ok_or_else(error::lease_not_found)?;
+        self.may_see(caller, &key)?;
+        let seen = self.waiters.promise(&key)?.ok_or_else(error::lease_not_found)?;
         sight.note(&key, Some(seen));
         Ok(seen.predecessor(&key))
     }
 
-    /// What this agent's clients have at a lock.
+    /// The keys of this agent's clients for a lock.
     fn read_all(&self, caller: &Caller, lock: &Arc<str>) -> Result<Vec<KeyValue>, Status> {
         caller.needs(Right::Inspect, lock)?;
         let service = &self.api.service;
-        let holds = |lease: &_| matches!(service.held(*lease, lock), Ok(Some(_)));
+        let holds = |lease: &_| matches!(service.confirm_held(*lease, lock), Ok(Some(_)));
         let holder = service.leases().into_iter().find(holds).map(|lease| LockKey { lock: Arc::clone(lock), lease });
         let mut kvs = Vec::new();
-        for key in holder.into_iter().chain(self.places.waiting_for(lock)) {
-            let Some(seen) = self.places.see(&key)? else { continue };
+        for key in holder.into_iter().chain(self.waiters.waiting_for(lock)) {
+            let Some(seen) = self.waiters.promise(&key)? else { continue };
             // The first of those who wait here waits for somebody elsewhere, if nobody holds it here.
             kvs.extend(seen.predecessor(&key).filter(|_| kvs.is_empty()));
             kvs.push(seen.key_value(&key));
@@ -222,8 +222,8 @@ impl Etcd {
         Ok(kvs)
     }
 
-    /// Whoever may acquire a lock or inspect it may look at its keys.
-    fn needs_place(&self, caller: &Caller, key: &LockKey) -> Result<(), Status> {
+    /// The right to acquire a lock or to inspect it is enough to look at its keys.
+    fn may_see(&self, caller: &Caller, key: &LockKey) -> Result<(), Status> {
         caller.needs(Right::Acquire, &key.lock).or_else(|_| caller.needs(Right::Inspect, &key.lock))?;
         Ok(())
     }

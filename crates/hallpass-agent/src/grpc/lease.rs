@@ -13,14 +13,14 @@ use super::key::LockKey;
 use super::proto::*;
 use super::{Etcd, error};
 use crate::http::Caller;
-use crate::service::{LeaseError, LeaseId, TTL_MAX, Told};
+use crate::service::{LeaseError, LeaseId, LeaseTtl, TTL_MAX};
 use crate::tokens::Right;
 
-/// What etcd makes of a shorter one, with its usual ticks.
+/// The shortest lease, in seconds: etcd makes shorter ones this long, with its usual ticks.
 const TTL_MIN: i64 = 2;
 /// How many answers to keepalives may wait to be sent. A client that does not read them is not read either.
 const ANSWERS_MAX: usize = 64;
-/// How many leases one stream is told of at the least when the agent ends, before those are left out that have ended.
+/// The sweep of one stream's leases for ended ones begins at this number.
 const KEPT_MIN: usize = 64;
 
 impl Etcd {
@@ -100,12 +100,12 @@ impl Etcd {
         answers: &mpsc::Sender<Result<LeaseKeepAliveResponse, Status>>,
         kept: &mut Kept,
     ) {
-        let state = self.api.service.state();
+        let shared = self.api.service.shared();
         let mut told_end = false;
         loop {
             let request = tokio::select! {
                 biased;
-                () = state.ends(), if !told_end => {
+                () = shared.ends(), if !told_end => {
                     told_end = true;
                     for id in std::mem::take(&mut kept.ids) {
                         let answer = LeaseKeepAliveResponse { header: self.header(), id, ttl: 0 };
@@ -138,17 +138,17 @@ impl Etcd {
         let unknown = LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() };
         let Some(lease) = lease_id(id) else { return Ok(unknown) };
         let service = &self.api.service;
-        let info = match service.time_to_live(lease) {
+        let info = match service.promise_lease(lease) {
             Ok(info) => info,
             Err(LeaseError::NotFound(_)) => return Ok(unknown),
             Err(error) => return Err(error.into()),
         };
         caller.needs_lease(service, lease)?;
-        let ttl = info.told.as_ref().map_or(0, Told::seconds) as i64;
+        let ttl = info.ttl.as_ref().map_or(0, LeaseTtl::seconds) as i64;
         let mut keys = Vec::new();
         if request.keys {
             let held = info.locks.iter().map(|held| LockKey { lock: held.name.as_str().into(), lease });
-            keys.extend(held.chain(self.places.waiting(lease)).map(|key| key.bytes()));
+            keys.extend(held.chain(self.waiters.waiting(lease)).map(|key| key.bytes()));
         }
         let granted_ttl = info.granted.as_secs() as i64;
         Ok(LeaseTimeToLiveResponse { ttl, granted_ttl, keys, ..unknown })
@@ -166,13 +166,13 @@ impl Etcd {
         Ok(LeaseLeasesResponse { header: self.header(), leases })
     }
 
-    /// What a client may count on: etcd's are whole seconds.
-    fn whole_seconds(&self, told: &Told) -> Result<i64, Status> {
+    /// Returns how many whole seconds a client may count on, since etcd's leases count those.
+    fn whole_seconds(&self, told: &LeaseTtl) -> Result<i64, Status> {
         let seconds = told.seconds() as i64;
         if seconds > 0 {
             return Ok(seconds);
         }
-        let session = self.api.service.state().ttl();
+        let session = self.api.service.shared().ttl();
         if session < Duration::from_secs(2) {
             return Err(Status::failed_precondition(format!(
                 "hallpass: etcd's leases count whole seconds, but sessions of this group last {session:?}; found it with --ttl 2s or more"
@@ -187,7 +187,7 @@ impl Etcd {
 #[derive(Default)]
 struct Kept {
     ids: BTreeSet<i64>,
-    /// At so many those are left out that have ended.
+    /// The number of leases at which the next sweep for ended ones begins.
     sweep_at: usize,
 }
 

@@ -6,8 +6,8 @@ use tonic::Status;
 
 use super::key::{LockKey, lock_name};
 use super::lease::lease_id;
-use super::places::Seen;
 use super::proto::*;
+use super::waiters::Seen;
 use super::{Etcd, error};
 use crate::http::Caller;
 use crate::service::Wanted;
@@ -54,7 +54,7 @@ impl Etcd {
         match caller.needs_lease(&self.api.service, key.lease).map_err(Status::from) {
             Err(status) if status.message() == error::LEASE_NOT_FOUND => Ok(false),
             Err(status) => Err(status),
-            Ok(()) => self.places.delete(key, seen).await,
+            Ok(()) => self.waiters.delete(key, seen).await,
         }
     }
 }

@@ -3,16 +3,16 @@
 //!
 //! - `v3lockpb.Lock` and `etcdserverpb.Lease` are the [service](crate::service) in other words ([`lock`], [`lease`]).
 //! - Go's `concurrency.Mutex` and `etcdctl lock` use KV and Watch instead. Those are served for lock keys only ([`key`], [`kv`],
-//!   [`watch`]); what a key stands for is explained in [`places`].
+//!   [`watch`]); what a key stands for is explained in [`waiters`].
 //! - `Maintenance/Status` and `Cluster/MemberList` answer clients that ask first ([`cluster`]).
 //!
 //! Codes and texts of errors are etcd's where clients test for them ([`error`]). Where etcd is unsafe this is not: see docs/etcd.md.
 //!
 //! Invariants:
-//! 1. An answer that says that a client holds a lock is made only after the service has said so at that moment
-//!    ([`Service::held`](crate::service::Service::held)), with the lease alive: never from memory.
+//! 1. An answer that a client holds a lock is made from what the service says at that moment, with the lease alive
+//!    ([`Service::confirm_held`](crate::service::Service::confirm_held)). It is never made from memory.
 //! 2. A deletion releases only the grant that its key stood for when it came in.
-//! 3. Whoever waits leaves no trace behind when its call is dropped, its key deleted or its lease over.
+//! 3. A waiter leaves no trace behind when its call is dropped, its key deleted or its lease over.
 
 mod call;
 mod cluster;
@@ -23,10 +23,10 @@ mod key;
 mod kv;
 mod lease;
 mod lock;
-mod places;
 #[allow(missing_docs, reason = "the fields are etcd's, and documented there")]
 #[allow(unreachable_pub, reason = "derives want the parts of a message as public as itself")]
 mod proto;
+mod waiters;
 mod watch;
 
 use std::future::ready;
@@ -42,37 +42,37 @@ use hallpass_core::Fence;
 use prost::Message;
 use tonic::Status;
 
-use self::places::Places;
 use self::proto::ResponseHeader;
+use self::waiters::EtcdWaiters;
 use crate::http::{Api, Caller};
 
-/// What the calls of etcd's API share.
+/// The state that calls of etcd's API share.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     api: Api,
-    places: Places,
-    /// The newest fence that was told here: what an answer says that is about no lock.
+    waiters: EtcdWaiters,
+    /// The newest fence this agent has issued: responses that concern no lock carry it.
     newest: AtomicI64,
 }
 
 impl Etcd {
     fn new(api: Api) -> Self {
-        let places = Places::new(api.service.clone());
-        Self { api, places, newest: AtomicI64::new(1) }
+        let waiters = EtcdWaiters::new(api.service.clone());
+        Self { api, waiters, newest: AtomicI64::new(1) }
     }
 
     fn header(&self) -> Option<ResponseHeader> {
         self.header_with(self.newest.load(Ordering::Relaxed))
     }
 
-    /// The header of an answer that is about a lock: its revision is the fence, or what a waiter has in its place.
+    /// The header of an answer about a lock. Its revision is the fence, or the number that a waiter has until it is granted.
     fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
         self.newest.fetch_max(revision, Ordering::Relaxed);
         self.header_with(revision)
     }
 
     fn header_with(&self, revision: i64) -> Option<ResponseHeader> {
-        let (cluster_id, member_id) = self.api.service.state().identity();
+        let (cluster_id, member_id) = self.api.service.shared().identity();
         // The epoch, which fences have in front.
         let raft_term = (self.newest.load(Ordering::Relaxed) >> Fence::COUNT_BITS) as u64;
         Some(ResponseHeader { cluster_id, member_id, revision, raft_term })
@@ -102,7 +102,7 @@ pub(crate) fn router(api: Api) -> Router<Api> {
         .route("/v3/lease/keepalive", gateway::keep_alives())
         .route("/v3/auth/authenticate", gateway::unary(Etcd::authenticate))
         .route("/v3/maintenance/status", gateway::unary(Etcd::status))
-        // What is not served is refused in etcd's words.
+        // All other calls are refused in etcd's words.
         .route("/v3/{*rest}", routing::any(gateway::unserved));
     // etcd has these under two paths.
     for beginning in ["/v3/lease", "/v3/kv/lease"] {

@@ -22,7 +22,7 @@ use crate::{Agent, AgentOptions};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// An agent of a group of one, and etcd's API of it.
-struct Running {
+struct TestAgent {
     etcd: Arc<Etcd>,
     node: Node,
     stop: Box<dyn Fn() + Send>,
@@ -30,7 +30,7 @@ struct Running {
     directory: PathBuf,
 }
 
-impl Running {
+impl TestAgent {
     async fn start() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("hallpass-etcd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -156,7 +156,7 @@ fn revision(header: &Option<ResponseHeader>) -> i64 {
 fn mine_and_owner(answer: &TxnResponse) -> (i64, i64) {
     let kvs = |part: &ResponseOp| match &part.response {
         Some(Done::Range(range)) => range.kvs.clone(),
-        other => panic!("{other:?} is no range"),
+        other => panic!("{other:?} is not a range"),
     };
     let mine = match answer.succeeded {
         true => revision(&answer.header),
@@ -167,7 +167,7 @@ fn mine_and_owner(answer: &TxnResponse) -> (i64, i64) {
 
 #[tokio::test]
 async fn a_free_lock_is_had_with_the_first_transaction() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let key = agent.key("jobs/daily").await;
     let answer = agent.txn(take(&key)).await.unwrap();
     let (mine, owner) = mine_and_owner(&answer);
@@ -189,7 +189,7 @@ async fn a_free_lock_is_had_with_the_first_transaction() {
 
 #[tokio::test]
 async fn a_waiter_sees_one_predecessor_until_it_has_the_lock() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let holder = agent.node.lock("a").acquire().await.unwrap();
     let key = agent.key("a").await;
     let answer = agent.txn(take(&key)).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_waiter_sees_one_predecessor_until_it_has_the_lock() {
     assert_eq!((before.len(), before[0].create_revision, &before[0].key), (1, owner, &key.predecessor()));
     let etcd = agent.etcd();
     let watched = key.clone();
-    let watch = tokio::spawn(async move { etcd.places.wait(&watched).await });
+    let watch = tokio::spawn(async move { etcd.waiters.wait(&watched).await });
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(!watch.is_finished());
     let fence = holder.fence() as i64;
@@ -219,8 +219,8 @@ async fn a_waiter_sees_one_predecessor_until_it_has_the_lock() {
 }
 
 #[tokio::test]
-async fn whoever_gives_up_waiting_leaves_nothing_behind() {
-    let agent = Running::start().await;
+async fn a_client_that_gives_up_waiting_leaves_nothing_behind() {
+    let agent = TestAgent::start().await;
     let holder = agent.node.lock("a").acquire().await.unwrap();
     let key = agent.key("a").await;
     // The transaction is cancelled, before it is answered.
@@ -233,24 +233,24 @@ async fn whoever_gives_up_waiting_leaves_nothing_behind() {
     let (mine, _) = mine_and_owner(&agent.txn(take(&key)).await.unwrap());
     assert_eq!((agent.waiters("a"), agent.delete(&key).await), (1, 1));
     agent.until(|| agent.waiters("a") == 0).await;
-    within(agent.etcd.places.gone(&key)).await;
+    within(agent.etcd.waiters.gone(&key)).await;
     assert_eq!(agent.last_before("a", mine - 1).await.unwrap_err().code(), Code::NotFound);
     // The lease ends.
     let (mine, _) = mine_and_owner(&agent.txn(take(&key)).await.unwrap());
     agent.revoke(key.lease).await;
-    within(agent.etcd.places.wait(&key)).await;
+    within(agent.etcd.waiters.wait(&key)).await;
     agent.until(|| agent.waiters("a") == 0).await;
     assert!(agent.get(&key).await.kvs.is_empty());
     assert_eq!(agent.last_before("a", mine - 1).await.unwrap_err().message(), error::LEASE_NOT_FOUND);
     assert_eq!(agent.txn(take(&key)).await.unwrap_err().message(), error::LEASE_NOT_FOUND);
-    assert_eq!(agent.etcd.places.len(), (0, 0));
+    assert_eq!(agent.etcd.waiters.len(), (0, 0));
     drop(holder);
     agent.end().await;
 }
 
 #[tokio::test]
 async fn a_stale_deletion_frees_nothing() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let key = agent.key("a").await;
     let (old, _) = mine_and_owner(&agent.txn(take(&key)).await.unwrap());
     assert!(agent.txn(give_back(&key, old)).await.unwrap().succeeded);
@@ -268,7 +268,7 @@ async fn a_stale_deletion_frees_nothing() {
 
 #[tokio::test]
 async fn locks_and_transactions_know_each_other() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let (one, two) = (agent.key("a").await, agent.key("a").await);
     let lock = |key: &LockKey| LockRequest { name: b"a".to_vec(), lease: key.lease.get() as i64 };
     let locked = within(agent.etcd().lock(Caller::trusted(), lock(&one))).await.unwrap();
@@ -280,7 +280,7 @@ async fn locks_and_transactions_know_each_other() {
     let listed = agent.etcd().range(Caller::trusted(), all).await.unwrap().kvs;
     assert_eq!(listed.iter().map(|kv| kv.key.clone()).collect::<Vec<_>>(), [one.bytes(), two.bytes()]);
     agent.etcd().unlock(Caller::trusted(), UnlockRequest { key: one.bytes() }).await.unwrap();
-    within(agent.etcd.places.wait(&two)).await;
+    within(agent.etcd.waiters.wait(&two)).await;
     let again = within(agent.etcd().lock(Caller::trusted(), lock(&two))).await.unwrap();
     assert_eq!(revision(&again.header), revision(&agent.get(&two).await.header));
     agent.etcd().unlock(Caller::trusted(), UnlockRequest { key: two.bytes() }).await.unwrap();
@@ -290,7 +290,7 @@ async fn locks_and_transactions_know_each_other() {
 
 #[tokio::test]
 async fn what_is_no_lock_is_refused() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let key = agent.key("a").await;
     let put = |change: &dyn Fn(&mut PutRequest)| {
         let mut put = PutRequest { key: key.bytes(), lease: key.lease.get() as i64, ..PutRequest::default() };
@@ -330,7 +330,7 @@ async fn what_is_no_lock_is_refused() {
         let request = LockRequest { name: name.to_vec(), lease: 0 };
         assert_eq!(agent.etcd().lock(Caller::trusted(), request).await.unwrap_err().code(), Code::InvalidArgument);
     }
-    assert_eq!(agent.etcd.places.len(), (0, 0));
+    assert_eq!(agent.etcd.waiters.len(), (0, 0));
     agent.end().await;
 }
 
@@ -360,7 +360,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[test]
 fn one_holder_at_most_and_nothing_left_behind() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let agent = runtime.block_on(Running::start());
+    let agent = runtime.block_on(TestAgent::start());
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
     let steps = proptest::collection::vec(step(), 1..12);
     let result = runner.run(&steps, |steps| runtime.block_on(play(&agent, &steps)));
@@ -368,7 +368,7 @@ fn one_holder_at_most_and_nothing_left_behind() {
     runtime.block_on(agent.end());
 }
 
-async fn play(agent: &Running, steps: &[Step]) -> Result<(), TestCaseError> {
+async fn play(agent: &TestAgent, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut keys = Vec::new();
     for _ in 0..4 {
         keys.push(agent.key("a").await);
@@ -398,7 +398,7 @@ async fn play(agent: &Running, steps: &[Step]) -> Result<(), TestCaseError> {
             }
         }
         let held =
-            keys.iter().filter(|key| agent.etcd.places.see(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
+            keys.iter().filter(|key| agent.etcd.waiters.promise(key).unwrap().is_some_and(|seen| seen.fence.is_some()));
         prop_assert!(held.count() <= 1);
     }
     for key in &keys {
@@ -407,7 +407,7 @@ async fn play(agent: &Running, steps: &[Step]) -> Result<(), TestCaseError> {
     }
     let free = agent.node.lock("a").acquire_timeout(LIMIT).await;
     prop_assert!(free.is_ok());
-    agent.until(|| agent.waiters("a") == 0 && agent.etcd.places.len() == (0, 0)).await;
+    agent.until(|| agent.waiters("a") == 0 && agent.etcd.waiters.len() == (0, 0)).await;
     Ok(())
 }
 
@@ -459,7 +459,7 @@ proptest! {
 /// Go's client takes an answer with ttl 0 for the end of its session, at once.
 #[tokio::test]
 async fn an_agent_that_ends_says_so_with_every_keepalive() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let key = agent.key("a").await;
     assert!(agent.txn(take(&key)).await.unwrap().succeeded);
     let keepalive = || {
@@ -468,7 +468,7 @@ async fn an_agent_that_ends_says_so_with_every_keepalive() {
     };
     assert!(keepalive().unwrap() > 0);
     (agent.stop)();
-    agent.until(|| *agent.etcd.api.service.state().ending.borrow()).await;
+    agent.until(|| agent.etcd.api.service.is_ending()).await;
     assert_eq!(keepalive().unwrap(), 0);
     agent.revoke(key.lease).await;
     agent.end().await;
@@ -477,7 +477,7 @@ async fn an_agent_that_ends_says_so_with_every_keepalive() {
 /// A client that sends its next keepalive in a second would hear of it in a second.
 #[tokio::test]
 async fn streams_of_keepalives_are_told_at_once_that_the_agent_ends() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let (held, idle) = (agent.key("a").await, agent.lease().await);
     assert!(agent.txn(take(&held)).await.unwrap().succeeded);
     let (sender, requests) = tokio::sync::mpsc::channel(4);
@@ -506,8 +506,8 @@ async fn streams_of_keepalives_are_told_at_once_that_the_agent_ends() {
 /// Clients that count seconds may notice half a second late that theirs are over.
 #[tokio::test]
 async fn whole_seconds_leave_time_to_notice() {
-    let agent = Running::start().await;
-    let session = agent.etcd.api.service.state().ttl();
+    let agent = TestAgent::start().await;
+    let session = agent.etcd.api.service.shared().ttl();
     let request = LeaseGrantRequest { ttl: 600, id: 0 };
     let granted = agent.etcd().lease_grant(Caller::trusted(), request).await.unwrap();
     let told = Duration::from_secs(granted.ttl as u64);

@@ -1,7 +1,7 @@
 //! Watches of lock keys: a client that waits is told when its predecessor is deleted.
 //!
-//! Only deletions are told, since a lock's key is written once. A key that is not there is told to be deleted at once: it may have been
-//! deleted just before the watch began, and whoever waits for that must not wait for ever.
+//! Only deletions are told, since a lock's key is written once. A key that is not there counts as deleted at once: it may have been
+//! deleted just before the watch began, and a client that waits for that must not wait forever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,8 +95,8 @@ impl Watches {
         let (etcd, answers, bytes) = (Arc::clone(&self.etcd), self.answers.clone(), request.key);
         let task = tokio::spawn(async move {
             match &key {
-                Key::Predecessor(place) => etcd.places.wait(place).await,
-                Key::Lock(place) => etcd.places.gone(place).await,
+                Key::Predecessor(key) => etcd.waiters.wait(key).await,
+                Key::Lock(key) => etcd.waiters.gone(key).await,
             }
             if tells {
                 let header = etcd.header();
@@ -116,9 +116,9 @@ impl Watches {
             return Err(error::unserved("a watch of several keys"));
         }
         let key = Key::parse(&request.key)?;
-        let (Key::Lock(place) | Key::Predecessor(place)) = &key;
+        let (Key::Lock(lock_key) | Key::Predecessor(lock_key)) = &key;
         let caller = &self.caller;
-        caller.needs(Right::Acquire, &place.lock).or_else(|_| caller.needs(Right::Inspect, &place.lock))?;
+        caller.needs(Right::Acquire, &lock_key.lock).or_else(|_| caller.needs(Right::Inspect, &lock_key.lock))?;
         if self.tasks.len() >= WATCHES_MAX {
             return Err(error::too_many());
         }

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Decides who may do what.
 //!
 //! | the client comes | and may |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | over TCP with a token | what that allows |
 //! | over TCP without one | see the page, whose script asks for a token, and whether the agent is healthy |
 //!
-//! Other users' browsers are clients on loopback too, and run what any web site sends them. Two checks keep those out: the name that
-//! the browser believes to talk to must be one of this machine (else another site's name was made to point here), and a
-//! request that changes something must not come from a page of another origin.
+//! Other users' browsers are clients on loopback too, and run what any web site sends them. Two checks keep those out. The name that
+//! the browser believes to talk to must be one of this machine: another site's name can be made to point here. A request that changes
+//! something must not come from a page of another origin.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -30,14 +30,15 @@ use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
 use super::{Api, Fault};
-use crate::service::{LeaseId, Origin, Service};
+use crate::registry::Origin;
+use crate::service::{LeaseId, Service};
 use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
 use crate::{audit, telemetry};
 
-/// So many refusals a minute have a line of their own in the log. Anybody can cause them.
+/// The most refusals a minute that have a line of their own in the log. Anybody can cause them.
 const REFUSAL_LINES: u64 = 20;
 
-/// What decides who may do what.
+/// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: Option<TokenFile>,
@@ -55,26 +56,26 @@ struct Refusals {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) origin: Arc<Origin>,
-    pub(crate) from: From,
+    pub(crate) transport: Transport,
 }
 
 /// How a connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Transport {
     /// Through the Unix socket; trusted: by the agent's own user or root.
     Unix { trusted: bool },
     /// Over TCP, encrypted or not.
     Tcp { tls: bool },
 }
 
-/// Who sent a request, and what it may.
+/// The client behind a request, and its rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) origin: Arc<Origin>,
     rights: Rights,
 }
 
-/// What became of a name and a password.
+/// The result of a name and a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Authenticated {
     Yes,
@@ -86,7 +87,7 @@ pub(crate) enum Authenticated {
 #[derive(Clone, Debug)]
 enum Rights {
     All,
-    /// Those that need no trust: to acquire and to inspect.
+    /// The rights that need no trust: to acquire and to inspect.
     Locks,
     Token(Arc<Token>),
     Nothing,
@@ -115,11 +116,11 @@ impl Access {
             origin.client = Some(format!("{before} (token {})", token.name).trim_start().to_owned());
             return Ok(Caller { origin: Arc::new(origin), rights: Rights::Token(token) });
         }
-        let rights = match peer.from {
-            From::Unix { trusted: true } => Rights::All,
-            From::Unix { trusted: false } => Rights::Locks,
-            From::Tcp { .. } if self.tokens.is_none() => Rights::All,
-            From::Tcp { .. } => Rights::Nothing,
+        let rights = match peer.transport {
+            Transport::Unix { trusted: true } => Rights::All,
+            Transport::Unix { trusted: false } => Rights::Locks,
+            Transport::Tcp { .. } if self.tokens.is_none() => Rights::All,
+            Transport::Tcp { .. } => Rights::Nothing,
         };
         Ok(Caller { origin: Arc::clone(&peer.origin), rights })
     }
@@ -134,7 +135,7 @@ impl Access {
         Authenticated::No
     }
 
-    /// Waits until the token of a caller is not in the file any more as it was; for ever if it has none.
+    /// Waits until the caller's token has changed or left the file; forever if the caller has none.
     async fn taken_back(self: Arc<Self>, rights: Rights) {
         let (Some(file), Rights::Token(token)) = (&self.tokens, rights) else { return std::future::pending().await };
         let mut seen = file.tokens();
@@ -154,13 +155,13 @@ impl Access {
         if refusals.since.elapsed() >= Duration::from_secs(60) {
             let left_out = refusals.lines.saturating_sub(REFUSAL_LINES);
             if left_out > 0 {
-                tracing::warn!(target: "audit", left_out, "audit: more tokens were refused");
+                tracing::warn!(target: "audit", left_out, "audit: more tokens refused");
             }
             (refusals.since, refusals.lines) = (Instant::now(), 0);
         }
         refusals.lines += 1;
         if refusals.lines <= REFUSAL_LINES {
-            tracing::warn!(target: "audit", from = %origin, "audit: refused a token");
+            tracing::warn!(target: "audit", from = %origin, "audit: token refused");
         }
     }
 }
@@ -168,7 +169,7 @@ impl Access {
 /// The token of a request: `Authorization: Bearer`, or alone in `Authorization` or `token`, as etcd's clients send it.
 fn secret(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION).or_else(|| headers.get("token"))?;
-    // What is no text is no token, but must not pass for none.
+    // A value that is not text is a wrong token, and must not pass for none.
     let text = value.to_str().unwrap_or("?");
     let bearer = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     Some(bearer.map_or(text, |(_, secret)| secret).trim())
@@ -193,7 +194,7 @@ impl Caller {
         }
     }
 
-    /// One that may do everything, for tests of handlers.
+    /// A caller that may do everything, for tests of handlers.
     #[cfg(test)]
     pub(crate) fn trusted() -> Self {
         Self { origin: Arc::default(), rights: Rights::All }
@@ -203,8 +204,8 @@ impl Caller {
         if self.may(right, lock) { Ok(()) } else { Err(self.refusal(right)) }
     }
 
-    /// The same for what takes something away from others: who tries it without the right is noted in the log. Whoever has no token at all is
-    /// not: anybody could fill the log.
+    /// The same for requests that take something away from others. One without the right is noted in the log, unless it has no token at all:
+    /// anybody could fill the log.
     pub(crate) fn needs_audited(&self, right: Right, lock: &str, what: &'static str, whom: &str) -> Result<(), Fault> {
         self.needs(right, lock).inspect_err(|fault| {
             if !matches!(self.rights, Rights::Nothing) {
@@ -217,7 +218,7 @@ impl Caller {
         if self.may_some(right) { Ok(()) } else { Err(self.refusal(right)) }
     }
 
-    /// A lease is its owner's: another token needs to be an administrator's. Whoever has none knows the id, which nobody guesses.
+    /// A lease is its owner's: another token needs the right to administer. A client without a token knows the id, which nobody guesses.
     pub(crate) fn needs_lease(&self, service: &Service, id: LeaseId) -> Result<(), Fault> {
         self.needs_some(Right::Acquire).or_else(|_| self.needs_some(Right::Inspect))?;
         let owner = service.owner(id)?;
@@ -227,7 +228,7 @@ impl Caller {
         Err(Fault::new(StatusCode::FORBIDDEN, format!("lease {id} belongs to another token")))
     }
 
-    /// Who owns the leases that it makes.
+    /// The owner of the leases that it makes.
     pub(crate) fn owner(&self) -> Option<Arc<str>> {
         if let Rights::Token(token) = &self.rights { Some(token.name.as_str().into()) } else { None }
     }
@@ -262,7 +263,7 @@ pub(super) async fn check(
         Ok(caller) => caller,
         Err(fault) => return fault.into_response(),
     };
-    if let (From::Tcp { tls }, Rights::All) = (peer.from, &caller.rights)
+    if let (Transport::Tcp { tls }, Rights::All) = (peer.transport, &caller.rights)
         && let Err(fault) = check_browser(&request, tls)
     {
         return fault.into_response();
@@ -290,7 +291,7 @@ fn not_valid() -> Fault {
     Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid")
 }
 
-/// What is sent to a client with a token: it ends when the token is taken back.
+/// A body for a client with a token. It ends when the token is taken back.
 struct Granted<T> {
     body: Body,
     taken_back: Pin<Box<T>>,
@@ -324,7 +325,7 @@ fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {
     if !is_local(host) {
         let shown: String = host.chars().take(80).collect();
         return refuse(format!(
-            "'{shown}' is no name of this machine's loopback: use 127.0.0.1 or localhost, or set up tokens"
+            "'{shown}' is not a name of this machine's loopback; use 127.0.0.1 or localhost, or set up tokens"
         ));
     }
     if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {

@@ -42,7 +42,9 @@ impl From<LeaseError> for Fault {
             LeaseError::NotFound(_) => StatusCode::NOT_FOUND,
             LeaseError::Exists(_) => StatusCode::CONFLICT,
             LeaseError::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            LeaseError::NoSession(_) | LeaseError::Uncovered(_) | LeaseError::Ending => StatusCode::SERVICE_UNAVAILABLE,
+            LeaseError::NoSession(_) | LeaseError::NotPersisted(_) | LeaseError::Ending => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Self::new(status, error)
     }

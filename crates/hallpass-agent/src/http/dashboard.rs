@@ -29,14 +29,14 @@ const FILES: &[File] = &[
     ("trace.js", SCRIPT, include_str!("../../dashboard/trace.js")),
 ];
 
-/// The page that shows the group. It needs no right: what it shows, it asks for with the token that its user has given it.
+/// The page that shows the group. It needs no right: it asks for what it shows with the token of its user.
 pub(super) async fn page() -> Response {
     protected(HTML, include_str!("../../dashboard/index.html"))
 }
 
-/// What the page loads.
+/// Serves a file that the page loads.
 pub(super) async fn file(name: Result<Path<String>, PathRejection>) -> Result<Response, Fault> {
-    // What is no text is no file of ours either.
+    // A name that is not text is not one of our files.
     let found = name.ok().and_then(|Path(name)| FILES.iter().find(|(file, ..)| *file == name));
     let (_, kind, content) =
         found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "the dashboard has no such file"))?;

@@ -16,20 +16,20 @@ use tokio::sync::mpsc;
 use super::answer::typed;
 use super::input::Params;
 use super::{Api, Caller, Fault, Traffic};
-use crate::service::{Event, Kind};
+use crate::registry::{Event, EventKind};
 use crate::tokens::Right;
 
 /// How many may listen at a time: each takes a task.
 pub(super) const STREAMS_MAX: usize = 5_000;
-/// How much of a stream may be ready and not yet taken. Whoever is slower misses events, and is told so.
+/// How much of a stream may be ready and not yet taken. A slower client misses events, and is told how many.
 pub(super) const READY_MAX: usize = 64;
-/// So often something is sent, so that both sides notice when the other is gone.
+/// How often something is sent at least, so that both sides notice when the other is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
-    /// Only events of locks whose names begin so, and those of no lock.
+    /// Only events of locks with this prefix, and those of no lock.
     #[serde(default)]
     prefix: String,
     /// Rare events of the past first.
@@ -58,10 +58,10 @@ pub(super) async fn events(
 /// Writes events into a stream until nobody reads it any more, or the agent ends.
 async fn feed(api: Api, caller: Caller, query: Query, sender: mpsc::Sender<Bytes>) {
     let (past, mut following) = api.service.subscribe();
-    // When the agent is gone, so is whoever sends events.
+    // The sender of events goes with the agent.
     drop(api);
     let wanted = |event: &Event| {
-        let is_frequent = matches!(event.event, Kind::Granted | Kind::Released);
+        let is_frequent = matches!(event.event, EventKind::Granted | EventKind::Released);
         let of_lock = |lock: &String| lock.starts_with(&query.prefix) && caller.may(Right::Inspect, lock);
         let is_visible = match (&event.lock, &event.lease) {
             (Some(lock), _) => of_lock(lock),

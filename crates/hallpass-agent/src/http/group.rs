@@ -8,16 +8,16 @@ use serde_json::json;
 use super::answer::answer;
 use super::input::{Json, MemberName, limit};
 use super::{Api, Caller, Fault};
-use crate::api::MemberLine;
+use crate::line_protocol::MemberLine;
+use crate::status;
 use crate::tokens::Right;
-use crate::{session, status};
 
 pub(super) async fn status(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
-    let state = api.service.state();
-    let mut document = serde_json::to_value(status::of(state)).unwrap_or_default();
-    let (held, waiting) = state.clients.counts();
-    document["leases"] = json!(state.leases.len());
+    let shared = api.service.shared();
+    let mut document = serde_json::to_value(status::of(shared)).unwrap_or_default();
+    let (held, waiting) = shared.clients.counts();
+    document["leases"] = json!(api.service.lease_count());
     document["held"] = json!(held);
     document["waiting"] = json!(waiting);
     Ok(answer(&document))
@@ -25,7 +25,7 @@ pub(super) async fn status(State(api): State<Api>, Extension(caller): Extension<
 
 pub(super) async fn members(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
-    let members: Vec<MemberLine> = api.service.state().node().members().into_iter().map(MemberLine::from).collect();
+    let members: Vec<MemberLine> = api.service.shared().node().members().into_iter().map(MemberLine::from).collect();
     Ok(answer(&json!({"members": members})))
 }
 
@@ -44,8 +44,7 @@ pub(super) async fn evict(
     Json(request): Json<Evict>,
 ) -> Result<Response, Fault> {
     caller.needs_audited(Right::Administer, "", "evict", &name)?;
-    let node = api.service.state().node();
-    let id = session::find_member(&node, &name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
+    let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))
 }

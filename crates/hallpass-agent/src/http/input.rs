@@ -1,4 +1,4 @@
-//! What requests carry, checked: everything that is wrong with it is a [`Fault`].
+//! Reads and checks what requests carry. Each mistake in it is a [`Fault`].
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl FromRequestParts<Api> for Lease {
 pub(super) fn lease_id(text: &str) -> Result<LeaseId, Fault> {
     let shown: String = text.chars().take(40).collect();
     LeaseId::parse(text).ok_or_else(|| {
-        Fault::invalid(format!("'{shown}' is no lease; give it as it was answered: lower-case hexadecimal"))
+        Fault::invalid(format!("'{shown}' is not a lease; give it as it was answered: lower-case hexadecimal"))
     })
 }
 
@@ -73,7 +73,7 @@ impl FromRequestParts<Api> for MemberName {
     }
 }
 
-/// What follows the question mark.
+/// The parameters after the question mark.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
@@ -105,14 +105,14 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
         let text: &[u8] = match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => b"{}",
             Some(b'{') => &body,
-            Some(_) => return Err(Fault::invalid("the body is no object of JSON, such as {\"timeout_ms\": 1000}")),
+            Some(_) => return Err(Fault::invalid("the body is not a JSON object such as {\"timeout_ms\": 1000}")),
         };
         let read = serde_json::from_slice(text);
         read.map(Self).map_err(|error| Fault::invalid(format!("the body is not understood: {error}")))
     }
 }
 
-/// A body with nothing but a limit.
+/// A body with a limit alone.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection that is broken off when its other end takes nothing for too long, so that what it does not read does not pile up.
+/// Breaks a connection off when its other end takes nothing for too long. Otherwise what it does not read would pile up.
 #[derive(Debug)]
 pub(super) struct Impatient<S> {
     stream: S,
     patience: Duration,
     /// Ends when the other end has taken nothing for too long, while something is pending.
     stalled: Pin<Box<Sleep>>,
-    /// What waits to be written, and to be flushed. Without encryption there is nothing to flush, ever: that tells nothing about the rest.
+    /// Whether a write waits, and whether a flush does. Without encryption a flush never waits: that says nothing about the writes.
     pending: [bool; 2],
     /// Something was taken since it last came to a stand.
     has_taken: bool,
@@ -90,7 +90,7 @@ mod tests {
         let mut near = Impatient::new(near, Duration::from_secs(10));
         near.write_all(&[1; 16]).await.unwrap();
         let error = loop {
-            // Whoever drives the connection looks now and then, and flushes each time.
+            // The driver of the connection looks now and then, and flushes each time.
             match tokio::time::timeout(Duration::from_secs(1), near.write_all(&[2])).await {
                 Ok(written) => break written.unwrap_err(),
                 Err(_) => near.flush().await.unwrap(),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_does_not_read_is_cut_off_and_whoever_reads_slowly_is_not() {
+    async fn a_client_that_does_not_read_is_cut_off_and_one_that_reads_slowly_is_not() {
         let (near, mut far) = duplex(16);
         let mut near = Impatient::new(near, Duration::from_secs(10));
         let writing = tokio::spawn(async move {

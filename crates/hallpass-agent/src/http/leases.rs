@@ -10,7 +10,7 @@ use super::answer::answer;
 use super::input::{Json, Lease, LockName, Params};
 use super::locks::ttl;
 use super::{Api, Caller, Fault};
-use crate::service::{HeldInfo, LeaseInfo, Told};
+use crate::service::{HeldInfo, LeaseInfo, LeaseTtl};
 use crate::tokens::Right;
 
 /// How many leases are listed at most.
@@ -37,7 +37,7 @@ pub(super) async fn list(State(api): State<Api>, Extension(caller): Extension<Ca
     caller.needs_some(Right::Inspect)?;
     let all = api.service.leases();
     let mine = all.into_iter().filter(|id| caller.needs_lease(&api.service, *id).is_ok());
-    let infos = mine.take(LIST_MAX).filter_map(|id| api.service.time_to_live(id).ok());
+    let infos = mine.take(LIST_MAX).filter_map(|id| api.service.promise_lease(id).ok());
     Ok(answer(&json!({"leases": infos.map(|info| document(&info)).collect::<Vec<_>>()})))
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn show(
     Lease(id): Lease,
 ) -> Result<Response, Fault> {
     caller.needs_lease(&api.service, id)?;
-    Ok(answer(&document(&api.service.time_to_live(id)?)))
+    Ok(answer(&document(&api.service.promise_lease(id)?)))
 }
 
 pub(super) async fn keepalive(
@@ -57,7 +57,7 @@ pub(super) async fn keepalive(
 ) -> Result<Response, Fault> {
     caller.needs_lease(&api.service, id)?;
     let told = api.service.keepalive(id)?;
-    let locks = api.service.time_to_live(id)?.locks;
+    let locks = api.service.promise_lease(id)?.locks;
     let locks: Vec<Value> = locks.iter().map(lock).collect();
     Ok(answer(&json!({"lease": id.to_string(), "ttl_ms": told.millis(), "locks": locks})))
 }
@@ -95,7 +95,7 @@ fn document(info: &LeaseInfo) -> Value {
     json!({
         "lease": info.id.to_string(),
         "granted_ms": info.granted.as_millis() as u64,
-        "left_ms": info.told.as_ref().map_or(0, Told::millis),
+        "left_ms": info.ttl.as_ref().map_or(0, LeaseTtl::millis),
         "token": info.owner.as_deref(),
         "client": info.origin.client,
         "pid": info.origin.pid,

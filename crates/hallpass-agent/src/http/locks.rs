@@ -52,7 +52,7 @@ pub(super) async fn list(
         after: query.after.as_deref(),
         allowed: &|name| caller.may(Right::Inspect, name),
     };
-    let (locks, more) = status::page(api.service.state(), &filter, limit);
+    let (locks, more) = status::page(api.service.shared(), &filter, limit);
     let next = locks.last().filter(|_| more > 0).map(|lock| lock.name.clone());
     Ok(answer(&json!({"locks": locks, "more": more, "next": next})))
 }
@@ -63,7 +63,7 @@ pub(super) async fn show(
     LockName(name): LockName,
 ) -> Result<Response, Fault> {
     caller.needs(Right::Inspect, &name)?;
-    Ok(answer(&status::lock(api.service.state(), &name)))
+    Ok(answer(&status::lock(api.service.shared(), &name)))
 }
 
 /// How a lock is wanted.
@@ -131,7 +131,7 @@ pub(super) async fn acquire(
 /// How long a new lease lasts: a session, unless the client says otherwise.
 pub(super) fn ttl(ttl_ms: Option<u64>, api: &Api) -> Result<Duration, Fault> {
     const DAY_MS: u64 = 86_400_000;
-    let Some(ttl_ms) = ttl_ms else { return Ok(api.service.state().ttl()) };
+    let Some(ttl_ms) = ttl_ms else { return Ok(api.service.shared().ttl()) };
     let ttl = Duration::from_millis(ttl_ms);
     if ttl < TTL_MIN || ttl_ms > DAY_MS {
         return Err(Fault::invalid(format!("ttl_ms is a number from {} to {DAY_MS}", TTL_MIN.as_millis())));

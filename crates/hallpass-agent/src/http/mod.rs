@@ -3,8 +3,8 @@
 //! [`ROUTES`] lists all of it; `openapi.json` says the same to clients, and a test compares the two. In builds with debug assertions an
 //! answer whose status is not in the list is a panic, so that tests find it.
 //!
-//! What a client sends wrong is answered with a status between 400 and 499 and one line in JSON ([`Fault`]). Everything that a
-//! client can make grow has a bound: connections, streams, waits, leases, bodies, headers; whoever does not read is cut off
+//! A client's mistake is answered with a status between 400 and 499 and one line in JSON ([`Fault`]). Everything that a
+//! client can make grow has a bound: connections, streams, waits, leases, bodies, headers. A client that does not read is cut off
 //! ([`Impatient`](io::Impatient)).
 
 mod access;
@@ -16,6 +16,7 @@ mod input;
 mod io;
 mod leases;
 mod locks;
+mod metrics;
 mod pages;
 mod server;
 mod trace;
@@ -32,13 +33,13 @@ use axum::{Router, middleware};
 pub(crate) use self::access::{Access, Authenticated, Caller};
 pub(crate) use self::answer::Fault;
 pub(crate) use self::server::{Server, ServerOptions};
+use crate::registry::counts::Gauge;
 use crate::service::Service;
-use crate::service::counts::Gauge;
 
 /// The longest body: every request of ours is shorter.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// What the handlers of requests share. Clones are the same.
+/// The state that handlers of requests share. A clone shares it too.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     pub(crate) service: Service,
@@ -46,7 +47,7 @@ pub(crate) struct Api {
     pub(crate) traffic: Arc<Traffic>,
 }
 
-/// What the front doors count.
+/// Counts of the front doors.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     /// Requests that were answered, by route and status. There are as many as there are of both.
@@ -106,8 +107,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("DELETE", "/v1/leases/{id}/locks/{name}", &[200, 404]),
 ];
 
-/// The routes, behind the check of who asks.
-pub(crate) fn router(api: Api) -> Router {
+/// The routes, and those of etcd's API, behind the check of who asks.
+fn router(api: Api, etcd: Router<Api>) -> Router {
     Router::new()
         .route("/", get(dashboard::page))
         .route("/dashboard/{file}", get(dashboard::file))
@@ -130,7 +131,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/v1/leases/{id}/locks/{name}", delete(leases::release))
         .method_not_allowed_fallback(answer::wrong_method)
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
-        .merge(crate::grpc::router(api.clone()))
+        .merge(etcd)
         .fallback(answer::no_such_path)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(api.clone(), access::check))

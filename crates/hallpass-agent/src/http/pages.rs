@@ -5,11 +5,10 @@ use axum::response::Response;
 use serde_json::json;
 
 use super::answer::{answer, typed};
-use super::{Api, Caller, Fault};
-use crate::metrics;
+use super::{Api, Caller, Fault, metrics};
 use crate::tokens::Right;
 
-/// What the API is, for programs.
+/// The description of the API, for programs.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
 
 pub(super) async fn openapi() -> Response {
@@ -23,9 +22,9 @@ pub(super) async fn health() -> Response {
 
 /// Locks are granted.
 pub(super) async fn readiness(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
-    let state = api.service.state();
-    let status = state.node().status();
-    if *state.ending.borrow() {
+    let shared = api.service.shared();
+    let status = shared.node().status();
+    if shared.is_ending() {
         return Err(Fault::new(StatusCode::SERVICE_UNAVAILABLE, "the agent ends"));
     }
     if !status.complete {

@@ -17,18 +17,20 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use super::access::{From, Peer};
+use super::access::{Peer, Transport};
 use super::io::Impatient;
 use super::{Access, Api, Traffic};
-use crate::agent::{ApiOptions, ServeError, State};
-use crate::os::{self, Door};
-use crate::service::{Origin, Service};
+use crate::options::ApiOptions;
+use crate::os::{self, SocketFile};
+use crate::outcome::ServeError;
+use crate::registry::Origin;
+use crate::service::Service;
 
 /// Bounds the descriptors and the memory that connections take.
 const CONNECTIONS_MAX: usize = 10_000;
-/// How long a handshake, or the head of a request, may take to arrive; so long a connection may be idle, too.
+/// How long a handshake, or the head of a request, may take to arrive, and how long a connection may be idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// A client that takes nothing for so long is cut off.
+/// A client that takes nothing for this time is cut off.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -50,7 +52,7 @@ pub(crate) struct Server {
     tasks: Vec<JoinHandle<()>>,
     /// Where it listens on TCP.
     pub(crate) address: Option<SocketAddr>,
-    door: Option<Arc<Door>>,
+    socket_file: Option<Arc<SocketFile>>,
     router: Router,
     traffic: Arc<Traffic>,
 }
@@ -111,13 +113,19 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
 }
 
 impl Server {
-    /// Serves clients from now on.
-    pub(crate) fn start(options: ServerOptions, state: &Arc<State>, group: Option<u32>) -> Result<Self, ServeError> {
+    /// Serves clients from now on. `etcd` makes the routes of etcd's API.
+    pub(crate) fn start(
+        options: ServerOptions,
+        service: Service,
+        etcd: impl FnOnce(Api) -> Router<Api>,
+        group: Option<u32>,
+    ) -> Result<Self, ServeError> {
         let ServerOptions { access, tcp, socket } = options;
-        let (service, traffic) = (Service::new(Arc::clone(state)), Arc::new(Traffic::default()));
+        let traffic = Arc::new(Traffic::default());
         let api = Api { service, access: Arc::new(access), traffic };
         let traffic = Arc::clone(&api.traffic);
-        let mut server = Self { tasks: Vec::new(), address: None, door: None, router: super::router(api), traffic };
+        let router = super::router(api.clone(), etcd(api));
+        let mut server = Self { tasks: Vec::new(), address: None, socket_file: None, router, traffic };
         if let Some(path) = socket {
             let fail = |source| ServeError::Socket { path: path.clone(), source };
             os::create_socket_directory(&path, group).map_err(fail)?;
@@ -133,36 +141,36 @@ impl Server {
 
     /// Listens at this path, beside all that is served already.
     pub(crate) fn open_again(&mut self, path: &Path, group: Option<u32>) -> std::io::Result<()> {
-        let door = Arc::new(Door::open(path, group)?);
-        self.door = Some(Arc::clone(&door));
+        let socket_file = Arc::new(SocketFile::open(path, group)?);
+        self.socket_file = Some(Arc::clone(&socket_file));
         let (router, traffic) = (self.router.clone(), Arc::clone(&self.traffic));
-        self.tasks.push(tokio::spawn(serve_unix(door, router, traffic)));
+        self.tasks.push(tokio::spawn(serve_unix(socket_file, router, traffic)));
         Ok(())
     }
 
     /// The file of the socket is still the one that was made.
     pub(crate) fn is_reachable(&self) -> bool {
-        self.door.as_ref().is_none_or(|door| door.is_reachable())
+        self.socket_file.as_ref().is_none_or(|socket_file| socket_file.is_reachable())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
-        self.door.iter().for_each(|door| door.remove());
+        self.socket_file.iter().for_each(|socket_file| socket_file.remove());
     }
 }
 
-async fn serve_unix(door: Arc<Door>, router: Router, traffic: Arc<Traffic>) {
+async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, traffic: Arc<Traffic>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        match door.listener.accept().await {
+        match socket_file.listener.accept().await {
             Ok((stream, _)) => {
                 let who = os::credentials(&stream);
-                let from = From::Unix { trusted: os::is_trusted(who.uid) };
-                let peer = Peer { origin: Arc::new(Origin::of_process(who)), from };
-                begin(&mut connections, &traffic, |place| serve(stream, peer, router.clone(), place));
+                let transport = Transport::Unix { trusted: os::is_trusted(who.uid) };
+                let peer = Peer { origin: Arc::new(Origin::of_process(who)), transport };
+                begin(&mut connections, &traffic, |permit| serve(stream, peer, router.clone(), permit));
             }
             Err(error) => retry(&error).await,
         }
@@ -177,15 +185,15 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 let origin = Origin { client: Some(address.to_string()), ..Origin::default() };
-                let peer = Peer { origin: Arc::new(origin), from: From::Tcp { tls: tls.is_some() } };
+                let peer = Peer { origin: Arc::new(origin), transport: Transport::Tcp { tls: tls.is_some() } };
                 let (router, tls) = (router.clone(), tls.clone());
-                begin(&mut connections, &traffic, |place| async move {
+                begin(&mut connections, &traffic, |permit| async move {
                     match tls {
-                        None => serve(stream, peer, router, place).await,
+                        None => serve(stream, peer, router, permit).await,
                         Some(tls) => {
                             let greeted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
                             if let Ok(Ok(stream)) = greeted {
-                                serve(stream, peer, router, place).await;
+                                serve(stream, peer, router, permit).await;
                             }
                         }
                     }
@@ -196,35 +204,35 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
     }
 }
 
-/// A connection's place among all, until it is dropped.
-struct Place(Arc<Traffic>);
+/// Counts a connection, until it is dropped.
+struct ConnectionPermit(Arc<Traffic>);
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.connections.leave();
     }
 }
 
-/// Serves a connection, if there are not too many: then it is closed.
+/// Serves a connection. If there are too many it is closed.
 fn begin<F: Future<Output = ()> + Send + 'static>(
     connections: &mut JoinSet<()>,
     traffic: &Arc<Traffic>,
-    serve: impl FnOnce(Place) -> F,
+    serve: impl FnOnce(ConnectionPermit) -> F,
 ) {
     if traffic.connections.enter(CONNECTIONS_MAX) {
-        connections.spawn(serve(Place(Arc::clone(traffic))));
+        connections.spawn(serve(ConnectionPermit(Arc::clone(traffic))));
     }
 }
 
 async fn retry(error: &std::io::Error) {
     if error.kind() != ErrorKind::ConnectionAborted {
-        tracing::warn!(%error, "cannot accept a client of the API; if files are short, raise 'ulimit -n'");
+        tracing::warn!(%error, "cannot accept a client of the API; if the process is out of file descriptors, raise 'ulimit -n'");
         tokio::time::sleep(ACCEPT_RETRY).await;
     }
 }
 
 /// Serves one connection until it ends. A request whose client is gone is dropped, wherever it is.
-async fn serve<S>(stream: S, peer: Peer, router: Router, _place: Place)
+async fn serve<S>(stream: S, peer: Peer, router: Router, _permit: ConnectionPermit)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -243,6 +251,6 @@ where
     });
     let stream = TokioIo::new(Impatient::new(stream, WRITE_PATIENCE));
     if let Err(error) = server.serve_connection(stream, answer).await {
-        tracing::debug!(error, "a connection to the API has ended");
+        tracing::debug!(error, "API connection ended");
     }
 }

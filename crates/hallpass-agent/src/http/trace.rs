@@ -15,13 +15,13 @@ use super::answer::typed;
 use super::events::{READY_MAX, STREAMS_MAX, Stream};
 use super::input::LockName;
 use super::{Api, Caller, Fault};
-use crate::service::Event;
+use crate::registry::Event;
 use crate::status::name_of;
 use crate::tokens::Right;
 
-/// So often messages are fetched from the node, as long as somebody watches. People see no difference to sooner.
+/// How often messages are fetched from the node while somebody watches. People would not notice if it were more often.
 const FETCH: Duration = Duration::from_millis(100);
-/// So often something is sent, so that both sides notice when the other is gone.
+/// After this number of silent fetches something is sent, so that both sides notice when the other is gone.
 const SIGN_OF_LIFE: u32 = 150;
 
 /// The messages of one lock, as this agent's node sends and receives them, and what becomes of the lock here.
@@ -32,7 +32,7 @@ pub(super) async fn trace(
 ) -> Result<Response, Fault> {
     caller.needs(Right::Inspect, &name)?;
     let too_many = |text: &str| Fault::new(StatusCode::TOO_MANY_REQUESTS, text);
-    let node = api.service.state().node();
+    let node = api.service.shared().node();
     let trace =
         node.trace(&name).ok_or_else(|| too_many("too many locks are watched already; close one of those pages"))?;
     if !api.traffic.streams.enter(STREAMS_MAX) {
@@ -74,7 +74,7 @@ async fn feed(api: Api, node: Node, trace: Trace, lock: String, sender: mpsc::Se
     }
 }
 
-/// Who is in the picture.
+/// The first event: the members, and the time.
 fn begin(node: &Node, lock: &str) -> serde_json::Value {
     let status = node.status();
     let members = status.members.iter().filter(|member| member.in_view || member.is_this);
@@ -89,7 +89,7 @@ fn between_messages(event: &Event) -> Vec<u8> {
     line(event.event.name(), &data)
 }
 
-/// What was sent and received since the last time.
+/// The messages that were sent and received since the last fetch.
 fn messages(node: &Node, trace: &Trace) -> Vec<u8> {
     let (messages, missed) = trace.take();
     let now = now();

@@ -3,20 +3,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hallpass::{Guard, Mode};
 use hallpass_node::leases::LeaseTerm;
 use tokio::sync::{Notify, watch};
 
-use super::clients::{Entry, Used};
-use super::events::Kind;
+use super::hold::Hold;
 use crate::os;
+use crate::registry::ClientRegistration;
 
 /// The name of a lease: positive as a signed number, too. It is drawn at random, so that nobody guesses another client's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct LeaseId(u64);
 
 impl LeaseId {
-    /// None for numbers that are no lease's.
+    /// None for numbers that cannot be a lease's.
     pub(crate) fn new(number: u64) -> Option<Self> {
         (1..=i64::MAX as u64).contains(&number).then_some(Self(number))
     }
@@ -48,7 +47,7 @@ impl fmt::Display for LeaseId {
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     table: Mutex<BTreeMap<LeaseId, Lease>>,
-    /// Notified when leases are to be looked at: one may end sooner than those before.
+    /// Notified when the watcher is to look: a new lease may end sooner than all others.
     pub(super) sooner: Notify,
 }
 
@@ -57,7 +56,7 @@ impl Leases {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has all of them looked at soon.
+    /// Makes the watcher look at all of them soon.
     pub(crate) fn look(&self) {
         self.sooner.notify_one();
     }
@@ -67,30 +66,35 @@ impl Leases {
     }
 }
 
-/// A client's promise to be there: what it holds is released when it has not been heard of for long enough.
+/// The locks of a client, until it is silent for too long.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// How long it lasts, by the system's clock that counts suspended time.
     pub(super) term: LeaseTerm,
-    /// Whose it is, where clients have names.
+    /// The owner, where clients have names.
     pub(super) owner: Option<Arc<str>>,
     /// By the locks' names.
-    pub(super) held: BTreeMap<Arc<str>, Held>,
+    pub(super) held: BTreeMap<Arc<str>, Hold>,
     /// The locks that a request waits for under this lease.
     pub(super) pending: BTreeSet<Arc<str>>,
     /// Changes with `held` and `pending`; closed when the lease ends.
     pub(super) changed: watch::Sender<()>,
     /// Dropped after the locks.
-    pub(super) entry: Entry,
+    pub(super) registration: ClientRegistration,
 }
 
 impl Lease {
     /// Counts from now.
-    pub(super) fn new(granted: Duration, drift_ppm: u32, owner: Option<Arc<str>>, entry: Entry) -> Self {
+    pub(super) fn new(
+        granted: Duration,
+        drift_ppm: u32,
+        owner: Option<Arc<str>>,
+        registration: ClientRegistration,
+    ) -> Self {
         let granted = u64::try_from(granted.as_nanos()).unwrap_or(u64::MAX);
         let term = LeaseTerm::new(granted, os::now(), drift_ppm);
         let (held, pending, changed) = (BTreeMap::new(), BTreeSet::new(), watch::Sender::new(()));
-        Self { term, owner, held, pending, changed, entry }
+        Self { term, owner, held, pending, changed, registration }
     }
 
     /// How long it lasts from keepalive to keepalive.
@@ -98,42 +102,9 @@ impl Lease {
         Duration::from_nanos(self.term.granted())
     }
 
-    /// It ended by the clock, though nobody may have looked yet.
+    /// The lease has ended by the clock. The watcher may not have removed it yet.
     pub(super) fn has_ended(&self) -> bool {
         os::now() >= self.term.deadline()
-    }
-}
-
-/// A lock that is held under a lease.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) mode: Mode,
-    pub(super) guard: Guard,
-    /// What subscribers were told about it, if anything.
-    told: Option<Kind>,
-    /// Dropped after the guard.
-    pub(super) used: Used,
-}
-
-impl Held {
-    pub(super) fn new(mode: Mode, guard: Guard, used: Used) -> Self {
-        Self { mode, guard, told: None, used }
-    }
-
-    /// Looks whether it is still held, tells what is new, and returns true if it is lost.
-    pub(super) fn look(&mut self) -> bool {
-        let news = if self.guard.is_lost() {
-            Some(Kind::Lost)
-        } else if self.guard.is_broken() {
-            Some(Kind::Broken)
-        } else {
-            Some(Kind::AtRisk).filter(|_| self.guard.is_at_risk())
-        };
-        if news != self.told {
-            self.told = news;
-            news.into_iter().for_each(|news| self.used.tell_news(news));
-        }
-        news == Some(Kind::Lost)
     }
 }
 

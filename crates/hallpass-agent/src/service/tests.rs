@@ -1,10 +1,13 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use hallpass::Node;
+use hallpass_node::leases::{Bounds, LeaseTerm};
 
 use super::*;
+use crate::registry::EventKind;
 use crate::{Agent, AgentOptions};
 
 /// Much longer than anything takes that must happen.
@@ -12,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SESSION: Duration = Duration::from_secs(2);
 
 /// An agent of a group of one, and its service.
-struct Running {
+struct TestAgent {
     service: Service,
     node: Node,
     stop: Box<dyn Fn() + Send>,
@@ -20,7 +23,7 @@ struct Running {
     directory: PathBuf,
 }
 
-impl Running {
+impl TestAgent {
     async fn start() -> Self {
         Self::start_with(SESSION).await
     }
@@ -53,7 +56,7 @@ impl Running {
         self.directory
     }
 
-    fn lease(&self, ttl: Duration) -> Told {
+    fn lease(&self, ttl: Duration) -> LeaseTtl {
         self.service.grant(None, ttl, None, Arc::default()).expect("a lease")
     }
 
@@ -84,7 +87,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_lock_passes_from_lease_to_lease() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
     assert_ne!(one, other);
     let first = agent.acquire(one, "a").await;
@@ -100,7 +103,7 @@ async fn a_lock_passes_from_lease_to_lease() {
     let second = within(second).await.unwrap().unwrap();
     assert!(second.fence > first.fence);
     assert!(!agent.service.release(one, "a", None).await.unwrap(), "a late release frees nothing of another lease");
-    assert_eq!(agent.service.time_to_live(other).unwrap().locks[0].fence, second.fence);
+    assert_eq!(agent.service.promise_lease(other).unwrap().locks[0].fence, second.fence);
     assert_eq!(agent.service.revoke(other).unwrap(), [("a".to_owned(), second.fence)]);
     assert_eq!(agent.service.leases(), [one]);
     assert_eq!(agent.service.keepalive(other), Err(LeaseError::NotFound(other)));
@@ -109,7 +112,7 @@ async fn a_lock_passes_from_lease_to_lease() {
 
 #[tokio::test]
 async fn the_same_lease_gets_the_same_lock_once() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(HOUR).id;
     let holder = agent.node.lock("a").acquire().await.unwrap();
     // Two requests of one lease wait for one lock: whichever is granted first, the other is too.
@@ -118,7 +121,7 @@ async fn the_same_lease_gets_the_same_lock_once() {
         tokio::spawn(async move { service.acquire(lease, "a", WAIT).await })
     };
     let (one, two) = (wait(), wait());
-    agent.until(|| agent.service.state().counts.waiting.get() == 2).await;
+    agent.until(|| agent.service.shared().counts.waiting.get() == 2).await;
     assert!(matches!(agent.service.acquire(lease, "a", TRY).await, Err(AcquireFault::Busy(_))));
     drop(holder);
     let (one, two) = (within(one).await.unwrap().unwrap(), within(two).await.unwrap().unwrap());
@@ -134,7 +137,7 @@ async fn the_same_lease_gets_the_same_lock_once() {
 
 #[tokio::test]
 async fn a_lease_that_is_not_kept_alive_ends_and_the_next_gets_in() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(Duration::from_millis(300)).id;
     let (_, mut events) = agent.service.subscribe();
     let first = agent.acquire(lease, "a").await;
@@ -150,16 +153,16 @@ async fn a_lease_that_is_not_kept_alive_ends_and_the_next_gets_in() {
     while let Ok(event) = events.try_recv() {
         kinds.push(event.event);
     }
-    assert_eq!(kinds, [Kind::Granted, Kind::LeaseExpired, Kind::Released, Kind::Granted]);
+    assert_eq!(kinds, [EventKind::Granted, EventKind::LeaseExpired, EventKind::Released, EventKind::Granted]);
     agent.end().await;
 }
 
 #[tokio::test]
-async fn whoever_gives_up_leaves_nothing_behind() {
-    let agent = Running::start().await;
+async fn a_client_that_gives_up_leaves_nothing_behind() {
+    let agent = TestAgent::start().await;
     let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
     agent.acquire(one, "a").await;
-    let clients = agent.service.state().clients.len();
+    let clients = agent.service.shared().clients.len();
     for new in [false, true] {
         let service = agent.service.clone();
         let waiting = tokio::spawn(async move {
@@ -172,9 +175,10 @@ async fn whoever_gives_up_leaves_nothing_behind() {
         waiting.abort();
         agent.until(|| agent.waiters("a") == 0).await;
         let _ = waiting.await;
-        let state = agent.service.state();
-        assert_eq!((state.clients.len(), state.counts.waiting.get(), state.leases.len()), (clients, 0, 2));
-        assert_eq!(state.clients.counts(), (1, 0));
+        let shared = agent.service.shared();
+        let leases = agent.service.lease_count();
+        assert_eq!((shared.clients.len(), shared.counts.waiting.get(), leases), (clients, 0, 2));
+        assert_eq!(shared.clients.counts(), (1, 0));
     }
     // The lease can ask again: nothing of it waits.
     agent.service.release(one, "a", None).await.unwrap();
@@ -184,7 +188,7 @@ async fn whoever_gives_up_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_waiter_whose_lease_ends_gets_nothing() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(HOUR).id;
     let holder = agent.node.lock("a").acquire().await.unwrap();
     let service = agent.service.clone();
@@ -199,7 +203,7 @@ async fn a_waiter_whose_lease_ends_gets_nothing() {
 
 #[tokio::test]
 async fn nobody_is_told_more_than_a_session_less_drift() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let told = agent.lease(HOUR);
     let most = SESSION * 100 / 101 + Duration::from_millis(1);
     assert!(told.ttl() <= most && told.granted == HOUR, "{told:?}");
@@ -213,7 +217,7 @@ async fn nobody_is_told_more_than_a_session_less_drift() {
 
 #[tokio::test]
 async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(HOUR).id;
     agent.acquire(lease, "a").await;
     agent.acquire(lease, "b").await;
@@ -233,7 +237,7 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
         kinds.push(event.event);
     }
     assert!(
-        kinds.contains(&Kind::Broken) && kinds.contains(&Kind::Lost) && kinds.contains(&Kind::LeaseLost),
+        kinds.contains(&EventKind::Broken) && kinds.contains(&EventKind::Lost) && kinds.contains(&EventKind::LeaseLost),
         "{kinds:?}"
     );
     agent.end().await;
@@ -241,7 +245,7 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
 
 #[tokio::test]
 async fn a_node_that_fails_takes_its_leases_along() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(HOUR).id;
     agent.acquire(lease, "a").await;
     agent.node.crash().await;
@@ -252,11 +256,11 @@ async fn a_node_that_fails_takes_its_leases_along() {
 
 #[tokio::test]
 async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let (lease, idle) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
     agent.acquire(lease, "a").await;
     (agent.stop)();
-    agent.until(|| *agent.service.state().ending.borrow()).await;
+    agent.until(|| agent.service.is_ending()).await;
     let before = Instant::now();
     tokio::time::sleep(SESSION / 4).await;
     if let Ok(told) = agent.service.keepalive(lease) {
@@ -270,11 +274,11 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     let _ = std::fs::remove_dir_all(&agent.directory);
 }
 
-/// A lease of 20 s at 0.5 s: whoever acquires under it may count on 19.5 s and the drift, not on 20 s.
+/// A lease of 20 s at 0.5 s: a lock acquired under it is certain for 19.5 s and the drift, not for 20 s.
 #[tokio::test]
 async fn a_lock_under_an_old_lease_is_certain_for_no_longer_than_the_lease() {
     const LEASE: Duration = Duration::from_secs(20);
-    let agent = Running::start_with(LIMIT).await;
+    let agent = TestAgent::start_with(LIMIT).await;
     let lease = agent.lease(LEASE).id;
     let granted = Instant::now();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -293,7 +297,7 @@ async fn a_lock_under_an_old_lease_is_certain_for_no_longer_than_the_lease() {
 /// Nobody keeps the lease alive any more, and nobody releases it: what was told is kept, and the next one is in no sooner.
 #[tokio::test]
 async fn an_agent_that_ends_keeps_what_it_has_told() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = agent.lease(HOUR).id;
     agent.acquire(lease, "a").await;
     let told = Instant::now() + agent.service.keepalive(lease).unwrap().ttl();
@@ -310,16 +314,16 @@ async fn an_agent_that_ends_keeps_what_it_has_told() {
 /// The group's sessions are longer than what the agent has on disk, and it cannot write more.
 #[tokio::test]
 async fn an_agent_that_cannot_cover_what_it_tells_grants_nothing() {
-    let directory = Running::start_with(LIMIT).await.leave_directory().await;
-    let agent = Running::start_in(directory, SESSION).await;
+    let directory = TestAgent::start_with(LIMIT).await.leave_directory().await;
+    let agent = TestAgent::start_in(directory, SESSION).await;
     let draft = agent.directory.join("data/running.new");
     std::fs::create_dir(&draft).unwrap();
     assert_eq!(agent.node.status().ttl, LIMIT, "the group's sessions are as it was founded");
     let service = &agent.service;
     let refused = service.grant(None, HOUR, None, Arc::default());
-    assert!(matches!(refused, Err(LeaseError::Uncovered(_))), "{refused:?}");
+    assert!(matches!(refused, Err(LeaseError::NotPersisted(_))), "{refused:?}");
     let refused = within(service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await;
-    assert!(matches!(refused, Err(AcquireFault::Lease(LeaseError::Uncovered(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(AcquireFault::Lease(LeaseError::NotPersisted(_)))), "{refused:?}");
     std::fs::remove_dir(&draft).unwrap();
     agent.until(|| service.grant(None, HOUR, None, Arc::default()).is_ok()).await;
     let running = std::fs::read_to_string(agent.directory.join("data/running")).unwrap();
@@ -332,11 +336,11 @@ async fn an_agent_that_cannot_cover_what_it_tells_grants_nothing() {
 /// What holders of such an agent are told is what the next one waits in any case.
 #[tokio::test]
 async fn what_is_held_is_told_no_longer_than_it_is_covered() {
-    let directory = Running::start_with(LIMIT).await.leave_directory().await;
-    let agent = Running::start_in(directory, SESSION).await;
+    let directory = TestAgent::start_with(LIMIT).await.leave_directory().await;
+    let agent = TestAgent::start_in(directory, SESSION).await;
     std::fs::create_dir(agent.directory.join("data/running.new")).unwrap();
     let guard = within(agent.node.lock("a").acquire()).await.unwrap();
-    let bounds = agent.service.state().bounds(std::iter::once(&guard));
+    let bounds = agent.service.shared().bounds(std::iter::once(&guard));
     assert_eq!(u128::from(bounds.covered), SESSION.as_nanos());
     drop(guard);
     agent.end().await;
@@ -351,7 +355,7 @@ fn whole_seconds_never_leave_less_than_half_a_second_where_sessions_last_3_s() {
         let mut term = LeaseTerm::new(left_ms * 1_000_000, 0, 0);
         let promise = term.promise(0, &bounds).unwrap();
         let id = LeaseId::new(1).unwrap();
-        Told { id, granted: HOUR, promise, session: Duration::from_millis(session_ms) }.seconds()
+        LeaseTtl { id, granted: HOUR, promise, session: Duration::from_millis(session_ms) }.seconds()
     };
     assert_eq!([999, 1000, 1499, 1500, 2499, 2500].map(|left_ms| told(5000, left_ms)), [0, 0, 0, 1, 1, 2]);
     assert_eq!([2999, 3000].map(|session_ms| told(session_ms, 1499)), [1, 0]);
@@ -362,17 +366,17 @@ fn whole_seconds_never_leave_less_than_half_a_second_where_sessions_last_3_s() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_hangs_keeps_no_lease_from_being_kept_alive() {
-    let agent = Running::start_with(LIMIT).await;
+    let agent = TestAgent::start_with(LIMIT).await;
     let (one, other) = (agent.lease(HOUR).id, agent.lease(HOUR).id);
     let draft = agent.directory.join("data/running.new");
     let made = std::process::Command::new("mkfifo").arg(&draft).status().unwrap();
     assert!(made.success());
     // As when the agent's group has longer sessions than the agent had alone.
-    let state = Arc::clone(agent.service.state());
-    state.marks().set_covered(SESSION);
+    let shared = Arc::clone(agent.service.shared());
+    shared.marks().set_persisted(SESSION);
     let service = agent.service.clone();
     let hangs = tokio::task::spawn_blocking(move || service.keepalive(one));
-    agent.until(|| state.marks().is_writing()).await;
+    agent.until(|| shared.marks().is_writing()).await;
     let service = agent.service.clone();
     let answered = tokio::task::spawn_blocking(move || service.keepalive(other));
     let told = tokio::time::timeout(LIMIT, answered).await;

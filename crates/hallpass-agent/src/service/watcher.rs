@@ -1,16 +1,17 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hallpass::{Status, ViewState};
 use tokio::task::JoinHandle;
 
-use super::events::{Event, Kind};
-use super::lease::{Held, Lease, LeaseId};
-use crate::agent::State;
+use super::Service;
+use super::hold::HoldState;
+use super::lease::{Lease, LeaseId};
 use crate::os;
+use crate::registry::{Event, EventKind};
+use crate::shared::AgentShared;
 
-/// How often to look at what leases hold: sixteen times in a session, within these bounds.
+/// The bounds of [`look_interval`].
 const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
 /// How often to look at the group, and for leases at least.
 const GROUP_INTERVAL: Duration = Duration::from_millis(500);
@@ -20,16 +21,16 @@ const GROUP_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Watcher(JoinHandle<()>);
 
 impl Watcher {
-    pub(crate) fn start(state: Arc<State>) -> Self {
+    pub(crate) fn start(service: Service) -> Self {
         Self(tokio::spawn(async move {
             let mut group = Group::default();
             let mut look_at_group = tokio::time::interval(GROUP_INTERVAL);
             loop {
-                let next = state.look_at_leases();
+                let next = service.look_at_leases();
                 tokio::select! {
                     () = tokio::time::sleep(next) => {}
-                    () = state.leases.sooner.notified() => {}
-                    _ = look_at_group.tick() => group.look(&state),
+                    () = service.leases.sooner.notified() => {}
+                    _ = look_at_group.tick() => group.look(&service.shared),
                 }
             }
         }))
@@ -42,21 +43,22 @@ impl Drop for Watcher {
     }
 }
 
-impl State {
+impl Service {
     /// Ends the leases that are over or have lost a lock; returns after which time to look again.
     fn look_at_leases(&self) -> Duration {
-        let (now, ending) = (os::now(), *self.ending.borrow());
+        let (now, ending) = (os::now(), self.is_ending());
         let mut over = Vec::new();
         let (mut next, mut any_held) = (u64::MAX, false);
         let mut table = self.leases.lock();
         for (id, lease) in table.iter_mut() {
             // All are looked at, so that each loss is told.
-            if lease.held.values_mut().map(Held::look).fold(false, |any, lost| any | lost) {
-                over.push((*id, Kind::LeaseLost));
+            let looks = lease.held.values_mut().map(|hold| hold.look(false).now == HoldState::Lost);
+            if looks.fold(false, |any, lost| any | lost) {
+                over.push((*id, EventKind::LeaseLost));
             } else if now >= lease.term.deadline() {
-                over.push((*id, Kind::LeaseExpired));
+                over.push((*id, EventKind::LeaseExpired));
             } else if ending && (lease.held.is_empty() || lease.term.is_over(now, ending)) {
-                over.push((*id, Kind::Ending));
+                over.push((*id, EventKind::Ending));
             } else {
                 any_held |= !lease.held.is_empty();
                 next = next.min(lease.term.deadline());
@@ -65,61 +67,65 @@ impl State {
         let ended: Vec<_> = over.into_iter().filter_map(|(id, why)| Some((id, why, table.remove(&id)?))).collect();
         drop(table);
         ended.into_iter().for_each(|(id, why, lease)| self.end_lease(id, why, lease));
-        let look = (self.ttl() / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1]);
-        let look = if any_held || ending { look } else { GROUP_INTERVAL };
+        let look = if any_held || ending { look_interval(self.shared.ttl()) } else { GROUP_INTERVAL };
         look.min(Duration::from_nanos(next.saturating_sub(now))).max(Duration::from_millis(1))
     }
 
-    fn end_lease(&self, id: LeaseId, why: Kind, lease: Lease) {
+    fn end_lease(&self, id: LeaseId, why: EventKind, lease: Lease) {
         match why {
-            Kind::LeaseLost => self.counts.leases_lost.add(),
-            Kind::LeaseExpired => self.counts.leases_expired.add(),
+            EventKind::LeaseLost => self.shared.counts.leases_lost.add(),
+            EventKind::LeaseExpired => self.shared.counts.leases_expired.add(),
             // Nobody misses a lease that holds nothing, or whose client has stopped counting on it.
             _ => return,
         }
-        let client = lease.entry.origin().client.clone();
+        let client = lease.registration.origin().client.clone();
         let owner = lease.owner.clone();
-        self.events.send(why, || Event { lease: Some(id.to_string()), client, owner, ..Event::default() });
+        self.shared.events.send(why, || Event { lease: Some(id.to_string()), client, owner, ..Event::default() });
         // Its locks are free from here on.
         drop(lease);
     }
 }
 
-/// What was last seen of the group.
+/// How often to look at what clients hold: sixteen times in a session.
+pub(super) fn look_interval(session: Duration) -> Duration {
+    (session / 16).clamp(LOOK_INTERVALS[0], LOOK_INTERVALS[1])
+}
+
+/// The last seen status of the group.
 #[derive(Default)]
 struct Group {
     seen: Option<Status>,
 }
 
 impl Group {
-    fn look(&mut self, state: &State) {
-        let status = state.node().status();
+    fn look(&mut self, shared: &AgentShared) {
+        let status = shared.node().status();
         if let Some(before) = &self.seen {
-            tell_changes(state, before, &status);
+            tell_changes(shared, before, &status);
         }
         self.seen = Some(status);
     }
 }
 
-fn tell_changes(state: &State, before: &Status, now: &Status) {
-    let send = |kind: Kind, event: Event| state.events.send(kind, || event);
+fn tell_changes(shared: &AgentShared, before: &Status, now: &Status) {
+    let send = |kind: EventKind, event: Event| shared.events.send(kind, || event);
     if before.epoch != now.epoch && now.epoch.is_some() {
-        send(Kind::View, Event { epoch: now.epoch, ..Event::default() });
+        send(EventKind::View, Event { epoch: now.epoch, ..Event::default() });
     }
     let (were, are) = (members(before), members(now));
     for (id, name) in &are {
         if !were.contains_key(id) {
-            send(Kind::MemberIn, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
+            send(EventKind::MemberIn, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
         }
     }
     for (id, name) in &were {
         if !are.contains_key(id) {
-            send(Kind::MemberOut, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
+            send(EventKind::MemberOut, Event { member: Some(name.clone()), epoch: now.epoch, ..Event::default() });
         }
     }
     if before.steward != now.steward {
         let member = now.steward.and_then(|id| are.get(&id).cloned());
-        send(Kind::Steward, Event { member, ..Event::default() });
+        send(EventKind::Steward, Event { member, ..Event::default() });
     }
     if before.view != now.view {
         let text = match now.view {
@@ -128,11 +134,11 @@ fn tell_changes(state: &State, before: &Status, now: &Status) {
             ViewState::Lapsed => "lapsed",
             ViewState::Joining => "joining",
         };
-        send(Kind::State, Event { text: Some(text.to_owned()), ..Event::default() });
+        send(EventKind::State, Event { text: Some(text.to_owned()), ..Event::default() });
     }
 }
 
-/// Those in the view: their names by their numbers.
+/// The names of the members in the view, by their numbers.
 fn members(status: &Status) -> BTreeMap<u32, String> {
     let members = status.members.iter().filter(|member| member.in_view);
     members.map(|member| (member.id, member.name.clone().unwrap_or_else(|| member.address.clone()))).collect()

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hallpass::Node;
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::line_protocol::{Request, Response};
 use hallpass_agent::{Agent, AgentOptions, Client, ClientError};
 use serde_json::{Value, json};
 
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// An agent of a group of one, in a thread of its own.
-struct Running {
+struct StopOnDrop {
     directory: PathBuf,
     stop: Box<dyn Fn() + Send>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl StopOnDrop {
     fn start(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("hallpass-agent-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         (self.stop)();
         let ended = self.thread.take().map(JoinHandle::join);
@@ -152,7 +152,7 @@ fn release(lock: &str, fence: u64) -> Value {
 
 #[test]
 fn requests_that_come_at_once_are_answered_in_their_order() {
-    let agent = Running::start("order");
+    let agent = StopOnDrop::start("order");
     let mut client = agent.client();
     assert_eq!(client.ask(&acquire("x"))["is"], "granted");
     let requests = [json!({"do": "cancel"}), json!({"do": "status"}), json!({"do": "members"}), json!({"do": "locks"})];
@@ -167,7 +167,7 @@ fn requests_that_come_at_once_are_answered_in_their_order() {
 
 #[test]
 fn a_request_in_bits_is_one_request() {
-    let agent = Running::start("bits");
+    let agent = StopOnDrop::start("bits");
     let mut client = agent.client();
     for byte in format!("{}\n", acquire("x")).bytes() {
         client.write(&[byte]);
@@ -182,7 +182,7 @@ fn a_request_in_bits_is_one_request() {
 
 #[test]
 fn a_request_during_a_wait_ends_the_wait() {
-    let agent = Running::start("during");
+    let agent = StopOnDrop::start("during");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));
@@ -198,7 +198,7 @@ fn a_request_during_a_wait_ends_the_wait() {
 
 #[test]
 fn a_wait_that_is_cancelled_leaves_no_waiter() {
-    let agent = Running::start("cancel");
+    let agent = StopOnDrop::start("cancel");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     assert_eq!(waiter.ask(&json!({"do": "cancel"}))["is"], "cancelled", "also with nothing to cancel");
     let fence = holder.acquire("x");
@@ -218,7 +218,7 @@ fn a_wait_that_is_cancelled_leaves_no_waiter() {
 
 #[test]
 fn only_the_holder_with_the_right_fence_releases() {
-    let agent = Running::start("fence");
+    let agent = StopOnDrop::start("fence");
     let (mut holder, mut other) = (agent.client(), agent.client());
     assert_eq!(holder.ask(&release("x", 1)), json!({"is": "released", "held": false}), "before it was ever held");
     let fence = holder.acquire("x");
@@ -240,7 +240,7 @@ fn only_the_holder_with_the_right_fence_releases() {
 
 #[test]
 fn readers_share_and_release_one_by_one() {
-    let agent = Running::start("readers");
+    let agent = StopOnDrop::start("readers");
     let (mut reader, mut writer) = (agent.client(), agent.client());
     let shared = json!({"do": "acquire", "lock": "x", "shared": true});
     let fences = [reader.ask(&shared), reader.ask(&shared)].map(|answer| answer["fence"].as_u64().expect("granted"));
@@ -253,7 +253,7 @@ fn readers_share_and_release_one_by_one() {
 
 #[test]
 fn garbage_is_answered_and_harms_nobody() {
-    let agent = Running::start("garbage");
+    let agent = StopOnDrop::start("garbage");
     let mut client = agent.client();
     let fence = client.acquire("x");
     for garbage in [
@@ -283,7 +283,7 @@ fn garbage_is_answered_and_harms_nobody() {
 
 #[test]
 fn a_line_that_is_too_long_costs_its_sender_the_connection() {
-    let agent = Running::start("long");
+    let agent = StopOnDrop::start("long");
     let (mut client, mut other) = (agent.client(), agent.client());
     let fence = other.acquire("y");
     client.acquire("x");
@@ -303,7 +303,7 @@ fn a_line_that_is_too_long_costs_its_sender_the_connection() {
 
 #[test]
 fn a_client_that_disconnects_leaves_nothing() {
-    let agent = Running::start("disconnect");
+    let agent = StopOnDrop::start("disconnect");
     let (mut holder, mut waiter, mut next) = (agent.client(), agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));
@@ -321,7 +321,7 @@ fn a_client_that_disconnects_leaves_nothing() {
 
 #[test]
 fn a_lock_is_held_while_any_copy_of_the_descriptor_is_open() {
-    let agent = Running::start("descriptor");
+    let agent = StopOnDrop::start("descriptor");
     let mut client = Client::connect(&agent.socket()).unwrap();
     let request: Request = serde_json::from_value(acquire("x")).unwrap();
     assert!(matches!(client.request(&request), Ok(Response::Granted { .. })));
@@ -335,7 +335,7 @@ fn a_lock_is_held_while_any_copy_of_the_descriptor_is_open() {
 
 #[test]
 fn an_agent_that_is_told_to_leave_ends() {
-    let mut agent = Running::start("leave");
+    let mut agent = StopOnDrop::start("leave");
     let mut client = agent.client();
     assert_eq!(client.ask(&json!({"do": "leave"}))["is"], "leaving");
     assert_eq!(client.hear()["is"], "done");
@@ -346,7 +346,7 @@ fn an_agent_that_is_told_to_leave_ends() {
 
 #[test]
 fn a_holder_is_told_that_the_agent_ends_and_keeps_the_lock_until_it_releases() {
-    let mut agent = Running::start("ending");
+    let mut agent = StopOnDrop::start("ending");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));

@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hallpass::{Builder, Node};
-use hallpass_agent::api::{Request, Response, StatusLine};
-use hallpass_agent::{Agent, AgentOptions, Client, ClientError, Ended, ServeError};
+use hallpass_agent::line_protocol::{Request, Response, StatusLine};
+use hallpass_agent::{Agent, AgentOptions, AgentPaths, Client, ClientError, Ended, ServeError};
 
 /// Much longer than anything takes that must happen.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -19,9 +19,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const AWHILE: Duration = Duration::from_secs(1);
 
 /// A directory for an agent's files, removed when this is dropped.
-struct Place(PathBuf);
+struct AgentFiles(PathBuf);
 
-impl Place {
+impl AgentFiles {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("hallpass-lifecycle-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -39,7 +39,7 @@ impl Place {
 
     /// It exists from when others have been in the agent's group.
     fn shared_mark(&self) -> PathBuf {
-        hallpass_agent::shared_mark(&self.data())
+        AgentPaths::new(self.socket(), self.data()).shared_mark()
     }
 
     fn member_file(&self) -> PathBuf {
@@ -59,7 +59,7 @@ impl Place {
         options
     }
 
-    fn start(&self) -> Running {
+    fn start(&self) -> Serving {
         Starting::new(self.options(LIMIT)).wait().expect("the agent starts")
     }
 
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AgentFiles {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -84,7 +84,7 @@ struct Starting {
 }
 
 /// An agent that serves.
-struct Running {
+struct Serving {
     stop: Box<dyn Fn() + Send>,
     /// Of its node.
     address: String,
@@ -122,9 +122,9 @@ impl Starting {
         self.started.recv_timeout(AWHILE).is_err()
     }
 
-    fn wait(self) -> Result<Running, ServeError> {
+    fn wait(self) -> Result<Serving, ServeError> {
         let (stop, address) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
-        Ok(Running { stop, address, thread: self.thread })
+        Ok(Serving { stop, address, thread: self.thread })
     }
 
     #[track_caller]
@@ -133,7 +133,7 @@ impl Starting {
     }
 }
 
-impl Running {
+impl Serving {
     fn ended(self) -> Result<Ended, ServeError> {
         wait_until("it ends", || self.thread.is_finished());
         self.thread.join().expect("it does not panic").expect("it was started")
@@ -172,29 +172,29 @@ fn leave_stale_socket(path: &Path) {
 /// An agent that did not end in order may have left clients at work: its mark, or its socket, says so.
 #[test]
 fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
-    let with_mark = |place: &Place, ttl_ms: &str| {
-        fs::create_dir(place.data()).unwrap();
-        fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).unwrap();
-        fs::write(place.running_file(), ttl_ms).unwrap();
+    let with_mark = |files: &AgentFiles, ttl_ms: &str| {
+        fs::create_dir(files.data()).unwrap();
+        fs::set_permissions(files.data(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(files.running_file(), ttl_ms).unwrap();
     };
     let short = Duration::from_millis(100);
 
-    let fresh = Place::new("fresh");
+    let fresh = AgentFiles::new("fresh");
     Starting::new(fresh.options(2 * LIMIT)).wait().expect("there is nothing to wait for").stop();
 
-    let mark = Place::new("mark");
+    let mark = AgentFiles::new("mark");
     with_mark(&mark, "20");
     assert!(Starting::new(mark.options(2 * LIMIT)).waits(), "its own sessions are long");
 
-    let longer = Place::new("longer");
+    let longer = AgentFiles::new("longer");
     with_mark(&longer, "60000");
     assert!(Starting::new(longer.options(short)).waits(), "the last agent's sessions were long");
 
-    let socket = Place::new("socket");
+    let socket = AgentFiles::new("socket");
     leave_stale_socket(&socket.socket());
     assert!(Starting::new(socket.options(2 * LIMIT)).waits(), "the mark is gone, the socket is there");
 
-    let over = Place::new("over");
+    let over = AgentFiles::new("over");
     with_mark(&over, "20");
     leave_stale_socket(&over.socket());
     Starting::new(over.options(short)).wait().expect("the sessions are over").stop();
@@ -202,78 +202,78 @@ fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
 
 #[test]
 fn an_agent_that_nobody_uses_leaves_nothing_but_the_mark_of_a_member() {
-    let place = Place::new("nothing");
-    let agent = place.start();
+    let files = AgentFiles::new("nothing");
+    let agent = files.start();
     let ttl_ms = LIMIT.as_millis().to_string();
-    assert_eq!(fs::read_to_string(place.running_file()).unwrap(), ttl_ms, "while it runs");
-    let client = place.client();
+    assert_eq!(fs::read_to_string(files.running_file()).unwrap(), ttl_ms, "while it runs");
+    let client = files.client();
     assert_eq!((client.node.as_str(), client.ttl), ("n", LIMIT));
     agent.stop();
-    assert!(!place.running_file().exists() && !place.socket().exists());
-    assert!(!place.socket().parent().unwrap().exists(), "the directory was made for it");
-    assert_eq!(fs::read_to_string(place.member_file()).unwrap(), "g");
+    assert!(!files.running_file().exists() && !files.socket().exists());
+    assert!(!files.socket().parent().unwrap().exists(), "the directory was made for it");
+    assert_eq!(fs::read_to_string(files.member_file()).unwrap(), "g");
 
-    // One that leaves gives the place up. A directory that was there before stays.
-    fs::create_dir(place.socket().parent().unwrap()).unwrap();
-    let agent = place.start();
-    assert!(matches!(place.client().request(&Request::Leave { timeout_ms: None }), Ok(Response::Leaving)));
+    // One that leaves gives its paths up. A directory that was there before stays.
+    fs::create_dir(files.socket().parent().unwrap()).unwrap();
+    let agent = files.start();
+    assert!(matches!(files.client().request(&Request::Leave { timeout_ms: None }), Ok(Response::Leaving)));
     assert_eq!(agent.ended().unwrap(), Ended::Left);
-    assert!(!place.member_file().exists());
-    assert!(place.socket().parent().unwrap().exists());
+    assert!(!files.member_file().exists());
+    assert!(files.socket().parent().unwrap().exists());
 }
 
 #[test]
 fn an_agent_whose_holder_stays_leaves_its_mark_when_the_session_is_over() {
-    let place = Place::new("stays");
-    let start = || Starting::new(place.options(Duration::from_millis(300))).wait().unwrap();
+    let files = AgentFiles::new("stays");
+    let start = || Starting::new(files.options(Duration::from_millis(300))).wait().unwrap();
     let agent = start();
-    let mut holder = place.client();
+    let mut holder = files.client();
     let fence = acquire(&mut holder);
     agent.stop();
-    assert!(place.running_file().exists(), "the next agent must wait");
+    assert!(files.running_file().exists(), "the next agent must wait");
     let next = start();
-    assert!(acquire(&mut place.client()) > fence);
+    assert!(acquire(&mut files.client()) > fence);
     next.stop();
 }
 
 #[test]
 fn nobody_is_let_in_while_a_holder_of_an_ending_agent_is_inside() {
-    let place = Place::new("inside");
-    let agent = place.start();
-    let mut holder = place.client();
+    let files = AgentFiles::new("inside");
+    let agent = files.start();
+    let mut holder = files.client();
     acquire(&mut holder);
     (agent.stop)();
     assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
-    assert!(matches!(Client::connect(&place.socket()), Err(ClientError::Closed)), "new clients are sent away");
-    let beside = Starting::new(place.options(LIMIT)).fails();
+    assert!(matches!(Client::connect(&files.socket()), Err(ClientError::Closed)), "new clients are sent away");
+    let beside = Starting::new(files.options(LIMIT)).fails();
     assert!(matches!(beside, ServeError::Taken(_)), "{beside}");
     thread::sleep(AWHILE);
-    assert!(!agent.thread.is_finished() && place.socket().exists(), "it waits for the holder");
+    assert!(!agent.thread.is_finished() && files.socket().exists(), "it waits for the holder");
     drop(holder);
     assert_eq!(agent.ended().unwrap(), Ended::Stopped);
-    assert!(!place.running_file().exists(), "the next agent need not wait");
+    assert!(!files.running_file().exists(), "the next agent need not wait");
 }
 
 /// Without its files an agent is not found until it has made them again, but it still grants.
 #[test]
 fn an_agent_whose_files_were_removed_keeps_others_from_its_place() {
-    let place = Place::new("claims");
-    let agent = place.start();
-    let mut holder = place.client();
+    let files = AgentFiles::new("claims");
+    let agent = files.start();
+    let mut holder = files.client();
     acquire(&mut holder);
     // The agent may be making its files again at this moment.
-    while fs::remove_dir_all(&place.0).is_err() {}
-    let mut same_data = place.options(LIMIT);
-    same_data.socket = place.0.join("run/b.sock");
-    let mut same_socket = place.options(LIMIT);
-    same_socket.data = place.0.join("b.data");
+    while fs::remove_dir_all(&files.0).is_err() {}
+    let mut same_data = files.options(LIMIT);
+    same_data.socket = files.0.join("run/b.sock");
+    let mut same_socket = files.options(LIMIT);
+    same_socket.data = files.0.join("b.data");
     for options in [same_data, same_socket] {
         let error = Starting::new(options).fails();
         assert!(matches!(error, ServeError::Claimed(_)), "{error}");
     }
-    // Nobody else can have used the place meanwhile, so it makes its files again, and the holder holds.
+    // Nobody else can have used the paths meanwhile, so it makes its files again, and the holder holds.
     wait_until("the files are there again", || {
-        place.running_file().exists() && Client::connect(&place.socket()).is_ok()
+        files.running_file().exists() && Client::connect(&files.socket()).is_ok()
     });
     drop(holder);
     agent.stop();
@@ -281,43 +281,43 @@ fn an_agent_whose_files_were_removed_keeps_others_from_its_place() {
 
 #[test]
 fn a_socket_that_was_removed_is_made_again_for_this_user_alone() {
-    let place = Place::new("again");
-    let agent = place.start();
-    let mode = || fs::metadata(place.socket()).unwrap().permissions().mode() & 0o777;
+    let files = AgentFiles::new("again");
+    let agent = files.start();
+    let mode = || fs::metadata(files.socket()).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(), 0o600);
-    fs::remove_file(place.socket()).unwrap();
-    wait_until("the socket is there again", || Client::connect(&place.socket()).is_ok());
+    fs::remove_file(files.socket()).unwrap();
+    wait_until("the socket is there again", || Client::connect(&files.socket()).is_ok());
     assert_eq!(mode(), 0o600);
     // What is not ours is left alone, also at the end.
-    fs::remove_file(place.socket()).unwrap();
-    fs::write(place.socket(), "a file").unwrap();
+    fs::remove_file(files.socket()).unwrap();
+    fs::write(files.socket(), "a file").unwrap();
     thread::sleep(AWHILE);
     agent.stop();
-    assert_eq!(fs::read_to_string(place.socket()).unwrap(), "a file");
-    let error = Starting::new(place.options(LIMIT)).fails();
-    assert!(error.to_string().contains("no socket"), "{error}");
+    assert_eq!(fs::read_to_string(files.socket()).unwrap(), "a file");
+    let error = Starting::new(files.options(LIMIT)).fails();
+    assert!(error.to_string().contains("not a socket"), "{error}");
 }
 
 #[test]
 fn an_agent_is_idle_only_without_clients() {
-    let place = Place::new("idle");
-    let mut options = place.options(LIMIT);
+    let files = AgentFiles::new("idle");
+    let mut options = files.options(LIMIT);
     options.idle_limit = Some(2 * AWHILE);
     let agent = Starting::new(options).wait().unwrap();
-    let client = place.client();
+    let client = files.client();
     thread::sleep(3 * AWHILE);
     assert!(!agent.thread.is_finished(), "it has a client");
     drop(client);
     assert_eq!(agent.ended().unwrap(), Ended::Idle);
-    assert!(place.member_file().exists());
+    assert!(files.member_file().exists());
 }
 
 /// Alone in its group it has told no deadline until then: nothing could take the lock away.
 #[test]
 fn an_agent_that_ends_tells_its_holders_until_when() {
-    let place = Place::new("until");
-    let agent = place.start();
-    let mut holder = place.client();
+    let files = AgentFiles::new("until");
+    let agent = files.start();
+    let mut holder = files.client();
     let fence = acquire(&mut holder);
     assert_eq!(holder.holding("x", fence).unwrap().valid_until_ns(), None);
     (agent.stop)();
@@ -332,17 +332,17 @@ fn an_agent_that_ends_tells_its_holders_until_when() {
 /// The holder does not release: it goes by what it is told, and the next one waits on another member.
 #[test]
 fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
-    let place = Place::new("told");
-    let mut options = place.options(Duration::from_secs(2));
+    let files = AgentFiles::new("told");
+    let mut options = files.options(Duration::from_secs(2));
     options.is_member = false;
     let agent = Starting::new(options).wait().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let others = ["m", "o"].map(|name| {
         let builder = Node::builder().group("g").name(name).join(agent.address.clone());
-        runtime.block_on(builder.data(place.0.join(name)).start()).unwrap()
+        runtime.block_on(builder.data(files.0.join(name)).start()).unwrap()
     });
     wait_until("all vote", || others.iter().all(|other| other.status().voters.len() == 3));
-    let mut holder = place.client();
+    let mut holder = files.client();
     let fence = acquire(&mut holder);
     let lock = others[0].lock("x");
     let next = runtime.spawn(async move {
@@ -366,8 +366,8 @@ fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
 }
 
 /// What is answered to a client that asks the agent to leave, once it has ended.
-fn leave(place: &Place, agent: Running) -> Result<Response, ClientError> {
-    let mut client = place.client();
+fn leave(files: &AgentFiles, agent: Serving) -> Result<Response, ClientError> {
+    let mut client = files.client();
     let leaving = client.request(&Request::Leave { timeout_ms: Some(200) });
     assert!(matches!(leaving, Ok(Response::Leaving)), "{leaving:?}");
     let mut answer = client.receive_within(Some(LIMIT));
@@ -381,44 +381,44 @@ fn leave(place: &Place, agent: Running) -> Result<Response, ClientError> {
 /// The others vote: they cannot be asked to let it go, and count on it when they are back.
 #[test]
 fn an_agent_that_is_cut_off_cannot_leave_and_says_so() {
-    let place = Place::new("cut-off");
-    let agent = Starting::new(place.options(Duration::from_secs(1))).wait().unwrap();
+    let files = AgentFiles::new("cut-off");
+    let agent = Starting::new(files.options(Duration::from_secs(1))).wait().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let others = ["m", "o"].map(|name| {
         let builder = Node::builder().group("g").name(name).join(agent.address.clone());
-        runtime.block_on(builder.data(place.0.join(name)).start()).unwrap()
+        runtime.block_on(builder.data(files.0.join(name)).start()).unwrap()
     });
     wait_until("all vote", || others.iter().all(|other| other.status().voters.len() == 3));
-    wait_until("it is written down", || place.shared_mark().exists());
+    wait_until("it is written down", || files.shared_mark().exists());
     others.iter().for_each(|other| runtime.block_on(other.crash()));
-    let mut client = place.client();
+    let mut client = files.client();
     wait_until("its session is over", || match client.request(&Request::Status) {
         Ok(Response::Status(status)) => status.epoch.is_none(),
         other => panic!("{other:?}"),
     });
-    let answer = leave(&place, agent);
+    let answer = leave(&files, agent);
     assert!(matches!(answer, Ok(Response::Late { .. })), "{answer:?}");
-    assert!(place.shared_mark().exists() && place.member_file().exists());
+    assert!(files.shared_mark().exists() && files.member_file().exists());
 }
 
 /// Its node is a new one in no group, and the lost one is still in its own.
 #[test]
 fn an_agent_that_has_lost_its_directory_does_not_forget_that_by_leaving() {
-    let place = Place::new("lost");
-    fs::write(place.shared_mark(), "g").unwrap();
+    let files = AgentFiles::new("lost");
+    fs::write(files.shared_mark(), "g").unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let builder = Node::builder().group("g").name("n").join(nobody.to_string());
-    let agent = Starting::with(builder, place.options(LIMIT)).wait().unwrap();
-    let answer = leave(&place, agent);
+    let agent = Starting::with(builder, files.options(LIMIT)).wait().unwrap();
+    let answer = leave(&files, agent);
     assert!(matches!(&answer, Err(ClientError::Refused(why)) if why.contains("data.shared")), "{answer:?}");
-    assert!(place.shared_mark().exists() && place.member_file().exists());
-    // Where no others ever were the place is given up.
-    fs::remove_file(place.shared_mark()).unwrap();
+    assert!(files.shared_mark().exists() && files.member_file().exists());
+    // Where no others ever were its paths are given up.
+    fs::remove_file(files.shared_mark()).unwrap();
     let builder = Node::builder().group("g").name("n").join(nobody.to_string());
-    let agent = Starting::with(builder, place.options(LIMIT)).wait().unwrap();
-    let answer = leave(&place, agent);
+    let agent = Starting::with(builder, files.options(LIMIT)).wait().unwrap();
+    let answer = leave(&files, agent);
     assert!(matches!(answer, Ok(Response::Done)), "{answer:?}");
-    assert!(!place.member_file().exists());
+    assert!(!files.member_file().exists());
 }
 
 fn status(client: &mut Client) -> StatusLine {
@@ -429,8 +429,8 @@ fn status(client: &mut Client) -> StatusLine {
 }
 
 /// A member of a group, and its address.
-fn lone_member(place: &Place, runtime: &tokio::runtime::Runtime) -> (Node, String) {
-    let member = Node::builder().group("g").name("m").data(place.0.join("m"));
+fn lone_member(files: &AgentFiles, runtime: &tokio::runtime::Runtime) -> (Node, String) {
+    let member = Node::builder().group("g").name("m").data(files.0.join("m"));
     let member = runtime.block_on(member.start()).unwrap();
     wait_until("it has its group", || member.status().epoch.is_some());
     let address = member.address().to_string();
@@ -450,12 +450,12 @@ fn has_two(member: &Node) -> bool {
 /// Its peers may come at last: it is to be in the group of the member that it was told, and of no other.
 #[test]
 fn an_agent_that_is_told_to_join_waits_for_its_peers_no_more() {
-    let place = Place::new("peers");
+    let files = AgentFiles::new("peers");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (member, address) = lone_member(&place, &runtime);
+    let (member, address) = lone_member(&files, &runtime);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent = Starting::with(joinable().peers([nobody.to_string()]), place.options(LIMIT)).wait().unwrap();
-    let mut client = place.client();
+    let agent = Starting::with(joinable().peers([nobody.to_string()]), files.options(LIMIT)).wait().unwrap();
+    let mut client = files.client();
     let id = |client: &mut Client| match client.request(&Request::Members) {
         Ok(Response::Members { members }) => members.iter().find(|member| member.this).map(|member| member.id),
         other => panic!("{other:?}"),
@@ -471,22 +471,22 @@ fn an_agent_that_is_told_to_join_waits_for_its_peers_no_more() {
 
 #[test]
 fn an_agent_answers_while_its_new_node_cannot_start() {
-    let place = Place::new("no-node");
+    let files = AgentFiles::new("no-node");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (member, address) = lone_member(&place, &runtime);
-    let agent = Starting::with(joinable(), place.options(LIMIT)).wait().unwrap();
-    let mut client = place.client();
+    let (member, address) = lone_member(&files, &runtime);
+    let agent = Starting::with(joinable(), files.options(LIMIT)).wait().unwrap();
+    let mut client = files.client();
     // What cannot be removed keeps the directory from being emptied.
-    fs::create_dir(place.data().join("node.new")).unwrap();
-    let mut joins = place.client();
+    fs::create_dir(files.data().join("node.new")).unwrap();
+    let mut joins = files.client();
     joins.send(&Request::Join { address, timeout_ms: Some(LIMIT.as_millis() as u64) }).unwrap();
     wait_until("it has no node", || status(&mut client).epoch.is_none());
-    let socket = place.socket();
+    let socket = files.socket();
     let (sender, answered) = channel();
     thread::spawn(move || sender.send(Client::connect(&socket).map(|mut client| status(&mut client).view)));
     let view = answered.recv_timeout(LIMIT).expect("a new client is answered").unwrap();
     assert_eq!(view, "joining");
-    fs::remove_dir(place.data().join("node.new")).unwrap();
+    fs::remove_dir(files.data().join("node.new")).unwrap();
     let joined = joins.receive_within(Some(LIMIT));
     assert!(matches!(joined, Ok(Response::Done)), "{joined:?}");
     wait_until("it is in the group", || has_two(&member));

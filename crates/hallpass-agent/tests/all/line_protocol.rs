@@ -1,6 +1,8 @@
 //! The bytes of the line protocol: agents and clients of different builds of one version must understand each other.
 
-use hallpass_agent::api::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, VERSION, WaitingLine};
+use hallpass_agent::line_protocol::{
+    ClientLine, LockLine, MemberLine, Request, Response, StatusLine, VERSION, WaitingLine,
+};
 
 fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
     Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hallpass::Node;
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::line_protocol::{Request, Response};
 use hallpass_agent::{Agent, AgentOptions};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

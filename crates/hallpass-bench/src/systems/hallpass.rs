@@ -15,14 +15,10 @@ impl Embedded {
         listen: &str,
         peers: &[&str],
         keys: Option<&str>,
-        is_fixed: bool,
     ) -> Result<Self, BenchError> {
         let mut builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
         if let Some(directory) = keys {
             builder = builder.keys(Keys::in_directory(directory));
-        }
-        if is_fixed {
-            builder = builder.fixed_members();
         }
         let node = builder.start().await.map_err(BenchError::new)?;
         node.ready().await;

@@ -15,8 +15,8 @@ use hallpass_sim::views::Bug;
 pub(crate) enum LabCommand {
     /// Simulate one lock in virtual time and measure it
     #[command(after_help = RUN_EXAMPLES)]
-    Run(RunArgs),
-    /// Measure what the papers claim
+    Run(LabRunArgs),
+    /// Measure every claim of the papers
     #[command(after_help = CLAIMS_EXAMPLES)]
     Claims(ClaimsArgs),
     /// Explore every order of events
@@ -28,10 +28,10 @@ pub(crate) enum LabCommand {
     /// Compare protocols over group sizes and loads, as a page
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
-    /// Run whole nodes under faults and check every guarantee
+    /// Simulate whole nodes under faults and check every guarantee
     #[command(after_help = SWARM_EXAMPLES)]
     Swarm(SwarmArgs),
-    /// The laboratory in a browser
+    /// Serve the laboratory to a browser
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
 }
@@ -40,21 +40,21 @@ pub(crate) enum LabCommand {
 macro_rules! grammar {
     () => {
         "\
-T is the mean latency; delays are measured in it.
-Durations: 250us, 1ms, 10s, 2m.
-  load     saturated: every node requests, and again once it has released
-           light: one request at a time by a random node
-           hotspot:0.9: one at a time, mostly by the lowest node
+Durations are written 250us, 1ms, 10s or 2m. T is the mean latency; delays are \
+measured in T.
+  load     saturated: every node requests again once it has released
+           light: one request at a time, by a random node
+           hotspot:0.9: one at a time, nine of ten by the lowest node
            0.5: requests per T over the whole group, Poisson
-  latency  1ms, uniform 1ms..3ms, exp:2ms,
-           or links:1-2=5ms,1-3=20ms,else=1ms
-  faults   loss:0.01,dup:0.01 and counts
+  latency  1ms, uniform 1ms..3ms, exponential exp:2ms,
+           or per link links:1-2=5ms,1-3=20ms,else=1ms
+  faults   rates loss:0.01,dup:0.01 and counts
            crash:1,restart:1,pause:1,partition:1,join:1,leave:1,
-           or at a time crash:2@30ms,pause:1@3ms..60ms,
+           or node@time crash:2@30ms,pause:1@3ms..60ms,
            partition:1+2@10ms..50ms,join:9@5ms
   option   reply=implicit, request=broadcast, numbers=modulo:5,
-           increment=random:4, names=5,17,3, membership=classic and others;
-           one that does not fit is refused with the list"
+           increment=random:4, names=5,17,3, membership=classic, ...;
+           an option that does not fit is an error that lists all"
     };
 }
 
@@ -71,7 +71,7 @@ Examples:
 );
 
 const CLAIMS_EXAMPLES: &str = "\
-Exit code: 0 if what was measured agrees with the papers, 1 if something is off.
+Exit code: 0 if all measurements agree with the papers, else 1.
 
 Examples:
   hallpass lab claims
@@ -79,9 +79,12 @@ Examples:
   hallpass lab claims --full --json";
 
 const CHECK_EXAMPLES: &str = "\
-Exit code: 0, or 1 on a violation (a shortest path to it is printed), or 2 if not complete: \
-stopped by --states-max, by --memory, because the machine has little left, or by Ctrl-C. \
-'endless' is for protocols whose states are finite: numbers=modulo:M with fence=off.
+'endless' is for protocols with finitely many states: numbers=modulo:M with fence=off.
+
+Exit code: 0, or
+  1  a violation was found; a shortest path to it is printed
+  2  incomplete: stopped by --states-max, by --memory, by Ctrl-C, or
+     because the machine has little memory left
 
 Examples:
   hallpass lab check --protocol ricart-agrawala --nodes 3 --entries 2
@@ -93,8 +96,8 @@ Examples:
   hallpass lab check --model install --bug stale-start";
 
 const SWEEP_EXAMPLES: &str = "\
-With the defaults it takes a minute or two on two cores. Where turns are counted the runs are longer: ten \
-entries per node, else 1000 to 4000 in all.
+With the defaults it takes a minute or two on two cores. A run has 1000 to 4000 entries in all, or \
+ten per node where turns are counted.
 
 Exit code: 0, or 1 on a violation.
 
@@ -104,8 +107,8 @@ Examples:
   hallpass lab sweep --pictures docs/generated/sweep";
 
 const SWARM_EXAMPLES: &str = "\
-A seed determines everything: nodes with their disks and clocks, locks, protocols, callers who wait, try, share and \
-give up, and the faults:
+The seed determines everything: nodes with their disks and clocks, locks, protocols, callers that wait, try, share \
+and give up, and these faults:
   delay, reorder, loss,     of messages between nodes
   duplication
   break                     a connection loses the last bytes in flight
@@ -118,16 +121,16 @@ give up, and the faults:
   clock-drift               clocks run at different rates, within the bound
   join, leave, stop, evict  members come and go
   class-change, break-lock  an operator changes protocols, takes locks away
-  ban, recover              and keeps a name out, founds a lost group again
-  move                      a directory goes to another machine, and the
+  ban, recover              an operator bans a name, recreates a lost group
+  move                      a directory moves to another machine, while the
                             process that had it goes on, cut off
-  blackout                  all processes are gone at once
+  blackout                  all processes crash at once
   settings                  nodes with other settings than their group's
-Some runs are scenes: faults that belong together, each at about the moment and with the nodes that make it hard.
-Then the faults end, all nodes must come together and every caller must be served. One seed of eight runs a group whose \
-members are a fixed list. A failed run is cut down before it is shown: fewer faults, nodes and callers.
+Some runs are scenes: related faults, at about the moment and with the nodes that make them hard. Then the faults \
+end: all nodes must come together, and every caller must be served. One seed of eight runs a group whose members \
+are a fixed list. A failed run is reduced to fewer faults, nodes and callers before it is shown.
 
-Exit code: 0, or 1 on a violation (the command that repeats it is printed).
+Exit code: 0, or 1 on a violation; the command that repeats it is printed.
 
 Examples:
   hallpass lab swarm --seeds 0..1000
@@ -135,10 +138,11 @@ Examples:
   hallpass lab swarm --seeds 7..8 --nodes 3 --keep-faults 4,9";
 
 const SERVE_EXAMPLES: &str = "\
-See every algorithm run, step it, break it, compare it. Everything is computed here, within limits, and the page needs nothing from \
-elsewhere. A link shows the same again.
+Run, step, break and compare every algorithm in the browser. This process computes everything, within limits; the \
+page loads nothing from elsewhere. A link shows the same picture again.
 
-With --export the page is written to a folder instead, with the tours, traps and scenarios computed, for any web server.
+With --export the page is written to a folder instead, with the tours, traps and scenarios computed beforehand, for \
+any web server.
 
 Examples:
   hallpass lab serve
@@ -150,7 +154,7 @@ const TRACE_EXAMPLES: &str = concat!(
     grammar!(),
     "
 
-Exit code: 0, or 1 if the run that was drawn has a violation.
+Exit code: 0, or 1 if the drawn run has a violation.
 
 Examples:
   hallpass lab trace --list
@@ -163,18 +167,18 @@ Examples:
 const TRACE_ENTRIES: u64 = 10;
 
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct LabRunArgs {
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: String,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
     pub(crate) nodes: u32,
-    /// How many requests in all
+    /// Number of requests in all
     #[arg(long, value_name = "K", default_value_t = run_defaults().entries)]
     pub(crate) entries: u64,
     #[command(flatten)]
     pub(crate) world: WorldArgs,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -182,28 +186,28 @@ pub(crate) struct RunArgs {
 /// What `lab run` and `lab trace` have in common.
 #[derive(Debug, Args)]
 pub(crate) struct WorldArgs {
-    /// Determines every random choice
+    /// Seed: determines every random choice
     #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
     pub(crate) seed: u64,
-    /// saturated, light, RATE or hotspot:F, see below
+    /// How often nodes request: saturated, light, RATE or hotspot:F; see 'load' below
     #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
     pub(crate) load: String,
     /// How long a node holds the lock, such as 250us [default: T]
     #[arg(long, value_name = "D")]
     pub(crate) hold: Option<String>,
-    /// How long messages take, see below
+    /// How long messages take; see 'latency' below
     #[arg(long, value_name = "D", default_value_t = run_defaults().latency)]
     pub(crate) latency: String,
-    /// fifo: links keep the order of their messages
+    /// Order of messages on a link; fifo: as sent
     #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = run_defaults().order.into())]
     pub(crate) order: OrderArg,
     /// The fraction of requests in shared mode, 0 to 1
     #[arg(long, value_name = "F", default_value_t = run_defaults().readers)]
     pub(crate) readers: f64,
-    /// What goes wrong, see below
+    /// What goes wrong; see 'faults' below [default: nothing]
     #[arg(long, value_name = "SPEC", default_value_t = run_defaults().faults, hide_default_value = true)]
     pub(crate) faults: String,
-    /// An option of the protocol; may be repeated
+    /// An option of the protocol; may be given several times
     #[arg(long = "option", value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
 }
@@ -216,7 +220,7 @@ pub(crate) struct ClaimsArgs {
     /// Only this claim, such as RA-14 or RA-14/safe-3
     #[arg(long, value_name = "ID")]
     pub(crate) only: Option<String>,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -226,13 +230,13 @@ pub(crate) struct SweepArgs {
     /// `all`, or names with commas between them
     #[arg(long, value_name = "P,..", default_value = "all")]
     pub(crate) protocols: String,
-    /// Group sizes: a range, of which the round ones are taken, or a list; up to 1000
+    /// Group sizes, up to 1000: a list, or a range, of which the round ones are used
     #[arg(long, value_name = "A..B|LIST", default_value = SweepSpec::NODES)]
     pub(crate) nodes: String,
     /// Loads as `lab run` takes them, with commas between them
     #[arg(long, value_name = "LIST", default_value_t = SweepSpec::all().loads.join(","))]
     pub(crate) loads: String,
-    /// Determines every random choice
+    /// Seed: determines every random choice
     #[arg(long, default_value_t = SweepSpec::all().seed)]
     pub(crate) seed: u64,
     /// The file to write the page to
@@ -241,32 +245,32 @@ pub(crate) struct SweepArgs {
     /// The directory for each chart as an SVG file; created if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) pictures: Option<String>,
-    /// The numbers as one JSON document on stdout
+    /// Print the numbers as one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SwarmArgs {
-    /// From A to below B; a single seed prints its events if it fails
+    /// Seeds from A up to but not including B; a single seed prints its events if it fails
     #[arg(long, value_name = "A..B", required_unless_present_any = ["minutes", "members"], conflicts_with = "minutes")]
     pub(crate) seeds: Option<String>,
-    /// As many new seeds as there is time for
+    /// Run new seeds for this many minutes
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) minutes: Option<u32>,
-    /// So many nodes found the group, whatever the seed says
+    /// Number of founders, instead of the seed's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) nodes: Option<u16>,
-    /// So many callers per node, whatever the seed says
+    /// Number of callers per node, instead of the seed's
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) callers: Option<u16>,
-    /// Only these of the seed's faults, by position from 0, or none
+    /// Keep only these faults of the seed, by position from 0
     #[arg(long, value_name = "I,J,..|none")]
     pub(crate) keep_faults: Option<Positions>,
-    /// Plant a bug in every node first, to see that it is found
+    /// Plant a bug in every node, to see that it is found
     #[arg(long, value_name = "BUG", value_parser = PossibleValuesParser::new(Bug::ALL.map(|(name, _)| name)))]
     pub(crate) bug: Option<String>,
-    /// One run instead: five nodes found a group, others join it until it has N members, one dies and returns
+    /// One run instead: five nodes found a group, others join until it has N members, one fails and returns
     #[arg(
         long,
         value_name = "N",
@@ -274,23 +278,23 @@ pub(crate) struct SwarmArgs {
         conflicts_with_all = ["seeds", "minutes", "nodes", "callers", "keep_faults", "bug"]
     )]
     pub(crate) members: Option<u16>,
-    /// Of a single seed that fails, show so many of the last events
+    /// For a single seed that fails, show this many of the last events
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub(crate) events: usize,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen; with port 0 any free one
+    /// Address to listen on; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = hallpass_lab_web::LISTEN)]
     pub(crate) listen: String,
-    /// A host name by which the page may be reached, besides localhost and addresses; may be repeated
+    /// A host name under which the page may be reached, besides localhost and addresses; may be given several times
     #[arg(long = "host", value_name = "NAME")]
     pub(crate) hosts: Vec<String>,
-    /// Write the page and what it shows to this folder, and end
+    /// Write the page and its data to this folder, and end
     #[arg(long, value_name = "DIR", conflicts_with_all = ["listen", "hosts"])]
     pub(crate) export: Option<String>,
 }
@@ -317,56 +321,56 @@ pub(crate) struct CheckArgs {
     pub(crate) protocol: String,
     #[arg(long, value_name = "M", help = models(), conflicts_with_all = ["protocol", "nodes", "entries", "last_entries", "order", "cancels", "readers", "options", "faults", "draw"])]
     pub(crate) model: Option<String>,
-    /// Break a rule of the model, to see it noticed
+    /// Break a rule of the model, to see that it is found
     #[arg(long, value_name = "NAME", requires = "model")]
     pub(crate) bug: Option<String>,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = check_defaults().nodes)]
     pub(crate) nodes: u32,
     /// Requests per node, or 'endless'
     #[arg(long, value_name = "K", default_value_t = Endless(check_defaults().entries))]
     pub(crate) entries: Endless,
-    /// Requests of the node with the highest id [default: as the others]
+    /// Requests of the node with the highest id [default: as --entries]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(..=COUNT_MAX as i64))]
     pub(crate) last_entries: Option<u8>,
-    /// fifo: links keep the order of their messages
+    /// Order of messages on a link; fifo: as sent
     #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = check_defaults().order.into())]
     pub(crate) order: OrderArg,
-    /// Cancellations in all, or 'any' number of them
+    /// Number of cancellations in all, or 'any'
     #[arg(long, value_name = "C", default_value_t = Any(check_defaults().cancels))]
     pub(crate) cancels: Any,
     /// Requests may be in shared mode
     #[arg(long)]
     pub(crate) readers: bool,
-    /// Nodes may forget the lock while it is idle, at any moment
+    /// Nodes may forget the idle lock at any moment
     #[arg(long)]
     pub(crate) drop_idle: bool,
-    /// Who is inside at the start, as 2 or 1,3:shared; 'all': each set
+    /// Holders at the start, as 2 or 1,3:shared; 'all': every possible set
     #[arg(long, value_name = "NODES", default_value_t = check_defaults().initial)]
     pub(crate) initial_holders: InitialSpec,
-    /// An option of the protocol; may be repeated
+    /// An option of the protocol; may be given several times
     #[arg(long = "option", value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
-    /// Counts, as crash:1,restart:1; also loss, dup, join, leave
+    /// Number of faults of each kind, as crash:1,restart:1; also loss, dup, join, leave [default: none]
     #[arg(long, value_name = "SPEC", default_value_t = check_defaults().faults, hide_default_value = true)]
     pub(crate) faults: String,
-    /// Stop, incomplete, at this many states
+    /// Stop, incomplete, after this many states
     #[arg(long, value_name = "N", default_value_t = check_defaults().states_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) states_max: u32,
-    /// Stop near this much memory, as 2G [default: half of what is free]
+    /// Stop, incomplete, near this much memory, as 500M or 2G [default: half of what is free]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw the violation's trace, as FILE.svg or FILE.html
+    /// Draw the trace of the violation to FILE.svg or FILE.html
     #[arg(long, value_name = "FILE")]
     pub(crate) draw: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// A scenario by name, or a path with a '/' or ending in .txt
+    /// A scenario: its name, or a path that has a '/' or ends in .txt
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["WorldArgs", "protocol", "nodes", "entries"])]
     pub(crate) scenario: Option<String>,
     /// List the scenarios
@@ -374,21 +378,21 @@ pub(crate) struct TraceArgs {
     pub(crate) list: bool,
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: Option<String>,
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
     pub(crate) nodes: u32,
-    /// How many requests in all
+    /// Number of requests in all
     #[arg(long, value_name = "K", default_value_t = TRACE_ENTRIES)]
     pub(crate) entries: u64,
     #[command(flatten)]
     pub(crate) world: WorldArgs,
-    /// text, json, svg, html, or a log for the viewer shiviz
+    /// Format: text, json, svg, html, or shiviz (a log for that viewer)
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = Format::Text)]
     pub(crate) format: Format,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
-    /// Where to write it [default: stdout]
+    /// The file to write [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,
 }

@@ -5,16 +5,16 @@ mod lab;
 use clap::{Parser, Subcommand};
 
 use crate::group::{
-    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, HoldArgs, InitArgs,
-    JoinArgs, KeeperArgs, LocksArgs, RecoverArgs, TokenCommand,
+    AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, InitArgs, JoinArgs,
+    LocksArgs, RecoverArgs, RunArgs, SupervisorArgs, TokenCommand,
 };
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
-    CheckArgs, ClaimsArgs, Format, LabCommand, RunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
+    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
 };
 
-/// Distributed mutual exclusion by messages alone
+/// Locks across processes and machines, without a lock server
 #[derive(Debug, Parser)]
 #[command(
     name = "hallpass",
@@ -22,7 +22,7 @@ pub(crate) use lab::{
     arg_required_else_help = false,
     // Also where help goes to a file or a pipe.
     max_term_width = 80,
-    after_help = "Examples:\n  hallpass demo\n  hallpass run nightly-backup -- ./backup.sh\n  hallpass lab run --protocol ricart-agrawala --nodes 5"
+    after_help = MAIN_HELP
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -31,44 +31,44 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Let real nodes on loopback contend for locks, watched from outside
+    /// Let real nodes on loopback contend for locks, observed from outside
     #[command(
-        after_help = "Exit code: 0, or 1 if two nodes held a lock at once or a fence did not rise.\n\nExample: hallpass demo --nodes 5 --seconds 3"
+        after_help = "Exit code: 0, or 1 if two nodes held a lock at the same time or a fence did not rise.\n\nExample: hallpass demo --nodes 5 --seconds 3"
     )]
     Demo(DemoArgs),
     /// Run a command while holding a lock
-    #[command(after_help = RUN_HELP)]
-    Run(HoldArgs),
-    /// Run a node for the processes of this machine
+    #[command(override_usage = RUN_USAGE, after_help = RUN_HELP)]
+    Run(RunArgs),
+    /// Run an agent: a member of a group, for the processes of this machine
     #[command(after_help = AGENT_HELP)]
     Agent(Box<AgentArgs>),
     /// Create keys and configurations for a group, or renew its certificates
     #[command(
-        after_help = "Examples:\n  hallpass init --names a,b,c --out group\n  hallpass init --names a,b,c --out group --loopback    # to try it here\n  hallpass init --renew group --names a"
+        after_help = "Examples:\n  hallpass init --names a,b,c --out group\n  hallpass init --names a,b,c --out group --loopback    # all on this machine\n  hallpass init --renew group --names a"
     )]
     Init(InitArgs),
-    /// List the locks that are held, waited for or cached on the agent's node
-    #[command(after_help = "Example: hallpass locks --json")]
+    /// List the locks that are held, waited for or cached on this member
+    #[command(after_help = "Examples:\n  hallpass locks --held\n  hallpass locks --prefix reports/ --json")]
     Locks(LocksArgs),
     /// List the members of the agent's group
-    #[command(after_help = "Example: hallpass members")]
+    #[command(after_help = "Examples:\n  hallpass members\n  hallpass members --socket group/a/agent.sock --json")]
     Members(ClientArgs),
-    /// Show the agent's status
-    #[command(after_help = "Example: hallpass status")]
+    /// Show the state of the agent and its session
+    #[command(after_help = "Examples:\n  hallpass status\n  hallpass status --json")]
     Status(ClientArgs),
     /// Let an agent that is alone join a group
     #[command(after_help = JOIN_HELP)]
     Join(JoinArgs),
-    /// Let the agent leave its group for good, and end it
+    /// Let the agent leave its group permanently, and end it
     #[command(after_help = LEAVE_HELP)]
     Leave(GroupArgs),
     /// Remove a member from the group
     #[command(after_help = EVICT_HELP)]
     Evict(EvictArgs),
-    /// Take a lock from whoever holds it
+    /// Take a lock away from its holders
     #[command(after_help = BREAK_HELP)]
     Break(BreakArgs),
-    /// Change the protocols of locks
+    /// Change the protocol of a class of locks
     #[command(arg_required_else_help = false, after_help = "Example: hallpass class set reports/ naimi-trehel")]
     Class {
         #[command(subcommand)]
@@ -83,14 +83,15 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Found a group again that has lost its majority for good
+    /// Recreate a group that has permanently lost its majority
     #[command(after_help = RECOVER_HELP)]
     Recover(RecoverArgs),
-    #[command(name = "__keeper", hide = true)]
-    Keeper(KeeperArgs),
+    // Where the program is started by its path, a 'run' that began before an upgrade asks for the old name.
+    #[command(name = "__supervisor", alias = "__keeper", hide = true)]
+    Supervisor(SupervisorArgs),
     #[command(name = "__child", hide = true)]
     Child(ChildArgs),
-    /// The laboratory: simulate, explore, draw, and measure what the papers claim
+    /// The laboratory: simulate, explore and draw algorithms, and measure the papers' claims
     #[command(arg_required_else_help = false, after_help = "Example: hallpass lab claims --only RA-1")]
     Lab {
         #[command(subcommand)]
@@ -107,39 +108,81 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
+const MAIN_HELP: &str = "\
+Exit code: 0 on success, or
+  1   the command failed, or a check found a violation
+  64  wrong usage
+  69  no agent can be used, or the group did not do it in time
+  70  internal error: a bug in hallpass
+  74  output cannot be written
+'hallpass run' has codes of its own, see 'hallpass run --help'.
+
+Examples:
+  hallpass demo
+  hallpass run nightly-backup -- ./backup.sh
+  hallpass lab run --protocol ricart-agrawala --nodes 5";
+
+const RUN_USAGE: &str = "hallpass run [OPTIONS] LOCK -- COMMAND [ARG]...
+       hallpass run [OPTIONS] --lock LOCK -- COMMAND [ARG]...";
+
 const RUN_HELP: &str = "\
-The command gets HALLPASS_LOCK, HALLPASS_FENCE and HALLPASS_NODE in its environment. \
-As with flock(1), a process that the command leaves running keeps the lock until it ends; \
-if the agent ends first, that process is stopped.
+The command starts once the lock is held, and the lock is released when the command ends. As with \
+flock(1), a process that the command leaves running keeps the lock until it ends. If the lock is \
+lost, the command and everything it started as this user is stopped before others get the lock.
 
 The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
-else this user's, else the machine's. Where none belongs, a private agent is started, so that \
-several 'run's of this user exclude each other; never where an agent of a group belongs.
+else this user's, else the machine's. Without any, 'run' starts a private agent in the background, \
+so that several 'run's of this user exclude each other. It never does so on a machine that belongs \
+to a group.
 
-Exit code: the command's own (128+n on signal n, 127 not found, 126 not executable), or
-  64  wrong usage
-  69  no agent answers
-  75  the lock was not free (--try, --timeout)
-  76  the lock was lost and the command stopped
+Durations are written 250ms, 10s or 2m.
+
+Environment:
+  HALLPASS_SOCKET  the agent's socket, as --socket
+  HALLPASS_CONFIG  the agent's configuration, to find its socket
+The command gets these variables:
+  HALLPASS_LOCK    the lock's name
+  HALLPASS_FENCE   the fence, a decimal number: pass it on with every write
+  HALLPASS_NODE    the name of this member
+
+Exit code: the command's own, or
+  64     wrong usage
+  69     no agent can be used; the command was not started
+  75     the lock was not free (--try) or not in time (--timeout); the
+         command was not started
+  76     the lock was lost, and the command stopped
+  126    the command is not executable
+  127    the command was not found
+  128+N  signal N ended the command
 
 Examples:
   hallpass run nightly-backup -- ./backup.sh
   hallpass run deploy --try -- make deploy
-  hallpass run report --shared --timeout 30s -- ./report.sh --all";
+  hallpass run report --shared --timeout 30s -- ./report.sh --all
+  hallpass run ledger -- sh -c './book --fence $HALLPASS_FENCE'";
 
 const AGENT_HELP: &str = "\
-Flags take precedence over environment variables, those over the configuration file, that over the \
-defaults. HALLPASS_LOG sets how much is logged: error, warn, info, debug, trace.
+A flag takes precedence over its environment variable, the variable over the configuration file, \
+and the file over the default.
 
 Without --peers and --join a new agent is a group of one; 'hallpass join' makes it a member of \
-another. With --peers all that are listed found a group together, as soon as they have found each \
-other; later on the list only helps to find it. An agent that is stopped, or fails, comes back by \
-itself when it is started again: what it must not forget is kept in --data, by default in a place \
-that follows from the user.
+another group. With --peers all listed nodes found a group together, once they have found each \
+other; later the list only helps to find the group. An agent that was stopped or has failed \
+returns to its group when it is started again: --data holds what it must not forget. The default \
+directory depends on the user.
 
-Other programs use the API: HTTP with JSON at --api and at a Unix socket, with events, metrics and \
-a dashboard. On loopback every user of the machine may use --api, unless there are --api-tokens; \
-anywhere else it needs those, and TLS.
+Other programs use the API: HTTP with JSON, at --api and at a Unix socket, with events, metrics and \
+a dashboard. On loopback every user of the machine may use --api, unless there are --api-tokens. \
+On any other address it needs tokens and TLS.
+
+Environment:
+  HALLPASS_LOG  how much is logged: error, warn, info (default), debug,
+                trace
+
+Exit code: 0 when the agent has ended in order, or
+  1   it cannot start, or has failed
+  64  a setting is wrong
+  75  another agent uses the same socket or data directory
 
 Examples:
   hallpass agent --config group/a/hallpass.toml
@@ -149,43 +192,50 @@ Examples:
       --peers 127.0.0.1:7400,127.0.0.1:7401";
 
 const JOIN_HELP: &str = "\
-The agent gives up its own group of one, and becomes a new member: it must not hold any locks. \
-It stays a member over restarts.
+The agent gives up its own group of one and becomes a new member. Its clients must not hold any \
+locks. It stays a member over restarts.
 
-Exit code: 69 if it has not become one in time; it goes on trying then.
+Exit code: 0, or 69 if it is not a member in time; it continues to try.
 
-Example: hallpass join 127.0.0.1:7400";
+Examples:
+  hallpass join 127.0.0.1:7400
+  hallpass join a@a.example.org:7400 --timeout 1m";
 
 const LEAVE_HELP: &str = "\
-Commands that hold locks through the agent are stopped first, and its vote goes to another member. \
-To stop an agent that will be back, send it SIGTERM: it keeps its vote.
+Commands that hold locks through the agent are stopped first. The member's vote goes to another \
+one. To stop an agent that will be back, send it SIGTERM: it keeps its vote.
 
-Exit code: 69 if the group has not let it go in time; the agent has ended, but is still expected.
+Exit code: 0, or 69 if the group has not let it go in time; the agent has ended then, but the group \
+still expects it.
 
 Example: hallpass leave --socket a/agent.sock";
 
 const EVICT_HELP: &str = "\
-It loses its vote, and what it holds once its session has run out. Without --ban it joins again if \
-its agent runs. --admit undoes a --ban.
+The member loses its vote, and its locks once its session has run out. Without --ban it joins again \
+if its agent runs. --admit undoes a --ban.
 
-Exit code: 69 if it has not taken effect in time.
+A ban does not stop an attacker who has the member's key: replace the authority.
+
+Exit code: 0, or 69 if it has not taken effect in time.
 
 Examples:
+  hallpass evict b
   hallpass evict b --ban
   hallpass evict b --admit";
 
 const BREAK_HELP: &str = "\
-Commands under it get SIGTERM, then their grace, then SIGKILL, on whatever member they run. Others \
-who wait for it get it next.
+A command under the lock gets SIGTERM, then its grace, then SIGKILL, on every member. Then the next \
+waiter gets the lock.
 
-Exit code: 69 if it has not taken effect in time.
+Exit code: 0, or 69 if it has not taken effect in time.
 
 Example: hallpass break nightly-backup";
 
 const RECOVER_HELP: &str = "\
-Only if more than half of the members that vote are lost for good, with their data: then nothing \
-is decided any more. Make sure that no other member runs. The survivor becomes a group of one, with \
-fences above all that the group can have given; the others join it with empty data directories.
+Only for a group in which more than half of the voters are permanently lost, with their data: it \
+can decide nothing any more. First make sure that no other member runs. The survivor becomes a \
+group of one, whose fences are above all that the group can have given. The other hosts join it \
+with empty data directories.
 
 Example: hallpass recover --data /var/lib/hallpass/data";
 

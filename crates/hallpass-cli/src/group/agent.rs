@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use hallpass::{Builder, DataDirectory, Keys, Node, StartError};
 use hallpass_agent::config::{Config, NO_SOCKET, check_socket, default_api_socket};
-use hallpass_agent::{Agent, AgentOptions, ApiOptions, ServeError};
+use hallpass_agent::{Agent, AgentOptions, AgentPaths, ApiOptions, ServeError};
 
 use super::args::AgentArgs;
 use super::log::Log;
-use super::paths::Place;
 use super::{certificates, config, paths, private_agent, runtime};
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::os;
@@ -128,34 +127,32 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let (socket, data) = (args.socket.clone().or(config.socket), args.data.clone().or(config.data));
     // One with data of its own cannot be replaced by a private agent either: the fences of that one would not follow.
     let is_irreplaceable = is_member || data.is_some();
-    let place = paths::place_of_agent(socket, data, config.state.as_deref())?;
-    check_socket(&place.socket).map_err(Fault::Usage)?;
-    paths::create_parents(&place)?;
-    prepare_data(&place, is_member)?;
-    let api = api(args, &config_api, &place.socket)?;
-    let mut options = AgentOptions::new(place.socket, place.data);
+    let agent_paths = paths::of_agent(socket, data, config.state.as_deref())?;
+    check_socket(&agent_paths.socket).map_err(Fault::Usage)?;
+    paths::create_parents(&agent_paths)?;
+    prepare_data(&agent_paths, is_member)?;
+    let api = api(args, &config_api, &agent_paths.socket)?;
+    let mut options = AgentOptions::at(agent_paths);
     options.api = api;
-    options.member_file = place.member_file;
     options.is_member = is_irreplaceable;
     options.ttl = args.ttl.or(config.ttl).unwrap_or(AgentOptions::TTL_DEFAULT);
     options.socket_group = args.socket_group.clone().or(config.socket_group);
     Ok((builder, options))
 }
 
-/// The machine's place is also where root's private agent is. While that one runs this one waits, and what it has left does not keep this one
-/// from its group: nobody else was ever in a private one.
-fn prepare_data(place: &Place, is_member: bool) -> Result<(), Fault> {
-    let is_private = || hallpass_agent::is_private_data(&place.data);
+/// The machine's data is also that of root's private agent. While the private one runs this one waits. What the private one has left does not
+/// keep this one from its group: nobody else was ever in a private one.
+fn prepare_data(agent_paths: &AgentPaths, is_member: bool) -> Result<(), Fault> {
     let mut is_told = false;
-    while place.is_machines() && is_private() && place.is_in_use() {
+    while paths::are_machines(agent_paths) && agent_paths.is_private() && agent_paths.is_in_use() {
         if !std::mem::replace(&mut is_told, true) {
-            tracing::warn!(data = %place.data.display(), "root's private agent still runs; waiting until it has ended");
+            tracing::warn!(data = %agent_paths.data.display(), "root's private agent still runs; waiting until it has ended");
         }
         std::thread::sleep(PRIVATE_INTERVAL);
     }
-    paths::take_over_former(place)?;
-    if is_member && is_private() {
-        let forgotten = DataDirectory::forget(&place.data);
+    paths::take_over_former(agent_paths)?;
+    if is_member && agent_paths.is_private() {
+        let forgotten = DataDirectory::forget(&agent_paths.data);
         forgotten.map_err(|error| Fault::Failed(error.to_string()))?;
     }
     Ok(())

@@ -19,13 +19,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How many nodes, each with its own TCP port on loopback
+    /// Number of nodes, each with its own TCP port on loopback
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) nodes: u32,
     /// The protocol of all locks, such as ricart-agrawala
     #[arg(long, default_value = "carvalho-roucairol", value_name = "P")]
     pub(crate) protocol: String,
-    /// How many seconds it takes
+    /// Duration in seconds
     #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) seconds: u32,
     /// Print one JSON document and nothing else
@@ -35,32 +35,32 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// The members' names: letters, digits, hyphens and dots, as in host names
+    /// The members' names, as host names: letters, digits, hyphens and dots
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
-    /// The directory to create; it must not exist yet, or be empty
+    /// The directory to create; it must not exist, or must be empty
     #[arg(long, value_name = "DIR", required_unless_present = "renew")]
     pub(crate) out: Option<PathBuf>,
-    /// Sign new certificates only, with the authority of this directory; a name that is new gets one too
+    /// Only sign new certificates, with the authority of this directory; also for new names
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "group", "port", "loopback"])]
     pub(crate) renew: Option<PathBuf>,
-    /// For how many days certificates are valid
+    /// Validity of the certificates, in days
     #[arg(long, default_value_t = 730, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3653))]
     pub(crate) days: u32,
     /// The group's name
     #[arg(long, default_value = "hallpass", value_name = "G")]
     pub(crate) group: String,
-    /// The port that members listen on; with --loopback the first of them
+    /// The port that members listen on; with --loopback the first one
     #[arg(long, default_value_t = 7400, value_name = "PORT")]
     pub(crate) port: u16,
-    /// All members on this machine, to try it: 127.0.0.1 with one port each
+    /// All members on this machine, to try a group: 127.0.0.1 with one port each
     #[arg(long)]
     pub(crate) loopback: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The configuration file, as 'hallpass init' creates it; flags take precedence
+    /// The configuration file, as 'hallpass init' creates it [default: /etc/hallpass/hallpass.toml if it exists]
     #[arg(long, env = "HALLPASS_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The group's name [default: hallpass]
@@ -69,55 +69,55 @@ pub(crate) struct AgentArgs {
     /// This node's name [default: the host's]
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
-    /// Where to listen for other members [default: a free port on loopback]
+    /// Address to listen on for other members: host:port [default: a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
-    /// This node's address for other members, if not --listen
+    /// This node's address for other members: host:port [default: that of --listen]
     #[arg(long, env = "HALLPASS_ADVERTISE", value_name = "ADDR", value_parser = advertised_address)]
     pub(crate) advertise: Option<String>,
-    /// Those that found the group, this one among them, the same list for each: host:port or name@host:port
+    /// The founders of the group, this node among them: host:port or name@host:port; the same list for all
     #[arg(long, env = "HALLPASS_PEERS", value_delimiter = ',', value_name = "ADDR,..", value_parser = member_address)]
     pub(crate) peers: Option<Vec<String>>,
-    /// Join the group of this member, and never found one
+    /// Join the group of one of these members, and never found one
     #[arg(long, env = "HALLPASS_JOIN", value_delimiter = ',', value_name = "ADDR,..", value_parser = member_address, conflicts_with = "peers")]
     pub(crate) join: Option<Vec<String>>,
-    /// How many nodes found the group, where a name in --peers has several addresses
+    /// Number of founders, if a name in --peers has several addresses [default: as many as are listed]
     #[arg(long, env = "HALLPASS_EXPECT", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) expect: Option<u32>,
-    /// How many members vote at most: 1, 3 or 5 [default: 5]
+    /// Maximum number of voters: 1, 3 or 5 [default: 5]
     #[arg(long, env = "HALLPASS_VOTERS", value_name = "N", value_parser = voters_max)]
     pub(crate) voters: Option<usize>,
-    /// A member that votes and is away for longer is replaced [default: 10m]
+    /// How long a voter may be away before another member gets its vote [default: 10m]
     #[arg(long, env = "HALLPASS_REPLACE_AFTER", value_name = "D", value_parser = duration)]
     pub(crate) replace_after: Option<Duration>,
-    /// A directory for this node alone, where it keeps who it is and what its group has agreed on
+    /// A directory for this node alone: its identity, its vote, the state of its group [default: in a place of this user]
     #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The directory with authority.pem, node.pem and node.key
+    /// The directory with authority.pem, node.pem and node.key [default: none, loopback only]
     #[arg(long, env = "HALLPASS_KEYS", value_name = "DIR")]
     pub(crate) keys: Option<PathBuf>,
-    /// The socket for clients
+    /// The Unix socket for clients [default: in a place of this user]
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// A group of users who may use the socket too: its name or number
+    /// A group of users who may also use the socket: its name or number
     #[arg(long, env = "HALLPASS_SOCKET_GROUP", value_name = "GROUP", value_parser = socket_group)]
     pub(crate) socket_group: Option<String>,
-    /// Where the API for other programs listens on TCP: host:port [default: nowhere]
+    /// TCP address of the API for other programs: host:port [default: none]
     #[arg(long, env = "HALLPASS_API", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) api: Option<String>,
     /// The Unix socket of the API; 'off' for none [default: beside --socket]
     #[arg(long, env = "HALLPASS_API_SOCKET", value_name = "PATH")]
     pub(crate) api_socket: Option<PathBuf>,
-    /// The certificate of the API for TLS [default: the one of --keys, off loopback]
+    /// The TLS certificate of the API [default: that of --keys, off loopback]
     #[arg(long, env = "HALLPASS_API_CERT", value_name = "FILE", requires = "api_key")]
     pub(crate) api_cert: Option<PathBuf>,
-    /// Its private key
+    /// The private key of --api-cert [default: that of --keys]
     #[arg(long, env = "HALLPASS_API_KEY", value_name = "FILE", requires = "api_cert")]
     pub(crate) api_key: Option<PathBuf>,
-    /// The tokens that clients need over TCP, as 'hallpass token new' makes them
+    /// The file of tokens that clients need over TCP, as 'hallpass token new' writes it
     #[arg(long, env = "HALLPASS_API_TOKENS", value_name = "FILE")]
     pub(crate) api_tokens: Option<PathBuf>,
-    /// How long locks are held without a word from the group, in a group that this node founds [default: 5s]
+    /// How long a session lasts, 500ms to 60m, in a group that this node founds [default: 5s]
     #[arg(long, env = "HALLPASS_TTL", value_name = "D", value_parser = session_ttl)]
     pub(crate) ttl: Option<Duration>,
     /// The agent that 'run' starts for its user, in this directory: ends after a minute without clients
@@ -129,29 +129,29 @@ pub(crate) struct AgentArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct HoldArgs {
+pub(crate) struct RunArgs {
     /// The lock's name: 1 to 255 bytes
     #[arg(required_unless_present = "named")]
     lock: Option<String>,
-    /// The same, for a name that begins with a hyphen
+    /// The lock's name, if it begins with a hyphen
     #[arg(long = "lock", value_name = "LOCK", conflicts_with = "lock", allow_hyphen_values = true)]
     named: Option<String>,
-    /// Shared mode: other shared holders are allowed at the same time
+    /// Shared mode: allows other shared holders at the same time
     #[arg(long)]
     pub(crate) shared: bool,
-    /// Only if the lock is free; exit code 75 if it is not
+    /// Do not wait; exit code 75 if the lock is not free
     #[arg(long = "try", conflicts_with = "timeout")]
     tries: bool,
-    /// Wait at most so long; exit code 75 after that
+    /// Maximum time to wait, such as 30s; exit code 75 after that [default: no limit]
     #[arg(long, value_name = "D", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Say what is waited for, also where stderr is no terminal
+    /// Say what the command waits for, even if stderr is not a terminal
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// How long the command has between SIGTERM and SIGKILL when the lock is lost [default: a third of the session, at most half]
+    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half the session [default: a third of it]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
-    /// The agent's socket
+    /// The agent's socket [default: that of this user or machine]
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// The command to run
@@ -159,7 +159,7 @@ pub(crate) struct HoldArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-impl HoldArgs {
+impl RunArgs {
     pub(crate) fn lock(&self) -> &str {
         self.named.as_ref().or(self.lock.as_ref()).map_or("", String::as_str)
     }
@@ -188,7 +188,7 @@ impl HoldArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct KeeperArgs {
+pub(crate) struct SupervisorArgs {
     /// How long the command has between SIGTERM and SIGKILL, in milliseconds
     pub(crate) grace_ms: u64,
     #[arg(last = true, required = true)]
@@ -197,7 +197,7 @@ pub(crate) struct KeeperArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
-    /// The process id of the keeper, to die with
+    /// The process id of the supervisor, to die with
     pub(crate) parent: u32,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
@@ -205,13 +205,13 @@ pub(crate) struct ChildArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LocksArgs {
-    /// Only locks whose names begin so
+    /// Only locks with this prefix
     #[arg(long, value_name = "P", default_value = "", hide_default_value = true, allow_hyphen_values = true)]
     pub(crate) prefix: String,
-    /// Only locks that are held or waited for here, no cached ones
+    /// Only locks that are held or waited for here, without cached ones
     #[arg(long)]
     pub(crate) held: bool,
-    /// At most so many; the rest is counted [default: 1000, with --json all]
+    /// Maximum number of locks shown; the rest is counted [default: 1000, with --json all]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     #[command(flatten)]
@@ -220,7 +220,7 @@ pub(crate) struct LocksArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ClientArgs {
-    /// The agent's socket
+    /// The agent's socket [default: that of this user or machine]
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Print one JSON document and nothing else
@@ -231,7 +231,7 @@ pub(crate) struct ClientArgs {
 /// What is asked of a whole group, through one of its agents.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
-    /// How long it may take to take effect; exit code 69 after that
+    /// Maximum time to take effect, such as 30s; exit code 69 after that
     #[arg(long, value_name = "D", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -249,13 +249,13 @@ pub(crate) struct JoinArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct EvictArgs {
-    /// The member's name, or its number
+    /// The member's name or number
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
-    /// Admit no node of its name again
+    /// Admit no node of this name again
     #[arg(long)]
     pub(crate) ban: bool,
-    /// Evict nobody, but admit nodes of this name again
+    /// Evict nobody, but lift the ban on this name
     #[arg(long, conflicts_with = "ban")]
     pub(crate) admit: bool,
     #[command(flatten)]
@@ -273,16 +273,16 @@ pub(crate) struct BreakArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ClassCommand {
-    /// Change the protocol of all locks whose names begin with a prefix
+    /// Change the protocol of all locks with a prefix
     #[command(
-        after_help = "What is held stays held. The longest prefix counts; '' is that of all locks.\n\nExample: hallpass class set reports/ raymond --option tree=line"
+        after_help = "Held locks stay held. The longest matching prefix counts.\n\nExample: hallpass class set reports/ raymond --option tree=line"
     )]
     Set(ClassArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ClassArgs {
-    /// The beginning of the locks' names
+    /// The prefix of the locks' names; '' for all locks
     #[arg(value_name = "PREFIX")]
     pub(crate) prefix: String,
     /// The protocol, such as carvalho-roucairol
@@ -297,14 +297,14 @@ pub(crate) struct ClassArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token, print it, and write its hash into the file of tokens
+    /// Make a token, print it, and add its hash to the file of tokens
     #[command(after_help = TOKEN_HELP)]
     New(TokenArgs),
 }
 
 const TOKEN_HELP: &str = "\
-The secret is printed once and stored nowhere: the file has its SHA-256. A running agent reads the \
-file again by itself. To take a token back, remove its lines.
+The token is printed once and stored nowhere: the file has its SHA-256. A running agent \
+automatically reads the file again. To take a token back, remove its lines.
 
 Examples:
   hallpass token new --name ci --rights acquire,inspect --prefix ci/ --file tokens.toml
@@ -312,13 +312,13 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
-    /// What the token is called in the log
+    /// The token's name in the log
     #[arg(long, value_name = "N")]
     pub(crate) name: String,
-    /// What it allows: acquire, inspect, break, administer
+    /// What it allows: acquire, inspect, break, administer; with commas
     #[arg(long, value_delimiter = ',', required = true, value_name = "R,..", value_parser = Right::parse)]
     pub(crate) rights: Vec<Right>,
-    /// Only for locks whose names begin so; may be given several times [default: all locks]
+    /// Only for locks with this prefix; may be given several times [default: all locks]
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     pub(crate) prefix: Vec<String>,
     /// The file of tokens [default: api_tokens of the configuration]
@@ -331,7 +331,7 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
-    /// The data directory of a survivor, whose agent does not run
+    /// The data directory of a survivor; its agent must not run
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
     /// Print one JSON document and nothing else

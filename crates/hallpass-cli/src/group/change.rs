@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hallpass::StartError;
-use hallpass_agent::api::{Request, Response};
+use hallpass_agent::line_protocol::{Request, Response};
 use hallpass_agent::{Client, ClientError};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ pub(crate) fn class(command: &ClassCommand) -> Result<Outcome, Fault> {
 /// Ends the agent for good, and returns when it has left its group and ended.
 pub(crate) fn leave(args: &GroupArgs) -> Result<Outcome, Fault> {
     let text = match paths::find(args.client.socket.as_deref())? {
-        Found::Absent(place, _) if place.give_up_membership()? => MEMBERSHIP_ENDED,
+        Found::Absent(absent, _) if paths::give_up_membership(&absent)? => MEMBERSHIP_ENDED,
         found => {
             let mut client = running(found)?;
             match ask(&mut client, &Request::Leave { timeout_ms: limit(args) })? {

@@ -1,6 +1,6 @@
 //! What a running agent knows: `locks`, `members`, `status`.
 
-use hallpass_agent::api::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, age};
+use hallpass_agent::line_protocol::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, age};
 use hallpass_agent::{Client, ClientError};
 use hallpass_core::Fence;
 
@@ -187,7 +187,7 @@ pub(super) fn running(found: Found) -> Result<Client, Fault> {
     match found {
         Found::Agent(client) => Ok(client),
         Found::Absent(_, fault) => Err(fault),
-        Found::Own(place) => place.connect().map_err(|error| match error {
+        Found::Own(own) => paths::connect(&own).map_err(|error| match error {
             ClientError::Absent { .. } => Fault::Unavailable(
                 "no agent runs here; start one with 'hallpass agent', or name its --socket".to_owned(),
             ),

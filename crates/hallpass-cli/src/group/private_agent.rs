@@ -2,25 +2,25 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hallpass::{Builder, Node};
-use hallpass_agent::{AgentOptions, Client, ClientError};
+use hallpass_agent::{AgentOptions, AgentPaths, Client, ClientError};
 
-use super::paths::{self, Place};
+use super::paths;
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::{os, terminal};
 
 /// The arguments that a private agent is started with, and recognised by.
 pub(super) const ARGS: [&str; 2] = ["agent", "--private"];
-/// It ends after so long without clients.
+/// It ends after this time without clients.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to start: it may have to wait for the sessions of the last one to run out.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Whoever waits longer is told why.
+/// After this time a waiting user is told why.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often to try to connect to an agent that starts.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
@@ -38,18 +38,22 @@ pub(super) fn detach(directory: &Path) -> Result<Outcome, Fault> {
 /// What a private agent is started with.
 pub(super) fn settings(directory: &Path) -> Result<(Builder, AgentOptions), Fault> {
     os::name_process();
-    let place = paths::place_of_agent(None, None, Some(directory))?;
-    paths::create_parents(&place)?;
-    paths::take_over_former(&place)?;
-    let mut options = AgentOptions::new(place.socket, place.data);
+    let agent_paths = paths::of_agent(None, None, Some(directory))?;
+    paths::create_parents(&agent_paths)?;
+    paths::take_over_former(&agent_paths)?;
+    let mut options = AgentOptions::new(agent_paths.socket, agent_paths.data);
     options.idle_limit = Some(IDLE_LIMIT);
     options.private = true;
     Ok((Node::builder().group("private").name("private"), options))
 }
 
 /// Connects to this user's private agent, and starts it if it does not run. None if it is not ready at the deadline.
-pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) -> Result<Option<Client>, Fault> {
-    let directory = place.create()?;
+pub(super) fn connect(
+    agent_paths: &AgentPaths,
+    deadline: Option<Instant>,
+    explains: bool,
+) -> Result<Option<Client>, Fault> {
+    paths::create(agent_paths)?;
     let start_deadline = Instant::now() + START_TIMEOUT;
     let end = deadline.unwrap_or(start_deadline).min(start_deadline);
     let mut started: Option<Child> = None;
@@ -57,19 +61,19 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
     let mut explain_at = Some(Instant::now() + EXPLAIN_AFTER).filter(|_| explains);
     loop {
         let late = Instant::now() >= end;
-        match place.connect() {
+        match paths::connect(agent_paths) {
             Ok(client) => return Ok(Some(client)),
             Err(ClientError::Absent { .. } | ClientError::Closed) if !late => {}
             Err(ClientError::Absent { .. } | ClientError::Closed) if end < start_deadline => return Ok(None),
-            Err(_) if place.is_in_use() => {
+            Err(_) if agent_paths.is_in_use() => {
                 return Err(Fault::Unavailable(format!(
                     "this user's agent is starting, ending or stopped, and was not ready within {START_TIMEOUT:?}; its log \
                      is {}",
-                    log_of(directory).display()
+                    agent_paths.log_file().display()
                 )));
             }
             Err(error) => {
-                let log = log_of(directory);
+                let log = agent_paths.log_file();
                 return Err(Fault::Unavailable(format!("{error} (the private agent's log is {})", log.display())));
             }
         }
@@ -77,17 +81,20 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
         // One that found the directory taken leaves it to the agent that has it.
         let failed = |code: i32| ![0, TEMPORARY.into()].contains(&code);
         if ended.and_then(|status| status.code()).is_some_and(failed) {
-            return Err(Fault::Unavailable(format!("cannot start an agent for this user: {}", last_error(directory))));
+            return Err(Fault::Unavailable(format!(
+                "cannot start an agent for this user: {}",
+                last_error(agent_paths)
+            )));
         }
         // An agent that is ending, or waits for old sessions, holds the directory. It is waited for: another one could only wait
         // beside it.
         if (started.is_none() || ended.is_some()) && Instant::now() >= next_start {
             next_start = Instant::now() + START_INTERVAL;
-            if !place.is_in_use() {
+            if !agent_paths.is_in_use() {
                 if started.is_none() && explains {
                     terminal::note("no agent runs here: starting one for this user alone");
                 }
-                started = Some(start(directory)?);
+                started = Some(start(agent_paths)?);
             }
         }
         if explain_at.is_some_and(|at| Instant::now() >= at) {
@@ -98,17 +105,18 @@ pub(super) fn connect(place: &Place, deadline: Option<Instant>, explains: bool) 
     }
 }
 
-fn start(directory: &Path) -> Result<Child, Fault> {
+fn start(agent_paths: &AgentPaths) -> Result<Child, Fault> {
+    let directory = agent_paths.directory();
     let fail = |error: std::io::Error| {
         Fault::Unavailable(format!("cannot start an agent in {}: {error}", directory.display()))
     };
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log_of(directory)).map_err(fail)?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(agent_paths.log_file()).map_err(fail)?;
     os::this_program_again()
         .map_err(fail)?
         .args(ARGS)
         .arg(std::path::absolute(directory).map_err(fail)?)
         .current_dir("/")
-        // It outlives this command, and serves others: what was meant for the command is none of its business.
+        // It outlives this command, and serves others. The command's environment does not concern it.
         .env_clear()
         .envs(std::env::var_os("HALLPASS_LOG").map(|level| ("HALLPASS_LOG", level)))
         .stdin(Stdio::null())
@@ -119,8 +127,8 @@ fn start(directory: &Path) -> Result<Child, Fault> {
 }
 
 /// Why an agent could not start, by its log, or because it could not even write that.
-fn last_error(directory: &Path) -> String {
-    let log = log_of(directory);
+fn last_error(agent_paths: &AgentPaths) -> String {
+    let (directory, log) = (agent_paths.directory(), agent_paths.log_file());
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     if let Some(error) = text.lines().rev().find_map(|line| line.strip_prefix("hallpass: ")) {
         return error.to_owned();
@@ -132,8 +140,4 @@ fn last_error(directory: &Path) -> String {
         Ok(()) => format!("see {}", log.display()),
         Err(error) => format!("cannot write to {}: {error}", directory.display()),
     }
-}
-
-fn log_of(directory: &Path) -> PathBuf {
-    directory.join("agent.log")
 }

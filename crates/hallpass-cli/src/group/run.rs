@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use hallpass_agent::api::{Request, Response, WaitingLine};
-use hallpass_agent::{Client, ClientError, Holding};
+use hallpass_agent::line_protocol::{Request, Response, WaitingLine};
+use hallpass_agent::{AgentPaths, Client, ClientError, Holding};
 
-use super::args::HoldArgs;
+use super::args::RunArgs;
 use super::client::unexpected;
 use super::hold::hold;
-use super::paths::{self, Found, Place};
+use super::paths::{self, Found};
 use super::private_agent;
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::{os, terminal};
@@ -18,7 +18,7 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an agent may take to answer that the lock is not free, or was not in time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
+pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
     if !(1..=255).contains(&args.lock().len()) {
         return Err(Fault::Usage("a lock's name has 1 to 255 bytes".to_owned()));
     }
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     loop {
         let (mut client, own) = match paths::find(args.socket.as_deref())? {
             Found::Agent(client) => (client, false),
-            Found::Own(place) => (connect_to_own(args, &place, start)?, true),
+            Found::Own(own) => (connect_to_own(args, &own, start)?, true),
             Found::Absent(_, fault) => return Err(fault),
         };
         match acquire(args, &mut client, start) {
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &HoldArgs) -> Result<Outcome, Fault> {
     }
 }
 
-fn connect_to_own(args: &HoldArgs, place: &Place, start: Instant) -> Result<Client, Fault> {
+fn connect_to_own(args: &RunArgs, own: &AgentPaths, start: Instant) -> Result<Client, Fault> {
     let patience = args.timeout().or(args.tries().then_some(TRY_TIMEOUT));
-    let client = private_agent::connect(place, patience.map(|patience| start + patience), args.explains())?;
+    let client = private_agent::connect(own, patience.map(|patience| start + patience), args.explains())?;
     client.ok_or_else(|| not_free(args, Some("this user's agent is not ready yet")))
 }
 
@@ -63,7 +63,7 @@ enum NotAcquired {
 }
 
 /// Waits for the lock, and returns what is held.
-fn acquire(args: &HoldArgs, client: &mut Client, start: Instant) -> Result<Holding, NotAcquired> {
+fn acquire(args: &RunArgs, client: &mut Client, start: Instant) -> Result<Holding, NotAcquired> {
     let remaining = args.timeout().map(|limit| limit.saturating_sub(start.elapsed()));
     if remaining.is_some_and(|remaining| remaining.is_zero()) {
         return Err(NotAcquired::Fault(not_free(args, None)));
@@ -116,7 +116,7 @@ fn reason(waiting: &WaitingLine) -> String {
 }
 
 /// The lock was not free at once, or not in time.
-fn not_free(args: &HoldArgs, why: Option<&str>) -> Fault {
+fn not_free(args: &RunArgs, why: Option<&str>) -> Fault {
     let lock = args.lock().escape_debug();
     let late = args.timeout().map_or("is not free".to_owned(), |limit| format!("was not free within {limit:?}"));
     let why = why.map_or_else(String::new, |why| format!(" ({why})"));

@@ -6,7 +6,7 @@ use hallpass_lab::{RunSpec, simulate_watched};
 use hallpass_sim::{Latency, Report, format_duration};
 
 use super::warnings;
-use crate::cli::{RunArgs, WorldArgs};
+use crate::cli::{LabRunArgs, WorldArgs};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
@@ -19,7 +19,7 @@ const KINDS_PER_LINE: usize = 4;
 /// More violations than this are counted, not listed.
 const VIOLATIONS_LISTED_MAX: usize = 10;
 
-pub(super) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
+pub(super) fn run(args: &LabRunArgs) -> Result<Outcome, Fault> {
     let spec = spec(&args.protocol, args.nodes, args.entries, &args.world);
     let began = Instant::now();
     let report = simulate_with_bar(&spec)?;

@@ -117,11 +117,6 @@ pub(crate) fn create_public_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-/// False only if there is certainly nothing at this path: one that may not be looked at counts as being there.
-pub(crate) fn may_exist(path: &Path) -> bool {
-    !matches!(std::fs::symlink_metadata(path), Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory))
-}
-
 /// Creates a directory that only this user may enter, and missing parents alike.
 pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)

@@ -18,8 +18,7 @@ mod native;
 
 pub(crate) use files::{
     SYSTEM_CONFIG, SYSTEM_SOCKET, SYSTEM_STATE, create_private_directory, create_private_file, create_public_directory,
-    environment_path, former_directories, host_name, is_root, is_writable_by_user_only, may_exist, owner,
-    user_directory,
+    environment_path, former_directories, host_name, is_root, is_writable_by_user_only, owner, user_directory,
 };
 pub(crate) use memory::Memory;
 pub(crate) use native::{

@@ -71,7 +71,7 @@ fn a_token_is_printed_once_and_stored_as_a_hash() {
     assert!(found.may(hallpass_agent::tokens::Right::Acquire, "tmp/x"));
     assert!(tokens.find(second["token"].as_str().unwrap()).is_some());
     place.refused("token new --name ci --rights inspect --file tokens.toml", "already");
-    place.refused("token new --name x --rights fly --file tokens.toml", "no right");
+    place.refused("token new --name x --rights fly --file tokens.toml", "unknown right 'fly'");
     place.refused("token new --name x --rights inspect", "--file");
 }
 

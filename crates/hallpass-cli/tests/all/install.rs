@@ -18,7 +18,7 @@ fn printed(words: &[&str]) -> String {
 
 /// Flags, also as fish writes them, and commands that the program uses among its own processes.
 fn assert_nothing_internal(text: &str, what: &str) {
-    for internal in ["__child", "__keeper", "--private", "--detached", "-l private", "-l detached"] {
+    for internal in ["__child", "__keeper", "__supervisor", "--private", "--detached", "-l private", "-l detached"] {
         assert!(!text.contains(internal), "{what} contains {internal}");
     }
 }

@@ -14,8 +14,6 @@ mod ending;
 mod explain;
 mod init;
 mod install;
-#[cfg(target_os = "linux")]
-mod keeper;
 mod lab_serve;
 #[cfg(target_os = "linux")]
 mod machine;
@@ -24,6 +22,8 @@ mod private_agent;
 mod processes;
 mod run;
 mod settings;
+#[cfg(target_os = "linux")]
+mod supervisor;
 mod user;
 #[cfg(target_os = "linux")]
 mod views;

@@ -146,7 +146,7 @@ fn other_programs_and_versions_behind_the_socket_are_distinguished() {
         ran
     };
     answer("{\"is\":\"welcome\",\"version\":99}\n").failed(69, "version 99");
-    answer("220 mail ready\n").failed(69, "no hallpass agent");
+    answer("220 mail ready\n").failed(69, "not a hallpass agent");
     answer("").failed(69, "closed the connection");
     // A socket without permission: root may use any, so as root the command runs as another user.
     let path = user.home.join("other.sock");

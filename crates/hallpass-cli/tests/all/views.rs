@@ -204,9 +204,9 @@ fn the_command_of_a_stopped_agent_is_dead_before_another_member_gets_the_lock() 
     group.wait_until_members("b", &NAMES);
 }
 
-/// Neither the agent nor `run` can do anything: the keeper knows the deadline.
+/// Neither the agent nor `run` can do anything: the supervisor knows the deadline.
 #[test]
-fn the_keeper_ends_the_command_when_run_and_its_agent_are_stopped() {
+fn the_supervisor_ends_the_command_when_run_and_its_agent_are_stopped() {
     let group = Group::of_three("both-stopped", "1s");
     let (mut holder, command) = group.hold("a");
     kill(holder.id(), "-STOP");

@@ -1,11 +1,25 @@
 use hallpass_node::NodeConfig;
 
 use super::*;
+use crate::waiter::Verdict;
 
+/// The driver of a node that has stored nothing yet.
+fn outside() -> Arc<Driver> {
+    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
+    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
+    let node = Node::new(config).unwrap();
+    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, tls: None, seeds: Vec::new(), node })
+}
+
+/// The driver of a node that has founded its group.
 fn alone() -> Arc<Driver> {
-    let node = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
-    let (peers, seeds) = (BTreeMap::new(), Vec::new());
-    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 0, is_fixed: true, tls: None, peers, seeds, node })
+    let driver = outside();
+    driver.begin(None);
+    while !driver.state().node.is_complete() {
+        std::thread::sleep(Duration::from_millis(1));
+        driver.tick();
+    }
+    driver
 }
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
@@ -23,7 +37,7 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(!driver.is_stopped());
     assert!(!driver.release(ticket), "nobody is let in");
     assert!(driver.is_stopped());
-    assert!(is_answered(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Err(AcquireError::Stopped)));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
@@ -37,9 +51,9 @@ async fn nothing_is_granted_after_the_stop() {
     let Ok(Asked::Waiting(writer, first)) = ask_for(Mode::Exclusive) else { panic!("it is read") };
     let Ok(Asked::Waiting(_, second)) = ask_for(Mode::Shared) else { panic!("a writer waits") };
     driver.stop(Duration::ZERO);
-    assert!(is_answered(&first, Verdict::Stopped));
+    assert!(is_answered(&first, Err(AcquireError::Stopped)));
     driver.cancel(writer);
-    assert!(is_answered(&second, Verdict::Stopped));
+    assert!(is_answered(&second, Err(AcquireError::Stopped)));
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
@@ -53,7 +67,7 @@ async fn a_grant_that_was_not_answered_yet_is_answered_with_the_stop() {
     let Ok(Asked::Waiting(_, waiter)) = ask(&driver, "x") else { panic!("it is held") };
     fail(&driver, |state| state.node.handle_release(ticket, 0));
     driver.tick();
-    assert!(is_answered(&waiter, Verdict::Stopped));
+    assert!(is_answered(&waiter, Err(AcquireError::Stopped)));
 }
 
 /// A task that is woken may want the node at once, on the thread that wakes it.
@@ -118,19 +132,10 @@ fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
     assert_eq!(printable(&shown), shown);
 }
 
-/// A node of a group whose members come and go.
-fn with_views() -> Arc<Driver> {
-    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
-    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
-    let node = Node::new(config).unwrap();
-    let (peers, seeds) = (BTreeMap::new(), Vec::new());
-    Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, is_fixed: false, tls: None, peers, seeds, node })
-}
-
 /// Ids are drawn at random, 32 bits long; the number of a process has 64.
 #[tokio::test]
 async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
-    let driver = with_views();
+    let driver = outside();
     driver.begin(None);
     let hello = Hello { from: NodeId(2), boot_id: 7, ..driver.hello(Plane::Control, Some(NodeId(1))).unwrap() };
     let twin = Hello { boot_id: 8, ..hello.clone() };

@@ -62,7 +62,7 @@ async fn a_try_ends_when_a_member_dies_meanwhile() {
     let (node, mut peer) = node_with_silent_peer().await;
     let lock = node.lock("x");
     let attempt = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
-    assert!(peer.read(&mut [0; 1024]).await.unwrap() > 0, "the request");
+    assert!(peer.stream.read(&mut [0; 1024]).await.unwrap() > 0, "the request");
     drop(peer);
     let answered = tokio::time::timeout(PATIENCE, attempt).await.expect("to be answered");
     assert_eq!(answered.unwrap(), Ok(false));

@@ -24,7 +24,7 @@ async fn a_peer_that_reads_late_gets_everything() {
     let (mut received, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
     let mut found = Vec::new();
     while found.len() < LOCKS {
-        let length = peer.read(&mut buffer).await.unwrap();
+        let length = peer.stream.read(&mut buffer).await.unwrap();
         assert!(length > 0, "the connection was closed after {} requests", found.len());
         received.extend_from_slice(&buffer[..length]);
         let mut taken = 0;

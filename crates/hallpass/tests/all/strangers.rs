@@ -121,10 +121,7 @@ async fn strangers_of_other_addresses_do_not_take_the_places_of_members() {
 #[tokio::test]
 async fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
     let pair = addresses(2);
-    let start = |index: usize| {
-        Node::builder().fixed_members().name(format!("n{index}")).listen(&pair[index]).peers(&pair).start()
-    };
-    // The greeting of the lower one, which makes the connection.
+    let start = |index: usize| Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(&pair).start();
     let listener = tokio::net::TcpListener::bind(&pair[1]).await.unwrap();
     let caller = start(0).await.unwrap();
     let mut greeting = vec![0; 1024];
@@ -144,6 +141,5 @@ async fn a_peer_that_comes_and_goes_does_not_fill_the_log() {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
     }
-    assert!(!log.with("connected").is_empty());
     assert!(log.len() < 20, "{} lines: {:#?}", log.len(), log.first(30));
 }

@@ -47,7 +47,7 @@ impl Drop for Directory {
 }
 
 /// An agent of a group of one.
-pub(crate) struct Running {
+pub(crate) struct TestAgent {
     pub(crate) directory: Directory,
     pub(crate) node: Node,
     address: SocketAddr,
@@ -55,7 +55,7 @@ pub(crate) struct Running {
     serving: JoinHandle<()>,
 }
 
-impl Running {
+impl TestAgent {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_, _| {}).await
     }

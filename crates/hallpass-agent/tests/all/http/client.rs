@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::http::agent::{LIMIT, Running, within};
+use crate::http::agent::{LIMIT, TestAgent, within};
 
 /// What was answered.
 #[derive(Debug)]
@@ -107,13 +107,13 @@ impl Ask {
     }
 
     /// Sends it over TCP, and reads the whole answer.
-    pub(crate) async fn to(&self, agent: &Running) -> Answer {
+    pub(crate) async fn to(&self, agent: &TestAgent) -> Answer {
         let stream = within(TcpStream::connect(agent.address())).await.expect("it connects");
         self.over(stream, &agent.address().to_string()).await
     }
 
     /// Sends it over the Unix socket.
-    pub(crate) async fn to_socket(&self, agent: &Running) -> Answer {
+    pub(crate) async fn to_socket(&self, agent: &TestAgent) -> Answer {
         let stream = within(UnixStream::connect(agent.api_socket())).await.expect("it connects");
         self.over(stream, "localhost").await
     }
@@ -131,7 +131,7 @@ impl Ask {
     }
 
     /// Sends it, and leaves the connection open.
-    pub(crate) async fn begin(&self, agent: &Running) -> TcpStream {
+    pub(crate) async fn begin(&self, agent: &TestAgent) -> TcpStream {
         let mut stream = within(TcpStream::connect(agent.address())).await.expect("it connects");
         within(stream.write_all(&self.bytes(&agent.address().to_string()))).await.expect("it is sent");
         stream

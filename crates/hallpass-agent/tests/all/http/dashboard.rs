@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::http::agent::Running;
+use crate::http::agent::TestAgent;
 use crate::http::client::{delete, get, post, read_until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_and_its_files_are_served_under_a_strict_policy() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let page = get("/").to(&agent).await;
     assert!(page.head.contains("text/html"), "{}", page.head);
     for part in ["default-src 'none'", "script-src 'self';", "frame-ancestors 'none'"] {
@@ -25,7 +25,7 @@ async fn the_page_and_its_files_are_served_under_a_strict_policy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_lock_is_watched() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let mut trace = get("/v1/locks/a%2Fb/trace").begin(&agent).await;
     let begin = read_until(&mut trace, "event: begin").await;
     let begin = if begin.contains("\"members\"") { begin } else { read_until(&mut trace, "\"members\"").await };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::agent::{Running, within};
+use crate::http::agent::{TestAgent, within};
 use crate::http::client::{Answer, Ask, get, post};
 
 /// Text that goes into a path or a query as it is, or percent-encoded.
@@ -107,7 +107,7 @@ fn is_fine(answer: &Answer) -> bool {
 #[test]
 fn no_request_is_answered_with_an_internal_error() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let agent = runtime.block_on(Running::start());
+    let agent = runtime.block_on(TestAgent::start());
     let config = Config { cases: 2000, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let result = runner.run(&ask(), |ask| {
@@ -132,7 +132,7 @@ fn no_request_is_answered_with_an_internal_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_are_no_request_cost_their_sender_the_connection_only() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let mut runner = TestRunner::deterministic();
     let mut bytes: Vec<Vec<u8>> =
         (0..200).map(|_| prop::collection::vec(any::<u8>(), 0..200).new_tree(&mut runner).unwrap().current()).collect();
@@ -156,7 +156,7 @@ async fn bytes_that_are_no_request_cost_their_sender_the_connection_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_said() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let long = "x".repeat(256);
     let cases = [
         (post("/v1/locks/a/acquire").body(b"{"), 400, "body"),
@@ -173,9 +173,9 @@ async fn what_is_wrong_is_said() {
         (get("/v1/locks/%ff"), 400, "path"),
         (post("/v1/locks/%zz/acquire"), 400, "%25"),
         (post("/v1/locks/a%2/acquire"), 400, "%25"),
-        (post("/v1/leases").body(b"[5000]"), 400, "no object"),
-        (post("/v1/leases").body(b"null"), 400, "no object"),
-        (post("/v3/lease/grant").body(b"[5]"), 400, "no object"),
+        (post("/v1/leases").body(b"[5000]"), 400, "not a JSON object"),
+        (post("/v1/leases").body(b"null"), 400, "not a JSON object"),
+        (post("/v3/lease/grant").body(b"[5]"), 400, "not a JSON object"),
         (get("/v3/lock/lock"), 405, "POST"),
         (post("/v3/kv/put"), 501, "docs/etcd.md"),
         (get("/v1/locks?limit=many"), 400, "limit"),

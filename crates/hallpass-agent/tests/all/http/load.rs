@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::agent::{Running, within};
+use crate::http::agent::{TestAgent, within};
 use crate::http::client::{get, post};
 
 const STREAMS: usize = 1_000;
@@ -26,7 +26,7 @@ async fn a_thousand_listen_and_five_thousand_wait() {
         println!("SKIPPED: too few descriptors: raise 'ulimit -n'");
         return;
     }
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let held = agent.node.lock("a").acquire().await.unwrap();
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
@@ -56,7 +56,7 @@ async fn a_thousand_listen_and_five_thousand_wait() {
 /// It asks for far more than the system keeps for it, and reads nothing: nothing is kept for it by the agent either.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_read_is_cut_off() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let mut held = Vec::new();
     for number in 0..1_000 {
         held.push(agent.node.lock(format!("{number:0>250}")).acquire().await.unwrap());

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::http::agent::{Running, within};
+use crate::http::agent::{TestAgent, within};
 use crate::http::client::{delete, get, post};
 
 /// An agent of which everything has been asked once.
-async fn used() -> Running {
-    let agent = Running::start().await;
+async fn used() -> TestAgent {
+    let agent = TestAgent::start().await;
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     post("/v1/locks/a/acquire").json(&json!({"try": true})).to(&agent).await.error(409);
     let lease = format!("/v1/leases/{}", held["lease"].as_str().unwrap());
@@ -102,7 +102,7 @@ async fn dashboards_and_alerts_ask_for_what_is_exported() {
 /// The messages of a group of two are counted by protocol and kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_counted_by_protocol_and_kind() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let other =
         hallpass::Node::builder().group("g").name("m").join(agent.node.address().to_string()).start().await.unwrap();
     within(other.ready()).await;

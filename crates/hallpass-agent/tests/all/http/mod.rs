@@ -10,13 +10,13 @@ mod rights;
 
 use std::time::Instant;
 
-use agent::{LIMIT, Running, within};
+use agent::{LIMIT, TestAgent, within};
 use client::{a_moment, delete, get, post, read_until};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_acquired_kept_shown_and_released() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let granted = post("/v1/locks/invoices%2F42/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     assert_eq!((&granted["lock"], &granted["mode"]), (&json!("invoices/42"), &json!("exclusive")));
     let fence: u64 = granted["fence"].as_str().unwrap().parse().unwrap();
@@ -49,7 +49,7 @@ async fn a_lock_is_acquired_kept_shown_and_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_lease_holds_several_locks_and_releases_them_one_by_one() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let lease = post("/v1/leases").json(&json!({"ttl_ms": 60_000})).to_socket(&agent).await.ok();
     let lease = lease["lease"].as_str().unwrap().to_owned();
     for lock in ["a", "b"] {
@@ -76,7 +76,7 @@ async fn one_lease_holds_several_locks_and_releases_them_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_gone_waits_no_more() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let held = agent.node.lock("a").acquire().await.unwrap();
     let waiting = post("/v1/locks/a/acquire").json(&json!({})).begin(&agent).await;
     agent.until_uses("a", (1, 1)).await;
@@ -91,7 +91,7 @@ async fn a_client_that_is_gone_waits_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_nobody_keeps_ends() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 200})).to(&agent).await.ok();
     let next = post("/v1/locks/a/acquire").to(&agent).await.ok();
     assert!(next["fence_number"].as_u64() > held["fence_number"].as_u64());
@@ -102,7 +102,7 @@ async fn a_lease_that_nobody_keeps_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_breaks_a_lock_and_its_lease_ends() {
-    let agent = Running::start_with(|_, options| options.ttl = std::time::Duration::from_millis(600)).await;
+    let agent = TestAgent::start_with(|_, options| options.ttl = std::time::Duration::from_millis(600)).await;
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     let mut events = get("/v1/events").begin(&agent).await;
     read_until(&mut events, ": hallpass").await;
@@ -117,7 +117,7 @@ async fn an_operator_breaks_a_lock_and_its_lease_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_are_paged_and_searched_by_the_agent() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let guards: Vec<_> = (0..250).map(|number| agent.node.lock(format!("job/{number:03}"))).collect();
     let mut held = Vec::new();
     for lock in &guards {
@@ -149,7 +149,7 @@ async fn locks_are_paged_and_searched_by_the_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_members_health_and_pages_are_served() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let status = get("/v1/status").to(&agent).await.ok();
     assert_eq!((&status["node"], &status["view"], &status["leases"]), (&json!("n"), &json!("open"), &json!(0)));
     let members = get("/v1/members").to(&agent).await.ok();
@@ -174,7 +174,7 @@ async fn status_members_health_and_pages_are_served() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_tell_what_happens() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let mut all = get("/v1/events").begin(&agent).await;
     let mut some = get("/v1/events?prefix=other/&recent=true").begin(&agent).await;
     let told = read_until(&mut all, ": hallpass").await;
@@ -198,7 +198,7 @@ async fn events_tell_what_happens() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_ends_lets_leases_end_first() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     let mut events = get("/v1/events").begin(&agent).await;
     read_until(&mut events, ": hallpass").await;
@@ -218,7 +218,7 @@ async fn an_agent_that_ends_lets_leases_end_first() {
 /// A lease of 20 s at 0.5 s: an answer that says 20 s counts on what another client may have by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_acquired_under_an_old_lease_is_told_what_is_left_of_it() {
-    let agent = Running::start_with(|_, options| options.ttl = LIMIT).await;
+    let agent = TestAgent::start_with(|_, options| options.ttl = LIMIT).await;
     let granted = post("/v1/leases").json(&json!({"ttl_ms": 20_000})).to(&agent).await.ok();
     let began = Instant::now();
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
@@ -241,14 +241,14 @@ async fn what_is_acquired_under_an_old_lease_is_told_what_is_left_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_after_one_that_was_killed_waits_for_its_leases() {
     let ttl = std::time::Duration::from_millis(800);
-    let agent = Running::start_with(|_, options| options.ttl = ttl).await;
+    let agent = TestAgent::start_with(|_, options| options.ttl = ttl).await;
     let sent = Instant::now();
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     let believed = sent + std::time::Duration::from_millis(held["ttl_ms"].as_u64().unwrap());
     let directory = agent.kill().await;
     let mut options = directory.options();
     options.ttl = ttl;
-    let next = within(Running::start_in(directory, options)).await.expect("it starts");
+    let next = within(TestAgent::start_in(directory, options)).await.expect("it starts");
     let again = post("/v1/locks/a/acquire").to(&next).await.ok();
     assert!(Instant::now() >= believed, "it was granted while the first client counted on it");
     assert!(again["fence_number"].as_u64() > held["fence_number"].as_u64());
@@ -258,7 +258,7 @@ async fn the_agent_after_one_that_was_killed_waits_for_its_leases() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_was_removed_is_made_again() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     std::fs::remove_file(agent.api_socket()).unwrap();
     let end = Instant::now() + LIMIT;
     while !agent.api_socket().exists() {

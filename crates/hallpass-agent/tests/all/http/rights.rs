@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::http::agent::{Directory, LIMIT, Running, within};
+use crate::http::agent::{Directory, LIMIT, TestAgent, within};
 use crate::http::client::{Ask, a_moment, delete, get, post, read_until};
 
 /// Writes a file that its owner alone may write to.
@@ -34,7 +34,7 @@ async fn a_token_allows_what_it_says_and_no_more() {
     let (eye, eye_text) = token("eye", &[Right::Inspect], &[]);
     let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Inspect, Right::Break, Right::Administer], &[]);
     let file = format!("{ci_text}\n{eye_text}\n{ops_text}");
-    let agent = Running::start_with(|directory, options| {
+    let agent = TestAgent::start_with(|directory, options| {
         options.ttl = Duration::from_millis(600);
         options.api.tokens = Some(write(directory, "tokens.toml", &file));
     })
@@ -89,7 +89,7 @@ async fn tokens_change_without_a_restart() {
     let (old, old_text) = token("old", &[Right::Inspect], &[]);
     let (new, new_text) = token("new", &[Right::Inspect], &[]);
     let agent =
-        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &old_text)))
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &old_text)))
             .await;
     get("/v1/status").token(&old).to(&agent).await.ok();
     get("/v1/status").token(&new).to(&agent).await.error(401);
@@ -119,7 +119,7 @@ async fn a_file_of_tokens_is_used_again_when_its_rights_are_right_again() {
     use std::os::unix::fs::PermissionsExt;
     let (secret, text) = token("t", &[Right::Inspect], &[]);
     let agent =
-        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
     for (mode, status) in [(0o666, 401), (0o600, 200)] {
         std::fs::set_permissions(agent.directory.0.join("tokens"), std::fs::Permissions::from_mode(mode)).unwrap();
         let end = Instant::now() + LIMIT;
@@ -138,7 +138,7 @@ async fn a_token_that_is_taken_back_ends_its_requests() {
     let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Administer], &[]);
     let both = format!("{old_text}\n{ops_text}");
     let agent =
-        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&ops).to(&agent).await.ok();
     let mut events = get("/v1/events").token(&old).header("connection", "close").begin(&agent).await;
     let waits = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&old);
@@ -161,7 +161,7 @@ async fn a_token_hears_of_no_leases_but_its_own() {
     let (ops, ops_text) = token("ops", &[Right::Acquire, Right::Inspect], &[]);
     let both = format!("{web_text}\n{ops_text}");
     let agent =
-        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &both))).await;
     let mut events = get("/v1/events").token(&web).begin(&agent).await;
     for (lock, token) in [("secret", &ops), ("web%2F1", &web)] {
         let acquire = post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 300})).token(token);
@@ -178,7 +178,7 @@ async fn a_token_hears_of_no_leases_but_its_own() {
 async fn a_token_is_had_by_its_name_with_itself_as_the_password() {
     let (secret, text) = token("ci", &[Right::Acquire], &[]);
     let agent =
-        Running::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
     let authenticate =
         |name: &str, password: &str| post("/v3/auth/authenticate").json(&json!({"name": name, "password": password}));
     assert_eq!(authenticate("ci", &secret).to(&agent).await.ok()["token"], secret);
@@ -186,7 +186,7 @@ async fn a_token_is_had_by_its_name_with_itself_as_the_password() {
         let error = authenticate(name, password).to(&agent).await.error(400);
         assert!(error.contains("invalid user ID or password"), "{error}");
     }
-    let open = Running::start().await;
+    let open = TestAgent::start().await;
     let error = authenticate("ci", "x").to(&open).await.error(412);
     assert!(error.contains("authentication is not enabled"), "{error}");
     agent.end().await;
@@ -195,7 +195,7 @@ async fn a_token_is_had_by_its_name_with_itself_as_the_password() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_sites_are_kept_out_of_the_loopback() {
-    let agent = Running::start().await;
+    let agent = TestAgent::start().await;
     let port = agent.address().port();
     // A name that was made to point here.
     for target in ["/", "/v1/status", "/v1/locks"] {
@@ -231,14 +231,14 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
         options.api.listen = Some("0.0.0.0:0".to_owned());
         options.api.tls = tls(&directory).filter(|_| with_tls);
         options.api.tokens = Some(write(&directory, "tokens", &text)).filter(|_| with_tokens);
-        let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+        let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(lacks) && error.lines().count() == 1, "{error}");
     }
     // What cannot be used is said, too.
     let directory = Directory::new();
     let mut options = directory.options();
     options.api.tokens = Some(directory.0.join("absent"));
-    let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+    let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("token new"), "{error}");
 }
 
@@ -251,7 +251,7 @@ async fn a_file_of_tokens_that_others_may_write_is_refused() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let mut options = directory.options();
     options.api.tokens = Some(path);
-    let error = Running::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
+    let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("other users may write"), "{error}");
 }
 
@@ -260,7 +260,7 @@ async fn what_is_sent_over_tls_is_answered_with_a_token() {
     let keys = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let pem = keys.cert.pem();
     let (secret, text) = token("t", &[Right::Inspect], &[]);
-    let agent = Running::start_with(|directory, options| {
+    let agent = TestAgent::start_with(|directory, options| {
         options.api.listen = Some("0.0.0.0:0".to_owned());
         options.api.tls =
             Some((write(directory, "cert.pem", &pem), write(directory, "key.pem", &keys.signing_key.serialize_pem())));

@@ -10,9 +10,9 @@ Callers are spread over three processes on this machine; rounds are interleaved,
 Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end; \
 those that are not installed are named and left out. Their clients are built in bench-peers first.
 
-The part 'locks' measures callers, with members that come and go and with a fixed list of them. The part \
-'views' measures how long a group takes to be founded, and to go on when members join, leave and fail: all of \
-its nodes run in one process, with directories where temporary files are.
+The part 'locks' measures callers. The part 'views' measures how long a group takes to be founded, and to go \
+on when members join, leave and fail: all of its nodes run in one process, with directories where temporary \
+files are.
 
 Exit code: 0, or 1 if two callers held a lock of hallpass's at once.
 

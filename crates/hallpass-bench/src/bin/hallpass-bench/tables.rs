@@ -33,8 +33,7 @@ pub(crate) fn render(report: &Report) -> String {
     for goal in &report.goals {
         let bound = if goal.at_most { "at most" } else { "at least" };
         let verdict = if goal.met { style("met").green() } else { style("missed").red().bold() };
-        let fixed = goal.fixed.map_or_else(String::new, |fixed| format!("  {fixed:.2} with a fixed list"));
-        text += &format!("  {:<71} {:>9.2}  ({bound} {})  {verdict}{fixed}\n", goal.goal, goal.measured, goal.wanted);
+        text += &format!("  {:<71} {:>9.2}  ({bound} {})  {verdict}\n", goal.goal, goal.measured, goal.wanted);
     }
     let facts = [
         ("rounds", format!("{} of {} s a measurement, medians", report.rounds, report.seconds)),

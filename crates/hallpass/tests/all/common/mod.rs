@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
-use hallpass_node::wire::Hello;
+use hallpass_core::NodeId;
+use hallpass_node::wire::{Hello, Plane};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Long enough for every machine. Whatever takes longer would never end.
+/// Long enough for every machine: what takes longer never ends.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A session, short enough to be waited for.
 pub const TTL: Duration = Duration::from_millis(400);
@@ -81,26 +82,73 @@ pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Ve
     nodes
 }
 
-/// A node in a complete group of two, and its connection with a peer that never answers a request.
-pub async fn node_with_silent_peer() -> (Node, TcpStream) {
-    let (node, stream) = node_with_peer(|builder| builder, |hello| hello).await;
-    node.ready().await;
-    (node, stream)
+/// A node in a complete group of two, and its connection for locks with a peer that never answers a request.
+///
+/// The peer is a node, too. Its control connections work; what comes for its locks is kept from it.
+pub async fn node_with_silent_peer() -> (Node, Silence) {
+    let (taken, mut streams) = tokio::sync::mpsc::unbounded_channel();
+    let (fronts, backs) = (addresses(2), addresses(2));
+    let mut nodes = Vec::new();
+    for (index, name) in ["a", "b"].into_iter().enumerate() {
+        let listener = TcpListener::bind(&fronts[index]).await.unwrap();
+        tokio::spawn(relay_control(listener, backs[index].clone(), taken.clone()));
+        let builder = Node::builder().name(name).listen(&backs[index]).advertise(&fronts[index]).peers(&fronts);
+        // Nothing that these tests do is to be taken for a failure.
+        nodes.push(builder.ttl(2 * PATIENCE).start().await.unwrap());
+    }
+    let (peer, node) = (nodes.pop().unwrap(), nodes.pop().unwrap());
+    soon("a group of two", node.ready()).await;
+    let [stream, far] = soon("a connection for locks", streams.recv()).await.unwrap();
+    (node, Silence { stream, _far: far, _peer: peer })
 }
 
-/// A node of a fixed group of two, and its connection with a peer that greets as it is told.
-pub async fn node_with_peer(with: impl Fn(Builder) -> Builder, greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
-    let mut addresses = addresses(2);
-    // The lower one makes the connection.
-    addresses.sort_unstable();
+/// A connection for locks whose other end has only been greeted.
+pub struct Silence {
+    pub stream: TcpStream,
+    _far: TcpStream,
+    _peer: Node,
+}
+
+/// Passes everything on between a node and those who dial it. Of connections for locks it passes the greetings on, and then gives
+/// both ends away: that of node `a` first.
+async fn relay_control(listener: TcpListener, back: String, taken: tokio::sync::mpsc::UnboundedSender<[TcpStream; 2]>) {
+    while let Ok((mut near, _)) = listener.accept().await {
+        let (back, taken) = (back.clone(), taken.clone());
+        tokio::spawn(async move {
+            let mut far = TcpStream::connect(&back).await.ok()?;
+            let hello = pass_greeting(&mut near, &mut far).await?;
+            if hello.plane == Plane::Control {
+                return tokio::io::copy_bidirectional(&mut near, &mut far).await.ok().map(drop);
+            }
+            pass_greeting(&mut far, &mut near).await?;
+            taken.send(if hello.name == "a" { [near, far] } else { [far, near] }).ok()
+        });
+    }
+}
+
+async fn pass_greeting(from: &mut TcpStream, to: &mut TcpStream) -> Option<Hello> {
+    let mut received = Vec::new();
+    loop {
+        if let Ok((hello, _)) = Hello::decode(&received) {
+            to.write_all(&received).await.ok()?;
+            return Some(hello);
+        }
+        let mut buffer = [0; 1024];
+        let length = from.read(&mut buffer).await.ok().filter(|length| *length > 0)?;
+        received.extend_from_slice(&buffer[..length]);
+    }
+}
+
+/// A node that looks for a group, and its connection with a peer that greets as it is told.
+pub async fn node_with_peer(greet: impl Fn(Hello) -> Hello) -> (Node, TcpStream) {
+    let addresses = addresses(2);
     let listener = TcpListener::bind(&addresses[1]).await.unwrap();
-    let node =
-        with(Node::builder().fixed_members().name("a").listen(&addresses[0]).peers(&addresses)).start().await.unwrap();
+    let node = Node::builder().name("a").listen(&addresses[0]).peers(&addresses).start().await.unwrap();
     let mut stream = listener.accept().await.unwrap().0;
     let mut buffer = [0; 1024];
     let length = stream.read(&mut buffer).await.unwrap();
     let (theirs, _) = Hello::decode(&buffer[..length]).unwrap();
-    let answer = Hello { name: "b".into(), from: theirs.to, to: theirs.from, incarnations_digest: None, ..theirs };
+    let answer = Hello { name: "b".into(), from: NodeId(77), to: theirs.from, ..theirs };
     let mut bytes = Vec::new();
     greet(answer).encode(&mut bytes);
     stream.write_all(&bytes).await.unwrap();

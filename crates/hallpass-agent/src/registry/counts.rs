@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What an agent counts, for its metrics: plain numbers, since they are counted while clients wait.
+/// Counters for an agent's metrics. They are plain numbers, since clients wait meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// How long clients waited for locks that they got.
@@ -44,7 +44,7 @@ impl Counter {
 pub(crate) struct Gauge(AtomicUsize);
 
 impl Gauge {
-    /// One more, unless there are so many already.
+    /// Counts one more, unless that would exceed the bound.
     pub(crate) fn enter(&self, max: usize) -> bool {
         let more = |now: usize| (now < max).then_some(now + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -92,7 +92,7 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// How many took at most as long as each bound, the last of them for ever; and how long all took together, in seconds.
+    /// Returns how many took at most as long as each bound, the last bound being infinite, and the sum of all in seconds.
     pub(crate) fn cumulative(&self) -> (Vec<u64>, f64) {
         let mut total = 0;
         let counts = self.buckets.iter().map(|bucket| {

@@ -1,20 +1,27 @@
-//! Who the clients of an agent are, what they hold and what they wait for: for people who ask why a lock is not free.
+//! The clients of an agent, the locks that they hold, and those that they wait for. People ask here why a lock is not free.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hallpass::Mode;
+use tokio::sync::Notify;
 
-use super::events::{Event, Kind};
-use crate::agent::State;
-use crate::api::ClientLine;
+use super::counts::Counts;
+use super::events::{Event, EventKind, Events};
+use crate::line_protocol::ClientLine;
 use crate::os::{self, Credentials};
 
 /// All clients: connections to the socket, leases, and requests of the API that wait.
-#[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<Table>);
+#[derive(Debug)]
+pub(crate) struct Clients {
+    table: Mutex<Table>,
+    /// Notified when a client leaves.
+    left: Notify,
+    counts: Arc<Counts>,
+    events: Arc<Events>,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -29,7 +36,7 @@ pub(crate) struct Origin {
     pub(crate) pid: Option<u32>,
     pub(crate) user: Option<String>,
     pub(crate) command: Option<String>,
-    /// What else is known: an address, a token's name.
+    /// An address or a token's name, where known.
     pub(crate) client: Option<String>,
 }
 
@@ -52,12 +59,12 @@ impl fmt::Display for Origin {
 #[derive(Debug)]
 struct Client {
     origin: Arc<Origin>,
-    uses: BTreeMap<u64, Use>,
+    uses: BTreeMap<u64, LockUse>,
 }
 
 /// A lock that a client holds or waits for.
 #[derive(Debug)]
-struct Use {
+struct LockUse {
     lock: Arc<str>,
     mode: Mode,
     /// None while the client waits.
@@ -67,60 +74,51 @@ struct Use {
 
 /// The clients of one lock.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct LockClients {
     pub(crate) held_by: Vec<ClientLine>,
     pub(crate) waiting: Vec<ClientLine>,
 }
 
-/// A client's place among the others, until it is dropped.
+/// Registers a client among the others, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    state: Arc<State>,
+pub(crate) struct ClientRegistration {
+    clients: Arc<Clients>,
     id: u64,
     origin: Arc<Origin>,
 }
 
-impl Entry {
-    pub(crate) fn new(state: Arc<State>, origin: Arc<Origin>) -> Self {
-        let mut table = state.clients.lock();
-        let id = table.next;
-        table.next += 1;
-        table.clients.insert(id, Client { origin: Arc::clone(&origin), uses: BTreeMap::new() });
-        drop(table);
-        Self { state, id, origin }
-    }
-
+impl ClientRegistration {
     pub(crate) fn origin(&self) -> &Arc<Origin> {
         &self.origin
     }
 
     /// The client waits for a lock from now on.
-    pub(crate) fn waits(&self, lock: &str, mode: Mode) -> Used {
+    pub(crate) fn waits(&self, lock: &str, mode: Mode) -> UseGuard {
         let (name, since): (Arc<str>, _) = (lock.into(), Instant::now());
-        let mut table = self.state.clients.lock();
+        let mut table = self.clients.lock();
         let number = table.next;
         table.next += 1;
         if let Some(client) = table.clients.get_mut(&self.id) {
-            client.uses.insert(number, Use { lock: Arc::clone(&name), mode, fence: None, since });
+            client.uses.insert(number, LockUse { lock: Arc::clone(&name), mode, fence: None, since });
         }
         drop(table);
-        let (state, origin) = (Arc::clone(&self.state), Arc::clone(&self.origin));
-        Used { state, origin, client: self.id, number, lock: name, since, fence: None, lost: false }
+        let (clients, origin) = (Arc::clone(&self.clients), Arc::clone(&self.origin));
+        UseGuard { clients, origin, client: self.id, number, lock: name, since, fence: None, lost: false }
     }
 }
 
-impl Drop for Entry {
+impl Drop for ClientRegistration {
     fn drop(&mut self) {
-        self.state.clients.lock().clients.remove(&self.id);
-        self.state.client_left.notify_waiters();
+        self.clients.lock().clients.remove(&self.id);
+        self.clients.left.notify_waiters();
     }
 }
 
-/// A lock that a client waits for or holds, until it is dropped. It is to be dropped after the guard, so that nobody is shown as gone
-/// who still holds something.
+/// Shows that a client waits for a lock or holds it, until it is dropped. Drop it after the lock's guard: a client that still holds
+/// something must not look gone.
 #[derive(Debug)]
-pub(crate) struct Used {
-    state: Arc<State>,
+pub(crate) struct UseGuard {
+    clients: Arc<Clients>,
     origin: Arc<Origin>,
     client: u64,
     number: u64,
@@ -130,29 +128,29 @@ pub(crate) struct Used {
     lost: bool,
 }
 
-impl Used {
+impl UseGuard {
     /// The client holds it.
     pub(crate) fn granted(&mut self, fence: u64) {
         let now = Instant::now();
-        self.state.counts.waits.observe(now - self.since);
+        self.clients.counts.waits.observe(now - self.since);
         (self.fence, self.since) = (Some(fence), now);
-        if let Some(used) = self.state.clients.lock().used(self.client, self.number) {
+        if let Some(used) = self.clients.lock().used(self.client, self.number) {
             (used.fence, used.since) = (Some(fence), now);
         }
-        self.tell(Kind::Granted);
+        self.tell(EventKind::Granted);
     }
 
-    /// Something has happened to it that the client did not ask for. What is lost is not released.
-    pub(crate) fn tell_news(&mut self, news: Kind) {
-        self.lost |= news == Kind::Lost;
-        if news == Kind::Lost {
-            self.state.counts.losses.add();
+    /// Reports something that the client did not ask for. A lock that is lost is not released.
+    pub(crate) fn report(&mut self, news: EventKind) {
+        self.lost |= news == EventKind::Lost;
+        if news == EventKind::Lost {
+            self.clients.counts.losses.add();
         }
         self.tell(news);
     }
 
-    fn tell(&self, kind: Kind) {
-        self.state.events.send(kind, || Event {
+    fn tell(&self, kind: EventKind) {
+        self.clients.events.send(kind, || Event {
             lock: Some(self.lock.to_string()),
             fence: self.fence.map(|fence| fence.to_string()),
             client: self.origin.client.clone().or_else(|| self.origin.pid.map(|pid| format!("pid {pid}"))),
@@ -161,28 +159,64 @@ impl Used {
     }
 }
 
-impl Drop for Used {
+impl Drop for UseGuard {
     fn drop(&mut self) {
-        if let Some(client) = self.state.clients.lock().clients.get_mut(&self.client) {
+        if let Some(client) = self.clients.lock().clients.get_mut(&self.client) {
             client.uses.remove(&self.number);
         }
         if self.fence.is_none() {
             return;
         }
-        self.state.counts.holds.observe(self.since.elapsed());
+        self.clients.counts.holds.observe(self.since.elapsed());
         if !self.lost {
-            self.tell(Kind::Released);
+            self.tell(EventKind::Released);
         }
     }
 }
 
 impl Table {
-    fn used(&mut self, client: u64, number: u64) -> Option<&mut Use> {
+    fn used(&mut self, client: u64, number: u64) -> Option<&mut LockUse> {
         self.clients.get_mut(&client)?.uses.get_mut(&number)
     }
 }
 
 impl Clients {
+    pub(crate) fn new(counts: Arc<Counts>, events: Arc<Events>) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), left: Notify::new(), counts, events })
+    }
+
+    /// Adds a client.
+    pub(crate) fn register(self: &Arc<Self>, origin: Arc<Origin>) -> ClientRegistration {
+        let mut table = self.lock();
+        let id = table.next;
+        table.next += 1;
+        table.clients.insert(id, Client { origin: Arc::clone(&origin), uses: BTreeMap::new() });
+        drop(table);
+        ClientRegistration { clients: Arc::clone(self), id, origin }
+    }
+
+    /// Resolves when a client leaves, and at once if there is none.
+    pub(crate) async fn client_left(&self) {
+        let left = self.left.notified();
+        tokio::pin!(left);
+        left.as_mut().enable();
+        if self.len() > 0 {
+            left.await;
+        }
+    }
+
+    /// Resolves when there has been no client for this long; without a limit, never.
+    pub(crate) async fn idle_for(&self, limit: Option<Duration>) {
+        let Some(limit) = limit else { return std::future::pending().await };
+        loop {
+            self.client_left().await;
+            tokio::select! {
+                () = tokio::time::sleep(limit) => if self.len() == 0 { return },
+                () = self.left.notified() => {}
+            }
+        }
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.lock().clients.len()
@@ -212,9 +246,9 @@ impl Clients {
     }
 
     /// The clients of every lock that is wanted, by its name. `node` is where they are.
-    pub(crate) fn by_lock(&self, node: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, Uses> {
+    pub(crate) fn by_lock(&self, node: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, LockClients> {
         let table = self.lock();
-        let mut all: BTreeMap<String, Uses> = BTreeMap::new();
+        let mut all: BTreeMap<String, LockClients> = BTreeMap::new();
         for client in table.clients.values() {
             let Origin { pid, user, command, client: known } = &*client.origin;
             for used in client.uses.values().filter(|used| wanted(&used.lock)) {
@@ -240,11 +274,11 @@ impl Clients {
     }
 
     /// The clients of one lock.
-    pub(crate) fn of_lock(&self, node: &str, lock: &str) -> Uses {
+    pub(crate) fn of_lock(&self, node: &str, lock: &str) -> LockClients {
         self.by_lock(node, |name| name == lock).remove(lock).unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,13 +1,12 @@
-//! Places at locks that clients made with KV transactions, as Go's `concurrency.Mutex` and `etcdctl lock` do.
+//! Waiters of etcd's clients that lock with KV transactions, as Go's `concurrency.Mutex` and `etcdctl lock` do.
 //!
-//! Such a client writes its key, and waits until no older key is left. The agent does not know the group's queue, and need not: a
-//! task of its own asks for the lock, and until that is granted the client is shown one older key, its predecessor, which
-//! is deleted by the grant.
+//! Such a client writes its key, and waits until no older key is left. The agent does not know the group's queue, and need not. A
+//! task of its own asks for the lock. Until that is granted the client is shown one older key, its predecessor. The grant deletes it.
 //!
-//! **Revisions.** A grant's revision is its fence. A waiter has none yet, but its client compares revisions, so it gets an even
-//! number from a count of the agent, and its predecessor the odd one before. Fences are larger than all of these (they have the
-//! epoch in their high bits), so that the two are never confused, and every holder's fence exceeds what was shown before it. The
-//! number stays the key's create revision when the lock is granted, since the client has kept it; its mod revision is the fence then.
+//! **Revisions.** A grant's revision is its fence. A waiter has none yet, but its client compares revisions. So it gets an even number
+//! from a count of the agent, and its predecessor gets the odd one before. Fences have the epoch in their high bits, so they are larger
+//! than all of these numbers. The two are never confused, and every holder's fence exceeds what was shown before it. The number stays the
+//! key's create revision when the lock is granted, since the client has kept it. The mod revision is the fence then.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,37 +23,37 @@ use super::proto::KeyValue;
 use crate::service::{AcquireFault, LeaseError, Service, Wanted};
 
 /// How long a transaction waits for its lock before the client is told to wait: what is granted meanwhile saves the client three
-/// requests. Who only tries (Go's `TryLock`) waits so long for a lock that is not free.
+/// requests. A client that only tries (Go's `TryLock`) waits this long for a lock that is not free.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Bounds the memory that places take: some hundred bytes each.
-const PLACES_MAX: usize = 100_000;
-/// The least number of places at which those are looked for that hold nothing any more.
+/// Bounds the memory that waiters take: some hundred bytes each.
+const WAITERS_MAX: usize = 100_000;
+/// The sweep for waiters that hold nothing any more begins at this number.
 const SWEEP_MIN: usize = 1024;
 
-/// All places of an agent. Clones are the same.
+/// All waiters of an agent. A clone shares the same table.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct EtcdWaiters {
     service: Service,
     table: Arc<Mutex<Table>>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    places: BTreeMap<LockKey, Place>,
+    waiters: BTreeMap<LockKey, EtcdWaiter>,
     by_ticket: BTreeMap<i64, LockKey>,
     last_ticket: i64,
-    /// When there are so many, those that hold nothing any more are removed.
+    /// The number of waiters at which the next sweep begins.
     sweep_at: usize,
 }
 
 #[derive(Debug)]
-struct Place {
-    /// Even, and no other place's: its create revision if it has to wait.
+struct EtcdWaiter {
+    /// An even number of its own: its create revision if it has to wait.
     ticket: i64,
     /// Its create revision, from when it was first told.
     revision: Option<i64>,
     phase: watch::Receiver<Phase>,
-    /// Asks for the lock. None once the place is closing.
+    /// Asks for the lock. None once the waiter is closing.
     task: Option<JoinHandle<()>>,
     /// It is about to be removed; nobody may count on it.
     closing: bool,
@@ -69,7 +68,7 @@ enum Phase {
     Failed(AcquireFault),
 }
 
-/// A place, as a client is told.
+/// A waiter, as a client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The create revision of its key.
@@ -79,7 +78,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What the answer says, as its own revision.
+    /// The revision of an answer about this key.
     pub(super) fn now(self) -> i64 {
         self.fence.unwrap_or(self.revision)
     }
@@ -107,9 +106,9 @@ impl Seen {
     }
 }
 
-/// Removes a place that was made for a client which does not listen any more.
+/// Removes a new waiter if its client stops listening before it is answered.
 struct Made<'a> {
-    places: &'a Places,
+    waiters: &'a EtcdWaiters,
     key: &'a LockKey,
     ticket: i64,
     answered: bool,
@@ -119,12 +118,12 @@ impl Drop for Made<'_> {
     fn drop(&mut self) {
         // Without a runtime the agent has ended, and its locks with it.
         if !self.answered && tokio::runtime::Handle::try_current().is_ok() {
-            self.places.begin_closing(self.key, |place| place.ticket == self.ticket);
+            self.waiters.begin_closing(self.key, |waiter| waiter.ticket == self.ticket);
         }
     }
 }
 
-/// What closing a place comes to.
+/// The result of closing a waiter.
 enum Closing {
     /// There is none.
     None,
@@ -132,55 +131,55 @@ enum Closing {
     Other,
     /// Another request removes it.
     Already(watch::Receiver<()>),
-    /// This task removes it, and returns true if the place was one.
+    /// This task removes it, and returns true if the waiter was one.
     Begun(JoinHandle<bool>),
 }
 
-impl Places {
+impl EtcdWaiters {
     pub(super) fn new(service: Service) -> Self {
         Self { service, table: Arc::default() }
     }
 
-    /// What there is at a key.
-    pub(super) fn see(&self, key: &LockKey) -> Result<Option<Seen>, Status> {
-        let place = {
+    /// Promises a client what there is at a key. The create revision that it is told first stays.
+    pub(super) fn promise(&self, key: &LockKey) -> Result<Option<Seen>, Status> {
+        let waiter = {
             let mut table = self.lock();
-            match table.places.get_mut(key) {
-                Some(place) if place.closing => return Ok(None),
-                Some(place) => {
-                    let phase = place.phase.borrow().clone();
-                    let ticket = place.ticket;
+            match table.waiters.get_mut(key) {
+                Some(waiter) if waiter.closing => return Ok(None),
+                Some(waiter) => {
+                    let phase = waiter.phase.borrow().clone();
+                    let ticket = waiter.ticket;
                     let told = match phase {
                         Phase::Waiting => ticket,
                         Phase::Granted(fence) => fence as i64,
                         Phase::Failed(_) => return Ok(None),
                     };
-                    Some((*place.revision.get_or_insert(told), phase))
+                    Some((*waiter.revision.get_or_insert(told), phase))
                 }
                 None => None,
             }
         };
-        if let Some((revision, Phase::Waiting)) = place {
+        if let Some((revision, Phase::Waiting)) = waiter {
             return Ok(Some(Seen { revision, fence: None }));
         }
-        let held = match self.service.held(key.lease, &key.lock) {
+        let held = match self.service.confirm_held(key.lease, &key.lock) {
             Ok(held) => held,
             Err(LeaseError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(held.map(|fence| {
             // One that was granted since, in another way, is another key.
-            let made = place.filter(|(_, phase)| *phase == Phase::Granted(fence));
+            let made = waiter.filter(|(_, phase)| *phase == Phase::Granted(fence));
             Seen { revision: made.map_or(fence as i64, |(revision, _)| revision), fence: Some(fence as i64) }
         }))
     }
 
-    /// Which place was told to wait with this create revision.
+    /// Which waiter was told to wait with this create revision.
     pub(super) fn of_ticket(&self, lock: &str, revision: i64) -> Option<LockKey> {
         self.lock().by_ticket.get(&revision).filter(|key| *key.lock == *lock).cloned()
     }
 
-    /// Makes a place, and waits a moment for its lock. Dropping the future removes it again.
+    /// Makes a waiter, and waits a moment for its lock. Dropping the future removes it again.
     pub(super) async fn make(&self, key: &LockKey) -> Result<Seen, Status> {
         loop {
             let (mut phase, ticket) = match self.enter(key)? {
@@ -191,22 +190,22 @@ impl Places {
                     continue;
                 }
             };
-            let mut made = ticket.map(|ticket| Made { places: self, key, ticket, answered: false });
+            let mut made = ticket.map(|ticket| Made { waiters: self, key, ticket, answered: false });
             let decided = phase.wait_for(|phase| *phase != Phase::Waiting);
             let _ = tokio::time::timeout(PATIENCE, decided).await;
             if let Phase::Failed(fault) = &*phase.borrow() {
                 return Err(fault.clone().into());
             }
-            let seen = self.see(key)?.ok_or_else(error::lease_not_found)?;
+            let seen = self.promise(key)?.ok_or_else(error::lease_not_found)?;
             made.iter_mut().for_each(|made| made.answered = true);
             return Ok(seen);
         }
     }
 
-    /// Deletes a key, and with it the place: false if there was none, or another than was seen. What is begun is finished though
+    /// Deletes a key, and with it the waiter: false if there was none, or another than was seen. What is begun is finished though
     /// nobody waits for it.
     pub(super) async fn delete(&self, key: &LockKey, seen: Option<Seen>) -> Result<bool, Status> {
-        let is_meant = |place: &Place| seen.is_none_or(|seen| place.revision == Some(seen.revision));
+        let is_meant = |waiter: &EtcdWaiter| seen.is_none_or(|seen| waiter.revision == Some(seen.revision));
         match self.begin_closing(key, is_meant) {
             Closing::Other => Ok(false),
             Closing::Begun(closing) => Ok(closing.await.unwrap_or(false)),
@@ -224,9 +223,9 @@ impl Places {
         }
     }
 
-    /// Resolves when the place does not wait any more: its predecessor is gone.
+    /// Resolves when the waiter does not wait any more: its predecessor is gone.
     pub(super) async fn wait(&self, key: &LockKey) {
-        let phase = self.lock().places.get(key).map(|place| place.phase.clone());
+        let phase = self.lock().waiters.get(key).map(|waiter| waiter.phase.clone());
         if let Some(mut phase) = phase {
             let _ = phase.wait_for(|phase| *phase != Phase::Waiting).await;
         }
@@ -237,7 +236,7 @@ impl Places {
         loop {
             self.wait(key).await;
             let Ok(mut changes) = self.service.changes(key.lease) else { return };
-            match self.see(key) {
+            match self.promise(key) {
                 Ok(None) => return,
                 // It may be lost, or only in doubt: the lease tells.
                 Ok(Some(_)) | Err(_) => {
@@ -250,57 +249,58 @@ impl Places {
     /// The keys of a lock that wait, the oldest first.
     pub(super) fn waiting_for(&self, lock: &str) -> Vec<LockKey> {
         let table = self.lock();
-        let waits = |key: &LockKey| table.places.get(key).is_some_and(|place| *place.phase.borrow() == Phase::Waiting);
+        let waits =
+            |key: &LockKey| table.waiters.get(key).is_some_and(|waiter| *waiter.phase.borrow() == Phase::Waiting);
         table.by_ticket.values().filter(|key| *key.lock == *lock && waits(key)).cloned().collect()
     }
 
     /// The keys of a lease that wait.
     pub(super) fn waiting(&self, lease: crate::service::LeaseId) -> Vec<LockKey> {
         let table = self.lock();
-        let waits = |place: &Place| *place.phase.borrow() == Phase::Waiting && !place.closing;
+        let waits = |waiter: &EtcdWaiter| *waiter.phase.borrow() == Phase::Waiting && !waiter.closing;
         table
-            .places
+            .waiters
             .iter()
-            .filter(|(key, place)| key.lease == lease && waits(place))
+            .filter(|(key, waiter)| key.lease == lease && waits(waiter))
             .map(|(key, _)| key.clone())
             .collect()
     }
 
-    /// How many places there are that hold or wait, and tickets of them: as many.
+    /// Returns how many waiters hold or wait, and how many tickets there are: the same number.
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
         let mut table = self.lock();
         self.sweep(&mut table);
-        (table.places.len(), table.by_ticket.len())
+        (table.waiters.len(), table.by_ticket.len())
     }
 
     // ---- inside ----
 
-    /// Finds the place, or makes one: then its ticket comes with it. The inner error is a place that is about to be removed.
+    /// Finds the waiter, or makes one: then its ticket comes with it. The inner error is a waiter that is about to be removed.
     #[allow(clippy::type_complexity, reason = "the one caller takes it apart at once")]
     fn enter(
         &self,
         key: &LockKey,
     ) -> Result<Result<(watch::Receiver<Phase>, Option<i64>), watch::Receiver<()>>, Status> {
         let mut table = self.lock();
-        if table.places.len() >= table.sweep_at.max(SWEEP_MIN) {
+        if table.waiters.len() >= table.sweep_at.max(SWEEP_MIN) {
             self.sweep(&mut table);
         }
-        if let Some(place) = table.places.get(key) {
-            if place.closing {
-                return Ok(Err(place.removed.subscribe()));
+        if let Some(waiter) = table.waiters.get(key) {
+            if waiter.closing {
+                return Ok(Err(waiter.removed.subscribe()));
             }
-            let is_over = match &*place.phase.borrow() {
+            let is_over = match &*waiter.phase.borrow() {
                 Phase::Waiting => false,
-                Phase::Granted(fence) => self.service.held(key.lease, &key.lock) != Ok(Some(*fence)),
+                Phase::Granted(fence) => self.service.confirm_held(key.lease, &key.lock) != Ok(Some(*fence)),
                 Phase::Failed(_) => true,
             };
             if !is_over {
-                return Ok(Ok((place.phase.clone(), None)));
+                return Ok(Ok((waiter.phase.clone(), None)));
             }
             table.remove(key);
         }
-        if table.places.len() >= PLACES_MAX {
+        if table.waiters.len() >= WAITERS_MAX {
             return Err(error::too_many());
         }
         table.last_ticket += 2;
@@ -308,17 +308,17 @@ impl Places {
         let (sender, phase) = watch::channel(Phase::Waiting);
         let task = tokio::spawn(self.clone().ask(key.clone(), ticket, sender));
         let (closing, removed) = (false, watch::Sender::new(()));
-        let place = Place { ticket, revision: None, phase: phase.clone(), task: Some(task), closing, removed };
-        table.places.insert(key.clone(), place);
+        let waiter = EtcdWaiter { ticket, revision: None, phase: phase.clone(), task: Some(task), closing, removed };
+        table.waiters.insert(key.clone(), waiter);
         table.by_ticket.insert(ticket, key.clone());
         Ok(Ok((phase, Some(ticket))))
     }
 
-    /// Asks for the lock of a place.
+    /// Asks for the lock of a waiter.
     async fn ask(self, key: LockKey, ticket: i64, phase: watch::Sender<Phase>) {
         let wanted = Wanted { mode: Mode::Exclusive, tries: false, timeout: None };
         let acquired = self.service.acquire(key.lease, &key.lock, wanted).await;
-        // Nothing is awaited from here on: whoever ends this task finds either a lock that is known, or none.
+        // Nothing is awaited from here on. So a caller that ends this task finds a known lock or none.
         match acquired {
             Ok(acquired) => {
                 phase.send_replace(Phase::Granted(acquired.fence));
@@ -326,28 +326,28 @@ impl Places {
             Err(fault) => {
                 phase.send_replace(Phase::Failed(fault));
                 let mut table = self.lock();
-                if table.places.get(&key).is_some_and(|place| place.ticket == ticket && !place.closing) {
+                if table.waiters.get(&key).is_some_and(|waiter| waiter.ticket == ticket && !waiter.closing) {
                     table.remove(&key);
                 }
             }
         }
     }
 
-    fn begin_closing(&self, key: &LockKey, is_meant: impl Fn(&Place) -> bool) -> Closing {
+    fn begin_closing(&self, key: &LockKey, is_meant: impl Fn(&EtcdWaiter) -> bool) -> Closing {
         let mut table = self.lock();
-        let Some(place) = table.places.get_mut(key) else { return Closing::None };
-        if !is_meant(place) {
+        let Some(waiter) = table.waiters.get_mut(key) else { return Closing::None };
+        if !is_meant(waiter) {
             return Closing::Other;
         }
-        if place.closing {
-            return Closing::Already(place.removed.subscribe());
+        if waiter.closing {
+            return Closing::Already(waiter.removed.subscribe());
         }
-        place.closing = true;
-        let (task, phase) = (place.task.take(), place.phase.clone());
+        waiter.closing = true;
+        let (task, phase) = (waiter.task.take(), waiter.phase.clone());
         Closing::Begun(tokio::spawn(self.clone().close(key.clone(), phase, task)))
     }
 
-    /// Ends a place. Until it is removed nobody makes it again, so that only its own grant is released.
+    /// Ends a waiter. Until it is removed nobody makes it again, so that only its own grant is released.
     async fn close(self, key: LockKey, phase: watch::Receiver<Phase>, task: Option<JoinHandle<()>>) -> bool {
         if let Some(task) = task {
             task.abort();
@@ -363,16 +363,16 @@ impl Places {
         was_there
     }
 
-    /// Removes places that hold nothing any more: their leases have ended. It is done again when there are twice as many.
+    /// Removes waiters whose leases have ended. The next sweep comes when there are twice as many.
     fn sweep(&self, table: &mut Table) {
-        let is_over = |key: &LockKey, place: &Place| match &*place.phase.borrow() {
-            Phase::Granted(fence) => self.service.held(key.lease, &key.lock) != Ok(Some(*fence)),
+        let is_over = |key: &LockKey, waiter: &EtcdWaiter| match &*waiter.phase.borrow() {
+            Phase::Granted(fence) => self.service.confirm_held(key.lease, &key.lock) != Ok(Some(*fence)),
             _ => false,
         };
-        let places = table.places.iter().filter(|(key, place)| !place.closing && is_over(key, place));
-        let over: Vec<LockKey> = places.map(|(key, _)| key.clone()).collect();
+        let waiters = table.waiters.iter().filter(|(key, waiter)| !waiter.closing && is_over(key, waiter));
+        let over: Vec<LockKey> = waiters.map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| table.remove(key));
-        table.sweep_at = 2 * table.places.len();
+        table.sweep_at = 2 * table.waiters.len();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -382,8 +382,8 @@ impl Places {
 
 impl Table {
     fn remove(&mut self, key: &LockKey) {
-        if let Some(place) = self.places.remove(key) {
-            self.by_ticket.remove(&place.ticket);
+        if let Some(waiter) = self.waiters.remove(key) {
+            self.by_ticket.remove(&waiter.ticket);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Log lines that somebody else can cause, as often as he likes.
+//! Log lines that others can cause as often as they like.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,14 +7,15 @@ use hallpass_core::Ticks;
 use crate::os::now;
 
 const MINUTE: Ticks = 60_000_000_000;
-/// At most so many lines a minute.
+/// The most lines a minute.
 const LINES: u32 = 10;
 
-/// Lets the same text through once a minute, and no more than ten lines a minute, and counts what it leaves out.
-#[derive(Default)]
-pub(crate) struct RateLimit(Mutex<Minute>);
+/// Rate-limits log lines that peers and clients can trigger. The same text passes once a minute, and at most ten lines a minute do. The rest
+/// is counted.
+#[derive(Debug, Default)]
+pub struct LogLimiter(Mutex<Minute>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Minute {
     /// When it began, if there has been a line at all.
     since: Option<Ticks>,
@@ -23,18 +24,18 @@ struct Minute {
     left_out: u64,
 }
 
-impl RateLimit {
-    /// Whether this line is to be logged now.
-    pub(crate) fn pass(&self, text: &str) -> Option<LeftOut> {
+impl LogLimiter {
+    /// Returns whether to log this line now, and how many lines were left out before it.
+    pub fn pass(&self, text: &str) -> Option<LeftOut> {
         self.minute().pass(Some(text), now())
     }
 
-    /// The same for a change: only the last one is true, so it does not matter if there was one like it before.
+    /// The same for a change. Only the last change is true, so an equal one before it does not matter.
     pub(crate) fn pass_change(&self) -> Option<LeftOut> {
         self.minute().pass(None, now())
     }
 
-    /// How many lines were left out in a minute that is over: nobody else may come to tell it.
+    /// Returns how many lines were left out in a minute that is over. No later line may come to report them.
     fn left_out(&self) -> LeftOut {
         self.minute().left_out(now())
     }
@@ -73,25 +74,25 @@ impl Minute {
     }
 }
 
-/// How many lines were left out before one that is logged, as a field of it, if there were any.
+/// The number of lines left out before a line that is logged: a field of that line, if there were any.
 pub(crate) type LeftOut = Option<u64>;
 
-/// The limits of a node, beside those of its peers.
+/// The limiters of a node, beside those of its peers.
 #[derive(Default)]
-pub(crate) struct RateLimits {
-    /// About connections of whoever is not known.
-    pub(crate) strangers: RateLimit,
+pub(crate) struct LogLimiters {
+    /// About connections of strangers.
+    pub(crate) strangers: LogLimiter,
     /// About places among the strangers.
-    pub(crate) places: RateLimit,
+    pub(crate) places: LogLimiter,
     /// About the system, which accepts no connection.
-    pub(crate) accepting: RateLimit,
+    pub(crate) accepting: LogLimiter,
 }
 
-impl RateLimits {
+impl LogLimiters {
     /// Logs how many lines were left out where no later line could tell it.
-    pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a RateLimit>) {
+    pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a LogLimiter>) {
         let own = [&self.strangers, &self.places, &self.accepting];
-        let left_out: u64 = own.into_iter().chain(peers).filter_map(RateLimit::left_out).sum();
+        let left_out: u64 = own.into_iter().chain(peers).filter_map(LogLimiter::left_out).sum();
         if left_out > 0 {
             tracing::warn!(left_out, "lines like earlier ones were left out of the log");
         }

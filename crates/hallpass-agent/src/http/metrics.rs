@@ -1,4 +1,4 @@
-//! What an agent counts, as Prometheus reads it.
+//! The metrics of an agent, in Prometheus's text format.
 //!
 //! Nothing is counted for this alone where clients wait: the numbers are those that the node and the service keep anyway, looked at
 //! when somebody asks. Names and meanings are a contract, as those of the API are.
@@ -7,19 +7,20 @@ use std::fmt::Write;
 
 use hallpass::{Counters, Status, ViewState};
 
-use crate::agent::State;
-use crate::http::Api;
-use crate::service::counts::Histogram;
+use super::Api;
+use crate::registry::counts::Histogram;
+use crate::service::Service;
+use crate::shared::AgentShared;
 
 /// All metrics, in the text format.
 pub(crate) fn text(api: &Api) -> String {
-    let state = api.service.state();
-    let node = state.node();
-    let (status, counters) = (state.node_status(), node.counters());
+    let shared = api.service.shared();
+    let node = shared.node();
+    let (status, counters) = (shared.node_status(), node.counters());
     let mut text = Text::default();
     group(&mut text, &status, &counters);
-    locks(&mut text, state, &status, &counters);
-    clients(&mut text, state);
+    locks(&mut text, shared, &status, &counters);
+    clients(&mut text, &api.service);
     traffic(&mut text, api);
     text.0
 }
@@ -77,7 +78,7 @@ fn group(text: &mut Text, status: &Status, counters: &Counters) {
     text.one("hallpass_fences_left", "gauge", help, status.fences_left);
 }
 
-fn locks(text: &mut Text, state: &State, status: &Status, counters: &Counters) {
+fn locks(text: &mut Text, shared: &AgentShared, status: &Status, counters: &Counters) {
     text.one("hallpass_grants_total", "counter", "Locks granted on this node.", status.grants);
     text.one(
         "hallpass_locks",
@@ -85,17 +86,17 @@ fn locks(text: &mut Text, state: &State, status: &Status, counters: &Counters) {
         "Locks that this node keeps in memory: held, waited for or cached.",
         status.locks as u64,
     );
-    let (held, waiting) = state.clients.counts();
+    let (held, waiting) = shared.clients.counts();
     text.one("hallpass_held", "gauge", "Locks that clients of this agent hold.", held as u64);
     text.one("hallpass_waiting", "gauge", "Clients of this agent that wait for a lock.", waiting as u64);
     let help = "Clients of this agent that wait for the lock that most of them wait for.";
-    text.one("hallpass_queue_depth_max", "gauge", help, state.clients.longest_queue() as u64);
+    text.one("hallpass_queue_depth_max", "gauge", help, shared.clients.longest_queue() as u64);
     let help = "How long clients of this agent waited for locks that they got.";
-    text.histogram("hallpass_wait_seconds", help, &state.counts.waits);
-    text.histogram("hallpass_hold_seconds", "How long clients of this agent held locks.", &state.counts.holds);
+    text.histogram("hallpass_wait_seconds", help, &shared.counts.waits);
+    text.histogram("hallpass_hold_seconds", "How long clients of this agent held locks.", &shared.counts.holds);
     let help = "Locks that clients of this agent lost without releasing them.";
-    text.one("hallpass_losses_total", "counter", help, state.counts.losses.get());
-    let counts = &state.counts;
+    text.one("hallpass_losses_total", "counter", help, shared.counts.losses.get());
+    let counts = &shared.counts;
     let help = "Requests for locks that were not granted: busy (only tried), timeout, cancelled (the client has gone or given up), refused.";
     text.about("hallpass_refusals_total", "counter", help);
     let reasons = [
@@ -113,11 +114,12 @@ fn locks(text: &mut Text, state: &State, status: &Status, counters: &Counters) {
     }
 }
 
-fn clients(text: &mut Text, state: &State) {
+fn clients(text: &mut Text, service: &Service) {
+    let shared = service.shared();
     let help = "Clients of this agent: connections to its socket, and leases.";
-    text.one("hallpass_clients", "gauge", help, state.clients.len() as u64);
-    text.one("hallpass_leases", "gauge", "Leases of clients of the API.", state.leases.len() as u64);
-    let counts = &state.counts;
+    text.one("hallpass_clients", "gauge", help, shared.clients.len() as u64);
+    text.one("hallpass_leases", "gauge", "Leases of clients of the API.", service.lease_count() as u64);
+    let counts = &shared.counts;
     let help = "Leases, by what happened to them: granted, kept (a keepalive), revoked, expired, lost.";
     text.about("hallpass_leases_total", "counter", help);
     let events = [

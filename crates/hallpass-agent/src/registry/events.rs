@@ -7,10 +7,10 @@ use tokio::sync::broadcast;
 
 /// How far a subscriber may be behind before it misses events: some seconds of a busy agent, and half a megabyte at most.
 const BEHIND_MAX: usize = 2048;
-/// How many of the rare events are kept for whoever subscribes later, of the group and of clients each: enough to fill a page.
+/// How many rare events are kept for later subscribers, of the group and of clients each: enough to fill a page.
 const RECENT_MAX: usize = 128;
 
-/// What happens on an agent, for whoever subscribes.
+/// Publishes what happens on an agent.
 ///
 /// Nobody is waited for: a subscriber that is too far behind misses events, and is told how many.
 #[derive(Debug)]
@@ -27,20 +27,20 @@ struct Recent {
     of_clients: VecDeque<Arc<Event>>,
 }
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// A client holds a lock.
     #[default]
     Granted,
-    /// It does not any more, by its own will or since its lease or connection has ended.
+    /// A client has released a lock, or its lease or connection has ended.
     Released,
-    /// It has lost it.
+    /// A client has lost a lock.
     Lost,
-    /// It may lose it soon.
+    /// A client may lose a lock soon.
     AtRisk,
-    /// An operator takes it away.
+    /// An operator takes a lock away.
     Broken,
     /// A lease was not kept alive.
     LeaseExpired,
@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     Ending,
 }
 
-impl Kind {
+impl EventKind {
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -102,10 +102,10 @@ impl Kind {
 pub(crate) struct Event {
     /// Rises from event to event, until the agent ends.
     pub(crate) id: u64,
-    pub(crate) event: Kind,
+    pub(crate) event: EventKind,
     /// In milliseconds since 1970, by the agent's clock: for people only.
     pub(crate) at_ms: u64,
-    /// The same in microseconds, to be put between messages.
+    /// The same in microseconds, to sort it between messages.
     #[serde(skip)]
     pub(crate) at_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ pub(crate) struct Event {
     /// More, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
-    /// Whose lease it is about: other tokens are not told of it.
+    /// The owner of the lease that it is about: other tokens do not see it.
     #[serde(skip)]
     pub(crate) owner: Option<Arc<str>>,
 }
@@ -138,7 +138,7 @@ impl Default for Events {
 
 impl Events {
     /// Tells all subscribers. A frequent event that nobody listens to is not even made.
-    pub(crate) fn send(&self, kind: Kind, make: impl FnOnce() -> Event) {
+    pub(crate) fn send(&self, kind: EventKind, make: impl FnOnce() -> Event) {
         if !kind.is_rare() && self.sender.receiver_count() == 0 {
             return;
         }
@@ -174,31 +174,31 @@ mod tests {
     #[test]
     fn rare_events_are_kept_and_frequent_ones_are_not() {
         let events = Events::default();
-        events.send(Kind::Granted, || unreachable!("nobody listens"));
+        events.send(EventKind::Granted, || unreachable!("nobody listens"));
         for _ in 0..RECENT_MAX + 3 {
-            events.send(Kind::View, Event::default);
+            events.send(EventKind::View, Event::default);
         }
         let (past, mut following) = events.subscribe();
         assert_eq!((past.len(), past[0].id), (RECENT_MAX, 4));
-        events.send(Kind::Released, Event::default);
+        events.send(EventKind::Released, Event::default);
         let next = following.try_recv().unwrap();
-        assert_eq!((next.event, next.id), (Kind::Released, RECENT_MAX as u64 + 4));
+        assert_eq!((next.event, next.id), (EventKind::Released, RECENT_MAX as u64 + 4));
     }
 
     #[test]
     fn many_lost_leases_do_not_hide_what_became_of_the_group() {
         let events = Events::default();
-        events.send(Kind::State, Event::default);
-        (0..2 * RECENT_MAX).for_each(|_| events.send(Kind::LeaseLost, Event::default));
-        events.send(Kind::Steward, Event::default);
+        events.send(EventKind::State, Event::default);
+        (0..2 * RECENT_MAX).for_each(|_| events.send(EventKind::LeaseLost, Event::default));
+        events.send(EventKind::Steward, Event::default);
         let (past, _) = events.subscribe();
-        assert_eq!((past[0].event, past[1].event), (Kind::State, Kind::LeaseLost));
-        assert_eq!((past.len(), past.last().unwrap().event), (RECENT_MAX + 2, Kind::Steward));
+        assert_eq!((past[0].event, past[1].event), (EventKind::State, EventKind::LeaseLost));
+        assert_eq!((past.len(), past.last().unwrap().event), (RECENT_MAX + 2, EventKind::Steward));
     }
 
     #[test]
     fn names_are_those_of_the_documents() {
-        for kind in [Kind::AtRisk, Kind::LeaseExpired, Kind::MemberIn, Kind::View] {
+        for kind in [EventKind::AtRisk, EventKind::LeaseExpired, EventKind::MemberIn, EventKind::View] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
     }

@@ -4,14 +4,14 @@
 //! A client that holds a lock is also told, without asking, until when: [`Response::Session`], [`Response::AtRisk`] and
 //! [`Response::Lost`] may come before the response to a request. Those deadlines are in nanoseconds of CLOCK_BOOTTIME,
 //! which counts while the machine is suspended. Its rate may be changed, so count from when a line was read by a clock whose rate is not: a
-//! [`Client`](crate::Client) returns deadlines of [`now`](crate::now). A client stops its work at the deadline by itself: its agent may be stopped too.
+//! [`Client`](crate::Client) returns deadlines of [`now`](crate::now). A client stops its work at the deadline without being told: its agent may be stopped too.
 
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A client that gets another one disconnects, and says so to its user.
 pub const VERSION: u32 = 1;
 
-/// What a client sends. One request at a time: only [`Cancel`](Request::Cancel) may follow an [`Acquire`](Request::Acquire) that has
+/// A request of a client. One at a time: only [`Cancel`](Request::Cancel) may follow an [`Acquire`](Request::Acquire) that has
 /// not been answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -26,10 +26,10 @@ pub enum Request {
         /// Only if the lock is free now.
         #[serde(default, rename = "try")]
         tries: bool,
-        /// Give up after so many milliseconds.
+        /// Give up after this number of milliseconds.
         #[serde(default)]
         timeout_ms: Option<u64>,
-        /// Tell what is waited for: [`Response::Waiting`] may come before the response.
+        /// Explain the wait: [`Response::Waiting`] may come before the response.
         #[serde(default, skip_serializing_if = "is_false")]
         explain: bool,
     },
@@ -44,7 +44,7 @@ pub enum Request {
     },
     /// Lists the locks of the agent's node, by name.
     Locks {
-        /// Only those whose names begin so.
+        /// Only locks with this prefix.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         prefix: String,
         /// Only those that are held or waited for here.
@@ -53,7 +53,7 @@ pub enum Request {
         /// Only those after this name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<String>,
-        /// At most so many.
+        /// The largest number of locks to list.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<usize>,
     },
@@ -64,7 +64,7 @@ pub enum Request {
     /// Ends the agent, for good: its vote goes to another member, and it does not come back as the member that it was.
     /// [`Response::Leaving`] comes at once, [`Response::Done`] or an error when it has left. Then the connection is closed.
     Leave {
-        /// The group has so many milliseconds to let it go.
+        /// The milliseconds that the group has to let it go.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -72,7 +72,7 @@ pub enum Request {
     Join {
         /// The address of any member, as `host:port` or `name@host:port`.
         address: String,
-        /// Give up waiting after so many milliseconds.
+        /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -83,7 +83,7 @@ pub enum Request {
         /// No node of its name is admitted again.
         #[serde(default)]
         ban: bool,
-        /// Give up waiting after so many milliseconds.
+        /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -91,15 +91,15 @@ pub enum Request {
     Admit {
         /// The name.
         name: String,
-        /// Give up waiting after so many milliseconds.
+        /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
-    /// Takes a lock from whoever holds it, on any member. Answered by [`Response::Done`] when nobody holds it any more who did.
+    /// Takes a lock from its holders, on any member. Answered by [`Response::Done`] when none of them holds it any more.
     Break {
         /// The lock's name.
         lock: String,
-        /// Give up waiting after so many milliseconds.
+        /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -112,7 +112,7 @@ pub enum Request {
         /// Options of the protocol, as `key=value`.
         #[serde(default)]
         options: Vec<String>,
-        /// Give up waiting after so many milliseconds.
+        /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
     },
@@ -144,7 +144,7 @@ impl RequestError {
     }
 }
 
-/// What the agent answers.
+/// A response of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Response {
@@ -170,15 +170,15 @@ pub enum Response {
         lock: String,
         /// The grant's fence.
         fence: u64,
-        /// Until when it is held for certain, unless [`Session`](Response::Session) says otherwise; none if nothing can take it
+        /// Until when it is certainly held, unless [`Session`](Response::Session) says otherwise; none if nothing can take it
         /// away.
         #[serde(default)]
         valid_until_ns: Option<u64>,
-        /// How long a session lasts, in milliseconds: renewals move the deadline to at most so far ahead.
+        /// How long a session lasts, in milliseconds: renewals move the deadline at most this far ahead.
         #[serde(default)]
         ttl_ms: u64,
     },
-    /// Not an answer: what the client holds is held until then, or for as long as it likes. Comes when that changes, and before the
+    /// Not an answer: the client's locks are held until then, or for as long as it likes. Comes when that changes, and before the
     /// last deadline as long as the agent is in touch with its group.
     Session {
         /// The deadline; none if nothing can take the locks away.
@@ -244,17 +244,17 @@ pub enum Response {
     Status(Box<StatusLine>),
     /// The agent ends.
     Leaving,
-    /// What was asked of the group has taken effect.
+    /// The change of the group has taken effect.
     Done,
     /// The request was not understood or cannot be served; one line.
     Error {
-        /// What is wrong, and what to do about it.
+        /// The cause, and the remedy.
         text: String,
     },
 }
 
 impl Response {
-    /// The same with its deadline on another clock; one that never comes stays so.
+    /// Converts the deadline to another clock. One that never comes stays as it is.
     pub(crate) fn with_deadlines(mut self, convert: impl Fn(u64) -> u64) -> Self {
         let deadline = match &mut self {
             Self::Granted { valid_until_ns, .. } | Self::Session { valid_until_ns } => valid_until_ns.as_mut(),
@@ -307,11 +307,11 @@ pub struct ClientLine {
     pub pid: Option<u32>,
     /// That process's user.
     pub user: Option<String>,
-    /// What it runs.
+    /// The command that it runs.
     pub command: Option<String>,
     /// For how long it has held the lock or waited, in milliseconds.
     pub for_ms: Option<u64>,
-    /// What else is known of it: the address it comes from, or the name of its token.
+    /// The address it comes from, or the name of its token, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
 }
@@ -343,7 +343,7 @@ pub fn age(ms: u64) -> String {
     }
 }
 
-/// What a client waits for.
+/// The reasons why a client waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingLine {
     /// Who holds the lock, as in [`LockLine::held_by`].
@@ -434,7 +434,7 @@ pub struct StatusLine {
     /// How long a session lasts, in milliseconds.
     #[serde(default)]
     pub ttl_ms: u64,
-    /// What it waits for, in words, if no locks are granted.
+    /// Why no locks are granted, in words, if none are.
     #[serde(default)]
     pub waits_for: Option<String>,
 }

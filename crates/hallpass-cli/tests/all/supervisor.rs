@@ -1,4 +1,4 @@
-//! What is left at work when one of `run`, its keeper and its agent is killed: nothing.
+//! What is left at work when one of `run`, its supervisor and its agent is killed: nothing.
 
 use std::fs;
 use std::process::Child;
@@ -26,12 +26,12 @@ fn run_with_worker(user: &User, options: &str) -> (Child, u32) {
     (run, worker)
 }
 
-/// The keeper of a `run`, which is one of its children.
-fn keeper_of(run: u32) -> u32 {
+/// The supervisor of a `run`, which is one of its children.
+fn supervisor_of(run: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{run}/task/{run}/children")).unwrap();
-    let is_keeper =
-        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("__keeper"));
-    children.split_whitespace().find(is_keeper).unwrap().parse().unwrap()
+    let is_supervisor =
+        |pid: &&str| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("__supervisor"));
+    children.split_whitespace().find(is_supervisor).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -45,36 +45,36 @@ fn a_killed_run_leaves_no_detached_worker_when_the_lock_passes_on() {
 }
 
 #[test]
-fn a_killed_keeper_takes_the_command_and_its_workers_along() {
-    let user = User::new("keeper");
+fn a_killed_supervisor_takes_the_command_and_its_workers_along() {
+    let user = User::new("supervisor");
     let (mut run, worker) = run_with_worker(&user, "");
-    kill(keeper_of(run.id()), "-KILL");
+    kill(supervisor_of(run.id()), "-KILL");
     assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
     assert!(!is_running(worker), "a worker outlived its run");
     assert_eq!(user.run("run x --timeout 20s -- true").code, 0);
 }
 
-/// The keeper's death by itself ends the command, at once and for certain: `run` is stopped here and cannot help.
+/// The supervisor's death alone ends the command, at once and for certain: `run` is stopped here and cannot help.
 #[test]
-fn a_killed_keeper_takes_a_command_along_that_ignores_sigterm() {
+fn a_killed_supervisor_takes_a_command_along_that_ignores_sigterm() {
     let user = User::new("ignores-term");
     let mut run = user
         .start("run x -- sh -c 'trap \"\" TERM; echo $$ >pid.new; mv pid.new pid; while :; do sleep 0.02; done; true'");
     let command = user.number_in("pid");
-    let keeper = keeper_of(run.id());
+    let supervisor = supervisor_of(run.id());
     kill(run.id(), "-STOP");
-    kill(keeper, "-KILL");
+    kill(supervisor, "-KILL");
     let died = (0..1000).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         !is_running(command)
     });
     // First, so that nothing stays stopped when this fails.
     kill(run.id(), "-CONT");
-    assert!(died, "the command outlived its keeper");
+    assert!(died, "the command outlived its supervisor");
     assert_eq!(run.wait().unwrap().code(), Some(128 + 9));
 }
 
-/// `run` stops the command when its agent is gone. One that is stopped itself cannot: the keeper does.
+/// `run` stops the command when its agent is gone. One that is stopped itself cannot: the supervisor does.
 #[test]
 fn a_killed_agent_leaves_no_worker_even_of_a_run_that_is_stopped() {
     let user = User::new("stopped-run");
