@@ -183,7 +183,8 @@ fn answer_to_evict(group: &Group, steward: &Steward, node: NodeId, ban: bool) ->
         return Some(Err(why.to_owned()));
     }
     let is_candidate = steward.candidates.contains_key(&node);
-    (!is_known && !(ban && is_candidate)).then_some(Ok(()))
+    let has_effect = is_known || ban && is_candidate;
+    (!has_effect).then_some(Ok(()))
 }
 
 /// What came of an order; `None` while it is being carried out.

@@ -9,7 +9,7 @@ use super::base::{Base, Purpose};
 use super::{Action, Views};
 use crate::config::Sabotage;
 use crate::membership::control::Control;
-use crate::membership::engine::{Engine, Event, StoredError};
+use crate::membership::engine::{Engine, Event};
 use crate::membership::group::{Command, Group};
 use crate::membership::keys;
 use crate::membership::steward::Steward;
@@ -64,7 +64,7 @@ impl Voter {
     }
 
     /// Goes on from what is stored, if there is something.
-    pub(super) fn restore(base: &Base, stored: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Self>, StoredError> {
+    pub(super) fn restore(base: &Base, stored: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Self>, String> {
         let Some(mut engine) = Engine::restore(base.me.id, stored, base.settings.seed)? else { return Ok(None) };
         if base.breaks(Sabotage::HandVotesToSilence) {
             engine.trust_silence();
