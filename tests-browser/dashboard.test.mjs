@@ -175,19 +175,22 @@ describe("the dashboard", { skip }, () => {
       await page.goto(`${a}/#/lock/${lock}`);
       await page.locator("#lock-title", { hasText: "traced/ä b" }).waitFor();
       await watched;
-      const shown = async () => (await page.locator("#trace text").allTextContents()).join(" ");
+      const steps = () => page.locator("#trace-text > li").allTextContents();
       await until(async () => {
         for (const name of ["a", "b"]) {
           const { body } = await post(group.url(name), `/v1/locks/${lock}/acquire`);
           await fetch(`${group.url(name)}/v1/leases/${body.lease}`, { method: "DELETE" });
         }
-        const messages = await page.locator("#trace .message").count();
-        return messages > 8 && /granted, fence.*released/.test(await shown());
+        const shown = (await steps()).join("; ");
+        return shown.split(/REQUEST|REPLY/).length > 9 && /granted, fence/.test(shown) && /released/.test(shown);
       }, "messages, a grant and a release are shown");
-      const texts = await page.locator("#trace text").allTextContents();
-      for (const part of ["REQUEST", "REPLY", "a (here)", "b", "c"]) assert.ok(texts.includes(part), `${part} in ${texts}`);
-      assert.ok(texts.some((text) => text.startsWith("granted, fence")) && texts.includes("released"), String(texts));
-      assert.ok((await page.locator("#trace .held").count()) >= 1);
+      // The same steps are drawn: lines, names and bars have many colours where they meet.
+      const colours = () => page.locator("#trace canvas").evaluate((canvas) => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), seen = new Set();
+        for (let at = 0; at < data.length; at += 4) seen.add((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
+        return seen.size;
+      });
+      await until(async () => (await colours()) > 20, "the diagram is drawn");
       await page.getByText("The messages as text").click();
       await page.locator("#trace-text", { hasText: "to b" }).waitFor();
       const lines = (await page.locator("#trace-text").locator("> *").allTextContents()).reverse();

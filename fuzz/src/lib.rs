@@ -1,7 +1,10 @@
 //! Two connected nodes, for the fuzz targets and their seeds.
 
+use std::collections::VecDeque;
+
 use hallpass_core::NodeId;
-use hallpass_node::{Class, Node, NodeConfig, Output};
+use hallpass_node::wire::Hello;
+use hallpass_node::{Class, Founding, Node, NodeConfig, Output, ViewsConfig};
 
 /// A lock class for every protocol that a real group can use.
 pub const CLASSES: [(&str, &str); 10] = [
@@ -17,11 +20,12 @@ pub const CLASSES: [(&str, &str); 10] = [
     ("ring/", "token-ring"),
 ];
 
-/// Two nodes that have greeted each other.
+/// Two nodes that have founded a group and are connected for locks.
 pub fn connected_pair() -> [Node<()>; 2] {
     let members = [NodeId(1), NodeId(2)];
     let mut nodes = members.map(|me| {
-        let mut config = NodeConfig::new(me, members);
+        let views = ViewsConfig { founding: Founding::Together(2), ..ViewsConfig::new(format!("host-{me}:1")) };
+        let mut config = NodeConfig { boot_id: me.0.into(), ..NodeConfig::new(me, views) };
         config.classes = CLASSES
             .map(|(prefix, protocol)| Class {
                 prefix: prefix.to_owned(),
@@ -31,26 +35,52 @@ pub fn connected_pair() -> [Node<()>; 2] {
             .to_vec();
         Node::new(config).expect("the classes exist")
     });
+    let mut control = VecDeque::new();
+    nodes.iter_mut().for_each(|node| drop(take_outputs(node, &mut control)));
+    let hello = [nodes[0].control_hello(Some(members[1])), nodes[1].control_hello(Some(members[0]))];
+    greet(&mut nodes, &hello, 0, &mut control);
+    let mut now = 0;
+    while !nodes.iter().all(Node::is_complete) {
+        now += 1_000_000;
+        for node in &mut nodes {
+            node.handle_timeout(now);
+            take_outputs(node, &mut control);
+        }
+        while let Some((to, bytes)) = control.pop_front() {
+            let (from, node) = if to == members[0] { (members[1], &mut nodes[0]) } else { (members[0], &mut nodes[1]) };
+            node.handle_control(from, &bytes, now).expect("an honest member");
+            take_outputs(node, &mut control);
+        }
+    }
     let hello = [nodes[0].hello(members[1]), nodes[1].hello(members[0])].map(|hello| hello.expect("a member"));
-    nodes[1].handle_hello(&hello[0], 0).expect("the same group");
-    nodes[0].handle_hello(&hello[1], 0).expect("the same group");
-    nodes.iter_mut().for_each(|node| drop(drain(node)));
+    greet(&mut nodes, &hello, now, &mut control);
     nodes
+}
+
+fn greet(nodes: &mut [Node<()>; 2], hello: &[Hello; 2], now: u64, control: &mut VecDeque<(NodeId, Vec<u8>)>) {
+    for (to, from) in [(1, 0), (0, 1)] {
+        nodes[to].handle_hello(&hello[from], now).expect("the same group");
+        take_outputs(&mut nodes[to], control);
+    }
 }
 
 /// Carries out what a node asks for; returns the bytes for its peer.
 pub fn drain(node: &mut Node<()>) -> Vec<u8> {
+    take_outputs(node, &mut VecDeque::new())
+}
+
+fn take_outputs(node: &mut Node<()>, control: &mut VecDeque<(NodeId, Vec<u8>)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(output) = node.poll_output() {
         match output {
-            Output::Persist(record) => node.handle_persisted(record, 0),
-            Output::Answer { .. } => {}
+            Output::Persist(write) => node.handle_persisted(write, 0),
+            Output::Control { to, bytes } => control.push_back((to, bytes)),
             Output::Transmit(peer) => {
                 bytes.extend_from_slice(node.poll_transmit(peer));
                 let length = node.poll_transmit(peer).len();
                 node.handle_transmitted(peer, length);
             }
-            // What else there is concerns views, or tells the driver something that it may ignore here.
+            // The driver may ignore the rest here.
             _ => {}
         }
     }

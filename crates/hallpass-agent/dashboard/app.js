@@ -5,7 +5,7 @@ import { $, setText } from "./dom.js";
 import { setUpEvents } from "./events.js";
 import { refreshMembers, showStatus } from "./group.js";
 import { refreshLocks, setUpLocks } from "./locks.js";
-import { closeLock, openLock, refreshLock, setUpTrace } from "./trace.js";
+import { closeLock, openLock, refreshLock, setUpLock } from "./lock.js";
 
 const REFRESH_MS = 2_000;
 
@@ -60,7 +60,7 @@ function banner(text) {
 
 setUpTokens();
 setUpLocks();
-setUpTrace();
+setUpLock();
 setUpEvents();
 addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", refresh);

@@ -1,7 +1,7 @@
 // What has happened lately, live.
 
 import { stream } from "./api.js";
-import { $, element } from "./dom.js";
+import { $, h } from "./dom.js";
 
 // More than that nobody reads.
 const SHOWN_MAX = 200;
@@ -60,8 +60,8 @@ function show() {
 export function line(name, event) {
   const [word, kind] = WORDS[name] ?? [name, ""];
   const at = event.at_ms ? new Date(event.at_ms) : new Date();
-  const time = element("time", { datetime: at.toISOString() }, at.toLocaleTimeString("en-GB"));
-  return element("li", {}, time, element("span", { class: `what ${kind}` }, word), element("span", { class: "about" }, about(name, event)));
+  const time = h("time", { datetime: at.toISOString() }, at.toLocaleTimeString("en-GB"));
+  return h("li", {}, time, h("span", { class: `what ${kind}` }, word), h("span", { class: "about" }, about(name, event)));
 }
 
 function about(name, event) {

@@ -1,7 +1,8 @@
 // The group, its members and how busy the agent is.
 
 import { get, post } from "./api.js";
-import { $, age, confirm, count, element, facts, rate, reconcile, setBadges, setText, svg, toast } from "./dom.js";
+import { $, h, reconcile, s, setText } from "./dom.js";
+import { age, confirm, count, facts, rate, setBadges, toast } from "./parts.js";
 
 // Three minutes, looked at every two seconds. A new page is not empty: what it has is drawn wider.
 const POINTS = 90, POINTS_MIN = 15;
@@ -48,9 +49,9 @@ export function showStatus(status, at) {
 }
 
 function createRate(series) {
-  const picture = svg("svg", { viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" },
-    svg("path", { class: "spark-area" }), svg("path", { class: "spark-line" }));
-  return element("div", { class: "rate" }, element("p", {}, element("span", { class: "quiet" }, series.name), element("b")), picture);
+  const picture = s("svg", { viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true" },
+    s("path", { class: "spark-area" }), s("path", { class: "spark-line" }));
+  return h("div", { class: "rate" }, h("p", {}, h("span", { class: "quiet" }, series.name), h("b")), picture);
 }
 
 function updateRate(made, series) {
@@ -69,17 +70,17 @@ export async function refreshMembers() {
   const { members } = await get("/v1/members");
   const name = (member) => member.name ?? member.address;
   reconcile($("members").tBodies[0], members, (member) => `${member.id} ${name(member)}`, (member) => {
-    const evict = element("button", { type: "button", class: "danger", onclick: () => askToEvict(name(member)) }, "Evict");
+    const evict = h("button", { type: "button", class: "danger", onclick: () => askToEvict(name(member)) }, "Evict");
     evict.setAttribute("aria-label", `Evict ${name(member)}`);
-    return element("tr", {},
-      element("td", { class: "name" }), element("td", { class: "wide", "data-label": "at" }), element("td"), element("td"),
-      element("td", { class: "number", "data-label": "session" }), element("td", { class: "actions" }, evict));
+    return h("tr", {},
+      h("td", { class: "name" }), h("td", { class: "wide", "data-label": "at" }), h("td"), h("td"),
+      h("td", { class: "number", "data-label": "session" }), h("td", { class: "actions" }, evict));
   }, (row, member) => {
     const [first, address, state, role, session, actions] = row.cells;
     const shown = `${name(member)}${member.this ? " (this one)" : ""}`;
     if (first.dataset.shown !== `${shown}|${member.trouble ?? ""}`) {
       first.dataset.shown = `${shown}|${member.trouble ?? ""}`;
-      first.replaceChildren(shown, ...(member.trouble ? [element("span", { class: "trouble" }, member.trouble)] : []));
+      first.replaceChildren(shown, ...(member.trouble ? [h("span", { class: "trouble" }, member.trouble)] : []));
     }
     setText(address, member.address);
     const inView = member.state === "member";

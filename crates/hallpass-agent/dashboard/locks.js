@@ -1,7 +1,8 @@
 // The list of locks: searched and paged by the agent, which may have many.
 
 import { get, post } from "./api.js";
-import { $, age, confirm, count, element, person, reconcile, setBadges, setText, toast } from "./dom.js";
+import { $, h, reconcile, setText } from "./dom.js";
+import { age, confirm, count, person, setBadges, toast } from "./parts.js";
 
 const PAGE = 50;
 
@@ -75,12 +76,12 @@ function show() {
 }
 
 function create(lock) {
-  const broken = element("button", { type: "button", class: "danger", "aria-label": `Break ${lock.name}`, onclick: () => askToBreak(lock.name) }, "Break");
-  return element("tr", {},
-    element("td", { class: "name" }, element("a", { href: `#/lock/${encodeURIComponent(lock.name)}` }, element("bdi", {}, shownName(lock.name)))),
-    element("td"), element("td", { class: "wide", "data-label": "by" }), element("td", { class: "number", "data-label": "for" }),
-    element("td", { class: "number", "data-label": "waiting" }), element("td", { class: "number", "data-label": "fence" }),
-    element("td", { class: "actions" }, broken));
+  const broken = h("button", { type: "button", class: "danger", "aria-label": `Break ${lock.name}`, onclick: () => askToBreak(lock.name) }, "Break");
+  return h("tr", {},
+    h("td", { class: "name" }, h("a", { href: `#/lock/${encodeURIComponent(lock.name)}` }, h("bdi", {}, shownName(lock.name)))),
+    h("td"), h("td", { class: "wide", "data-label": "by" }), h("td", { class: "number", "data-label": "for" }),
+    h("td", { class: "number", "data-label": "waiting" }), h("td", { class: "number", "data-label": "fence" }),
+    h("td", { class: "actions" }, broken));
 }
 
 function update(row, lock) {

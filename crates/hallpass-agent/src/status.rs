@@ -1,6 +1,6 @@
 //! The status of a node and its agent, as lines for clients.
 
-use hallpass::{LockInfo, Member, Place, Status, ViewState};
+use hallpass::{LockInfo, LockState, Member, Status, ViewState};
 
 use crate::line_protocol::{ClientLine, LockLine, MemberLine, Response, StatusLine, WaitingLine};
 use crate::registry::LockClients;
@@ -160,11 +160,11 @@ fn waited_for_line(name: String, uses: LockClients) -> LockLine {
 }
 
 fn lock_line(lock: LockInfo, uses: LockClients, status: &Status) -> LockLine {
-    let place = match lock.place {
-        Place::Here => "here",
-        Place::Elsewhere => "elsewhere",
+    let place = match lock.state {
+        LockState::Here => "here",
+        LockState::Elsewhere => "elsewhere",
         // Without a session others may have it.
-        Place::Cached if !matches!(status.view, ViewState::Lapsed | ViewState::Joining) => "cached",
+        LockState::Cached if !matches!(status.view, ViewState::Lapsed | ViewState::Joining) => "cached",
         _ => "unknown",
     };
     LockLine {

@@ -17,9 +17,9 @@ pub struct Launcher {
     first: Vec<String>,
 }
 
-/// A worker that does not reply for so long after its task should have ended is stuck.
+/// A worker is stuck if it has not replied for this time after its task should have ended.
 const REPLY_WAIT_MAX: Duration = Duration::from_secs(30);
-/// A worker that has not ended so long after its stdin was closed is killed.
+/// A worker that has not ended this time after its stdin was closed is killed.
 const END_WAIT_MAX: Duration = Duration::from_secs(8);
 
 impl Launcher {
@@ -75,7 +75,7 @@ impl Worker {
         self.ready_within(REPLY_WAIT_MAX)
     }
 
-    /// The same, for a worker that may take so long.
+    /// The same, for a worker that may take longer.
     pub(crate) fn ready_for(&mut self, seconds: f64) -> Result<Ready, BenchError> {
         self.ready_within(Duration::from_secs_f64(seconds))
     }

@@ -25,7 +25,7 @@ pub(crate) enum Workload {
     HotChecked,
     /// The same in shared mode, one caller on every host at the same time.
     HotShared,
-    /// So many callers on one lock.
+    /// This number of callers on one lock.
     Contended(u32),
     /// As many locks as callers, each caller going from one to the next.
     Rotating(u32),

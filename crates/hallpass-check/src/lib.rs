@@ -27,7 +27,7 @@ use hallpass_sim::{Model, ModelConfig, Scratch, Step};
 
 /// What can be explored: a first state, and the steps that lead from one state to others.
 pub trait Space {
-    /// Whatever decides what can happen.
+    /// Everything that decides what can happen.
     type State: Clone + Hash;
     /// One thing that happens.
     type Step: Copy;

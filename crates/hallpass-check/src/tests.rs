@@ -238,7 +238,7 @@ fn the_effort_bounds_the_search() {
 }
 
 #[test]
-fn whoever_is_told_the_progress_can_stop_the_search() {
+fn the_observer_of_progress_can_stop_the_search() {
     let config = config::<RicartAgrawala>(3, "", Order::Any, WRITERS);
     let mut seen = 0;
     let found = explore(&config, &Effort::default(), |progress| {

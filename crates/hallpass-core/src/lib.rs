@@ -41,11 +41,13 @@ pub mod duration;
 mod fence;
 mod node_id;
 pub mod protocol;
+mod random;
 mod slab;
 mod view;
 
 pub use fence::{Fence, FenceCounter};
 pub use node_id::{NodeId, NodeSet};
 pub use protocol::{Bounds, Effect, Effects, Input, Message, Mode, Protocol, Span, Ticks};
+pub use random::SplitMix64;
 pub use slab::Slab;
 pub use view::{InitialHolders, Setup, View};

@@ -38,6 +38,9 @@ export async function get(path, params, signal) {
   return read(response);
 }
 
+/** Gets the variables of a run's nodes at one moment, for a run that is too large to bring all of them. */
+export const statesOf = (params) => (at, signal) => get("state", { ...params, at }, signal);
+
 /** Plays a scenario's text. */
 export async function play(text, signal) {
   if (isStatic) throw new Error("To play, the laboratory has to compute every next step. Run: hallpass lab serve");

@@ -1,9 +1,9 @@
 // Two protocols on one load; all of them over group sizes; and which one fits a group.
 
-import { encode, follow, get } from "./api.js";
+import { encode, follow, get, statesOf } from "./api.js";
 import { copy, css, fill, h, plural, short } from "./dom.js";
 import { lineChart } from "./chart.js";
-import { LATENCIES, LOADS, address, field, orderField, orderOf, protocolSelect, read, suggest } from "./form.js";
+import { address, field, orderOf, protocolSelect, read, settingDefaults, settingField, settingKeys } from "./form.js";
 import { Player, linkByTime } from "./player.js";
 import { Trace } from "./trace.js";
 
@@ -27,34 +27,34 @@ function copyLink(part, where) {
 
 // ---- two side by side ----
 
-/** What both get. The rest are options of the first protocol; those of the second are the words of `with-options`. */
-const SHARED = ["nodes", "entries", "seed", "load", "latency", "readers", "hold", "order", "faults"];
-const DEFAULTS = { nodes: 5, entries: 12, seed: 1, load: "saturated", latency: "1ms", readers: 0 };
+/** Where two runs beside each other differ from one. */
+const NODES = 5, NODES_MAX = 200, ENTRIES = 12, ENTRIES_MAX = 2000;
 const wordsOf = (options) => Object.entries(options).map(([key, value]) => `${key}=${value}`).join(" ");
 const optionsOf = (words) => Object.fromEntries(words.split(/\s+/).filter(Boolean).map((word) => { const [key, value] = word.split(/=(.*)/s); return [key, value ?? ""]; }));
 
 async function sides({ body, params, about, signal, setAddress, go }) {
   const { protocol = "ricart-agrawala", with: other = params.protocol === "raymond" ? "ricart-agrawala" : "raymond", "with-options": otherOptions = "", at, side, ...rest } = params;
   const both = [protocol, other], usual = both.some((name) => orderOf(about, { protocol: name }) === "fifo") ? "fifo" : "any";
-  const own = Object.fromEntries(Object.entries(rest).filter(([key]) => !SHARED.includes(key)));
-  const number = (name, max) => h("input", { type: "number", name, min: "0", max: String(max), step: name === "readers" ? "0.05" : "1", value: rest[name] ?? DEFAULTS[name] });
-  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); go("compare", read(form, { ...DEFAULTS, with: "", order: usual })); } },
+  // Both get the settings. The rest are options of the first protocol; those of the second are the words of `with-options`.
+  const keys = settingKeys(about), defaults = { ...settingDefaults(about), nodes: NODES, entries: ENTRIES };
+  const own = Object.fromEntries(Object.entries(rest).filter(([key]) => !keys.includes(key)));
+  const setting = (key, given) => settingField(about, rest, key, { default: defaults[key] ?? "", ...given });
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); go("compare", read(form, { ...defaults, with: "", order: usual })); } },
     h("div", { class: "fields" },
       field("Protocol", protocolSelect(about, protocol)), field("beside", protocolSelect(about, other, "with")),
-      field("Nodes", number("nodes", 200)), field("Requests", number("entries", 2000)), field("Seed", number("seed", 1e15)),
-      field("Load", suggest("loads-2", "load", rest.load ?? DEFAULTS.load, LOADS)), field("Latency", suggest("latencies-2", "latency", rest.latency ?? DEFAULTS.latency, LATENCIES)), field("Readers", number("readers", 1)),
+      setting("nodes", { max: NODES_MAX }), setting("entries", { max: ENTRIES_MAX }), setting("seed"), setting("load"), setting("latency"), setting("readers"),
       h("button", { class: "primary" }, "Compare")),
     h("details", { open: ["hold", "order", "faults"].some((key) => key in rest) || Object.keys(own).length > 0 || otherOptions !== "" },
       h("summary", {}, "Network, faults and options"),
       h("div", { class: "fields" },
-        field("Hold", h("input", { name: "hold", value: rest.hold ?? "", placeholder: "T", size: "6" }), "time inside"),
-        orderField({ order: rest.order ?? usual }),
-        field("Faults", h("input", { name: "faults", value: rest.faults ?? "", placeholder: "none", size: "20" }), "the same for both"),
+        setting("hold"),
+        settingField(about, { order: rest.order ?? usual }, "order"),
+        setting("faults", { hint: "the same for both" }),
         field("Options of the first", h("input", { name: "other", value: wordsOf(own), size: "20", spellcheck: "false", autocomplete: "off" }), "key=value, separated by spaces"),
         field("Options of the second", h("input", { name: "with-options", value: otherOptions, size: "20", spellcheck: "false", autocomplete: "off" })))));
   const result = h("div", {}, h("p", { class: "wait" }, "Running both"));
   fill(body, form, result);
-  const shared = { ...DEFAULTS, ...Object.fromEntries(Object.entries(rest).filter(([key]) => SHARED.includes(key))) };
+  const shared = { ...defaults, ...Object.fromEntries(Object.entries(rest).filter(([key]) => keys.includes(key))) };
   if (usual !== "any") shared.order ??= usual;
   const run = async (name, options) => {
     const wanted = { protocol: name, ...shared, ...options };
@@ -83,7 +83,7 @@ function showSides(result, runs, about, link) {
   // Without an entry there is nothing to measure but the messages.
   const value = (report, path) => (report.entries || path === "messages" ? path.split(".").reduce((part, key) => part[key], report) : null);
   const titles = runs.map(({ name }) => about.protocols.find((one) => one.name === name).title);
-  const players = runs.map(({ name, params }, side) => new Player({ compact: true, params, name: titles[side], label: `Space-time diagram of ${name}` }));
+  const players = runs.map(({ name, params }, side) => new Player({ compact: true, statesAt: statesOf(params), name: titles[side], label: `Space-time diagram of ${name}` }));
   const traces = runs.map(({ document }) => new Trace(document));
   fill(result,
     h("div", { class: "sides" }, runs.map((run, side) => h("section", { class: "side" }, h("h2", {}, titles[side]), players[side].element))),

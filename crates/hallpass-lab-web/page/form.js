@@ -5,20 +5,35 @@ import { fill, h } from "./dom.js";
 
 const ORDERS = [["any", "any: messages overtake"], ["fifo", "fifo: links keep order"]];
 
-export const LOADS = [["saturated", "saturated: everybody, all the time"], ["light", "light: one at a time"], ["0.1", "0.1 requests per T"], ["0.5", "0.5 requests per T"], ["hotspot:0.9", "hotspot: mostly the lowest node"]];
-export const LATENCIES = [["1ms", "always 1 ms"], ["1ms..3ms", "1 to 3 ms, evenly"], ["exp:1ms", "exponential, 1 ms on average"]];
-
 /** A field with a label. */
 export function field(label, input, hint) {
   return h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
 }
 
 /** A text field with suggestions. */
-export function suggest(id, name, value, choices) {
+function suggest(name, value, choices) {
+  const list = `list-${name}`;
   return [
-    h("input", { name, value: value ?? "", list: id, autocomplete: "off", spellcheck: "false", size: "10" }),
-    h("datalist", { id }, choices.map(([value, label]) => h("option", { value }, label))),
+    h("input", { name, value, list, placeholder: name === "hold" ? "T" : undefined, autocomplete: "off", spellcheck: "false", size: "10" }),
+    h("datalist", { id: list }, choices.map(([value, label]) => h("option", { value }, label))),
   ];
+}
+
+/** The words of a run's settings. */
+export const settingKeys = (about) => about.settings.map(({ key }) => key);
+
+/** Their defaults. Which order of messages is one depends on the protocol, so that is left out. */
+export const settingDefaults = (about) => Object.fromEntries(about.settings.filter(({ default: value, kind }) => value !== "" && kind !== "choice").map(({ key, default: value }) => [key, value]));
+
+/** The field of a setting of a run. `given` may have another `max`, `default` or `hint`, and a `button` beside the input. */
+export function settingField(about, params, key, given = {}) {
+  if (key === "order") return orderField(params);
+  const { label, kind, choices, ...usual } = about.settings.find((setting) => setting.key === key);
+  const { max, hint, default: otherwise } = { ...usual, ...given };
+  const value = String(params[key] ?? otherwise);
+  const limits = kind === "fraction" ? { min: "0", max: "1", step: "0.05" } : { min: key === "seed" ? "0" : "1", max: String(max) };
+  const input = kind === "text" ? suggest(key, value, choices) : h("input", { type: "number", name: key, ...limits, value });
+  return field(label, given.button ? h("span", { class: "joined" }, input, given.button) : input, hint);
 }
 
 export function protocolSelect(about, value, name = "protocol") {
@@ -28,11 +43,6 @@ export function protocolSelect(about, value, name = "protocol") {
 /** The order of messages. */
 export function orderField(params) {
   return field("Order", h("select", { name: "order" }, ORDERS.map(([order, label]) => h("option", { value: order, selected: order === (params.order ?? "any") }, label))));
-}
-
-/** Faults, with those that the protocol bears as suggestions. */
-export function faultField(params) {
-  return field("Faults", suggest("faults", "faults", params.faults, []), "what goes wrong");
 }
 
 const protocolOf = (about, name) => about.protocols.find((one) => one.name === name);
@@ -70,7 +80,7 @@ export function optionFields(about, params, own) {
 
 function follow(form, select, about, show) {
   const offer = () => {
-    const list = form.querySelector("#faults");
+    const list = form.querySelector("#list-faults");
     if (list) fill(list, protocolOf(about, select.value).faults.map(({ value, label }) => h("option", { value }, label)));
   };
   select.addEventListener("change", () => {

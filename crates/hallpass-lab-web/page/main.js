@@ -122,6 +122,6 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 fill(document.querySelector("#nav"), NAV.map(([name, title]) => h("a", { href: `#${name}` }, title)));
 addEventListener("hashchange", show);
-// For whoever tests or measures the page from outside.
+// For tests and measurements from outside the page.
 globalThis.laboratory = { get current() { return current; } };
 show();

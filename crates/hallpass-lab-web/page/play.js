@@ -19,7 +19,7 @@ const GROUPS = [
 ];
 const RARE = new Set(["lose", "repeat", "crash", "restart", "join", "leave", "forget"]);
 
-/** A link to Play with the steps of a scenario, or so many of them. */
+/** A link to Play with the first `count` steps of a scenario. */
 export function playAddress(text, count = Infinity) {
   const params = {};
   const commands = [];

@@ -1,14 +1,14 @@
 // Choose, run, look.
 
-import { encode, get, isStatic } from "./api.js";
+import { encode, get, isStatic, statesOf } from "./api.js";
 import { copy, fill, grouped, h, plural, short } from "./dom.js";
-import { LATENCIES, LOADS, address, faultField, field, optionFields, orderField, protocolSelect, read, suggest, withOrder } from "./form.js";
+import { address, field, optionFields, protocolSelect, read, settingDefaults, settingField, settingKeys, withOrder } from "./form.js";
 import { NODES_MAX, STEPS_MAX } from "./play.js";
 import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
-const OWN = ["protocol", "nodes", "entries", "seed", "load", "hold", "latency", "order", "readers", "faults"];
-const DEFAULTS = { nodes: 3, entries: 10, seed: 1, load: "saturated", latency: "1ms", readers: 0 };
+/** The settings that are seldom changed. */
+const SELDOM = ["latency", "hold", "order", "readers", "faults"];
 
 export async function open({ container, params, about, signal, setAddress, go }) {
   const { at, event, ...run } = params;
@@ -20,7 +20,7 @@ export async function open({ container, params, about, signal, setAddress, go })
   let player;
   try {
     const document = await get("run", run, signal);
-    player = showRun(result, document, run, (place) => setAddress("run", { ...run, ...place }), go);
+    player = showRun(result, document, run, about, (place) => setAddress("run", { ...run, ...place }), go);
     player.place = { at, event };
   } catch (error) {
     if (!signal.aborted) fill(result, h("p", { class: "notice alarm", role: "alert" }, error.message));
@@ -29,13 +29,13 @@ export async function open({ container, params, about, signal, setAddress, go })
 }
 
 /** The words of a game with the same group: its nodes, and the protocol with its options. */
-function gameOf(params) {
+function gameOf(params, about) {
   const { protocol, nodes = 3, names, order } = params;
-  const options = Object.fromEntries(Object.entries(params).filter(([key]) => !OWN.includes(key) && key !== "names"));
+  const options = Object.fromEntries(Object.entries(params).filter(([key]) => !["protocol", "names", ...settingKeys(about)].includes(key)));
   return { protocol, nodes: names ? names.replaceAll(",", " ") : Math.min(NODES_MAX, nodes), order, ...options };
 }
 
-/** What leads to each event in a game; undefined for what follows by itself. */
+/** What leads to each event in a game; undefined for what follows without a command. */
 const COMMANDS = {
   request: ({ node, mode }) => `ask ${node}${mode === "shared" ? " shared" : ""}`,
   deliver: ({ node, from, message }) => `deliver ${message} ${from} -> ${node}`,
@@ -53,33 +53,26 @@ function stepsTo(trace, at) {
 }
 
 function buildForm(params, about, onRun) {
-  const options = optionFields(about, params, OWN);
-  const number = (name, min, max) => h("input", { type: "number", name, min: String(min), max: String(max), value: String(params[name] ?? DEFAULTS[name]) });
+  const own = ["protocol", ...settingKeys(about)], options = optionFields(about, params, own);
+  const setting = (key, given) => settingField(about, params, key, given);
   const select = protocolSelect(about, params.protocol);
-  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); onRun(read(form, { ...DEFAULTS, about })); } },
+  const dice = h("button", { type: "button", title: "Another seed", "aria-label": "Another seed", onclick: () => { form.elements.seed.value = 1 + Math.floor(Math.random() * 9999); form.requestSubmit(); } }, "⚄");
+  const form = h("form", { class: "choose", onsubmit: (event) => { event.preventDefault(); onRun(read(form, { ...settingDefaults(about), about })); } },
     h("div", { class: "fields" },
       field("Protocol", select),
-      field("Nodes", number("nodes", 1, about.limits.nodes)),
-      field("Requests", number("entries", 1, about.limits.entries)),
-      field("Seed", h("span", { class: "joined" }, number("seed", 0, 1e15), h("button", { type: "button", title: "Another seed", "aria-label": "Another seed", onclick: () => { form.elements.seed.value = 1 + Math.floor(Math.random() * 9999); form.requestSubmit(); } }, "⚄"))),
-      field("Load", suggest("loads", "load", params.load ?? DEFAULTS.load, LOADS)),
+      setting("nodes"), setting("entries"), setting("seed", { button: dice }), setting("load"),
       h("button", { class: "primary", type: "submit" }, "Run")),
-    h("details", { open: ["latency", "hold", "order", "readers", "faults"].some((key) => key in params) || Object.keys(params).some((key) => !OWN.includes(key)) },
+    h("details", { open: Object.keys(params).some((key) => SELDOM.includes(key) || !own.includes(key)) },
       h("summary", {}, "Network, faults and options"),
-      h("div", { class: "fields" },
-        field("Latency", suggest("latencies", "latency", params.latency ?? DEFAULTS.latency, LATENCIES), "T is its mean"),
-        field("Hold", h("input", { name: "hold", value: params.hold ?? "", placeholder: "T", size: "6" }), "time inside"),
-        orderField(params),
-        field("Readers", h("input", { type: "number", name: "readers", min: "0", max: "1", step: "0.05", value: params.readers ?? "0" }), "share of requests"),
-        faultField(params)),
+      h("div", { class: "fields" }, SELDOM.map((key) => setting(key))),
       options.box));
   options.follow(form, select);
   return form;
 }
 
-function showRun(result, document, params, onPlace, go) {
-  const { report, command } = document, trace = new Trace(document);
-  const player = new Player({ onCursor: () => onPlace(player.place), params, label: `Space-time diagram of ${command}` });
+function showRun(result, document, params, about, onPlace, go) {
+  const { report, command } = document, trace = new Trace(document), defaults = settingDefaults(about);
+  const player = new Player({ onCursor: () => onPlace(player.place), statesAt: statesOf(params), label: `Space-time diagram of ${command}` });
   const kinds = Object.entries(report.messages_by_kind).map(([kind, count]) => `${kind} ${grouped(count)}`).join(", ");
   const fact = (label, value, title) => h("div", { title }, h("dt", {}, label), h("dd", {}, value));
   const violation = report.violations[0];
@@ -100,12 +93,12 @@ function showRun(result, document, params, onPlace, go) {
     h("p", { class: "tools" }, link, shell,
       !isStatic && ["svg", "txt", "json"].map((format) => h("a", { class: "button", href: `api/trace.${format}?${encode(params)}`, target: "_blank", rel: "noopener" }, format.toUpperCase())),
       h("button", { "data-do": "play-on", title: "You are the network and the callers from here on; after faults, from the beginning", onclick: () => playOn() }, "Play on from here"),
-      h("button", { onclick: () => go("compare", { ...params, nodes: params.nodes ?? DEFAULTS.nodes, entries: params.entries ?? DEFAULTS.entries }) }, "Compare with another")));
+      h("button", { onclick: () => go("compare", { ...params, nodes: params.nodes ?? defaults.nodes, entries: params.entries ?? defaults.entries }) }, "Compare with another")));
   player.setTrace(trace);
   return player;
 
   function playOn() {
-    const game = gameOf(params);
+    const game = gameOf(params, about);
     const steps = trace.nodes.length <= NODES_MAX ? stepsTo(trace, player.cursor) : [];
     go("play", steps.length ? { ...game, do: steps.join(";") } : game);
   }

@@ -96,7 +96,7 @@ function lockstep(container, document, { params, setAddress }, trap) {
     if (current !== before || !leader) mark();
   }
 
-  /** Whichever side is moved by itself, both go to the end of the step that it comes to. */
+  /** If one side is moved alone, both go to the end of the step that it comes to. */
   function follow(side, cursor) {
     const moved = sides[side], last = endOf(moved, current);
     if (leading || cursor === last) return;

@@ -38,12 +38,12 @@ export async function open({ container, name, params, about, signal, setAddress,
 }
 
 function show(result, story, query, part, setAddress, at) {
-  const verdict = story.violation ? h("p", { class: "notice alarm", role: "alert" }, `Violation of ${story.violation}`) : h("p", { class: "notice good" }, story.fixed ? "No violation." : `No violation: ${plural(story.grants, "entry", "entries")}, the last epoch ${story.epoch}, ${plural(story.lapses, "session")} ran out.`);
-  const log = story.log?.length ? h("details", { open: Boolean(story.violation) && story.fixed }, h("summary", {}, `The last ${plural(story.log.length, "event")}`), h("pre", { class: "log-text", tabindex: "0" }, story.log.join("\n"))) : null;
-  if (story.fixed) {
-    fill(result, verdict, h("p", {}, "This seed runs a group whose members are a fixed list: it has no views to draw."), log);
+  const verdict = story.violation ? h("p", { class: "notice alarm", role: "alert" }, `Violation of ${story.violation}`) : h("p", { class: "notice good" }, `No violation: ${plural(story.grants, "entry", "entries")}, the last epoch ${story.epoch}, ${plural(story.lapses, "session")} ran out.`);
+  if (story.panicked) {
+    fill(result, verdict);
     return undefined;
   }
+  const log = story.log?.length ? h("details", {}, h("summary", {}, `The last ${plural(story.log.length, "event")}`), h("pre", { class: "log-text", tabindex: "0" }, story.log.join("\n"))) : null;
   const chart = timeline(story, result.clientWidth, (moment) => setAddress(part, { ...query, at: Math.round(moment) }));
   const link = h("button", { onclick: () => copy(address(part, { ...query, at: Math.round(chart.moment) }), link) }, "Copy link");
   const faults = part === "swarm" ? h("p", { class: "seen" }, story.faults.length ? ["What goes wrong: ", story.faults.map(faultWords).join("; "), "."] : "Nothing goes wrong in this run.") : null;
@@ -71,7 +71,7 @@ function lookup(story) {
 
 function timeline(story, room, onMove) {
   const nodes = story.names.length, end = story.duration, locks = [...new Set(story.entries.map((entry) => entry.lock))].sort();
-  // Each lock has a line of its own: two nodes inside of different ones are no violation.
+  // Each lock has a line of its own: two nodes inside of different ones do not violate anything.
   const lane = LANE + LOCK * Math.max(0, locks.length - 1), height = TOP + nodes * lane + 26;
   const width = Math.max(720, room - 4, Math.min(2400, (end / 1000) * 38) + LEFT + RIGHT);
   const x = (ms) => LEFT + (ms / end) * (width - LEFT - RIGHT);

@@ -1,29 +1,28 @@
 //! What the page asks for: pure functions from a request to a document.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use hallpass_core::NodeId;
 use hallpass_lab::scenario::{self, Playback};
 use hallpass_lab::sweep::{SweepSpec, measure_watched};
 use hallpass_lab::traps::{Lockstep, TrapStory};
-use hallpass_lab::{Flow, LabError, RunSpec, SwarmKind, simulate_watched};
+use hallpass_lab::{Flow, LabError, RunSpec, simulate_watched};
+use hallpass_sim::cluster::{self, Cut, Story, StoryFault, StoryFaultKind, StorySpec};
 use hallpass_sim::trace::{self, StateChange, Trace};
-use hallpass_sim::views::{self, Cut, Story, StoryFault, StoryFaultKind, StorySpec};
-use hallpass_sim::{Report, group, parse_duration};
+use hallpass_sim::{Report, parse_duration};
 use serde_json::{Value, json};
 
 use crate::jobs::Watch;
 use crate::query::{Query, protocols};
 use crate::stream::Teller;
 
-/// Beyond so many changes of state a page asks for the states at one moment instead of all of them.
+/// With more changes of state than this the page asks for the states at one moment instead.
 const STATES_MAX: usize = 30_000;
 /// Larger groups than this have too many variables to send all of their changes.
 const STATES_NODES_MAX: u32 = 200;
 /// The most steps of a game: all of them are taken again for the next one.
 const STEPS_MAX: usize = 2000;
-/// The swarm's own runs have at most so many nodes, and fewer callers a node.
+/// The most nodes of the swarm's own runs, which have fewer callers a node.
 const SWARM_NODES_MAX: u64 = 60;
 const SWARM_CALLERS_MAX: u64 = 8;
 /// Nobody compares larger groups while they wait.
@@ -51,11 +50,11 @@ fn run_document(spec: &RunSpec, report: &Report) -> String {
         "{{\"command\": {},\n\"report\": {numbers},\n\"trace\": {},\n\"x\": {},\n\"states\": {states}}}\n",
         json!(spec.command()),
         trace::to_json(trace),
-        columns(trace),
+        trace::columns_json(trace),
     )
 }
 
-/// The states of all nodes after so many events.
+/// The states of all nodes after the first `at` events.
 pub(crate) fn state(mut query: Query, watch: &Watch) -> Result<String, LabError> {
     let at = query.take_number("at", 0, 0, u64::MAX)? as usize;
     let report = simulate(&RunSpec { keep_states: true, ..query.run()? }, watch)?;
@@ -87,16 +86,6 @@ fn drawn(mut query: Query, watch: &Watch) -> Result<Trace, LabError> {
             Ok(report.trace.expect("the run was asked to keep its trace"))
         }
     }
-}
-
-/// Where the events are drawn, to a tenth of a pixel.
-fn columns(trace: &Trace) -> String {
-    let mut text = String::from("[");
-    for (index, x) in trace::columns(trace).into_iter().enumerate() {
-        let comma = if index > 0 { "," } else { "" };
-        write!(text, "{comma}{}", (x * 10.0).round() / 10.0).expect("writing to a String cannot fail");
-    }
-    text + "]"
 }
 
 /// Changes of state as `[from, node, [[name, value], ..]]`.
@@ -161,7 +150,7 @@ fn playback(played: &Playback, text: Option<&str>) -> String {
         json!(played.violation),
         played.has_steps,
         trace::to_json(&played.trace),
-        columns(&played.trace),
+        trace::columns_json(&played.trace),
         states(&played.states),
     )
 }
@@ -309,7 +298,7 @@ pub(crate) fn views(mut query: Query, watch: &Watch) -> Result<String, LabError>
     if spec.faults.len() > 12 {
         return Err(LabError("a story has at most 12 faults".to_owned()));
     }
-    views::tell(&spec, || watch.flow() == Flow::Continue).as_ref().map(story).ok_or_else(given_up)
+    cluster::tell(&spec, || watch.flow() == Flow::Continue).as_ref().map(story).ok_or_else(given_up)
 }
 
 fn given_up() -> LabError {
@@ -350,20 +339,15 @@ fn swarm_run(mut query: Query, seed: u64, watch: &Watch) -> Result<String, LabEr
     let faults = query.take("keep-faults").map(|text| kept_faults(&text)).transpose()?;
     let cut = Cut { nodes, callers, faults };
     let bug = query.take("bug");
-    let planted = bug.as_deref().and_then(views::Bug::named);
+    let planted = bug.as_deref().and_then(cluster::Bug::named);
     if bug.is_some() && planted.is_none() {
         return Err(LabError(format!("there is no bug '{}'", bug.unwrap_or_default())));
     }
-    if planted.is_none() && SwarmKind::of(seed) == SwarmKind::Fixed {
-        let report = group::run_logged(seed);
-        let violation = report.violation.map(|violation| violation.to_string());
-        return Ok(json!({"fixed": true, "violation": violation, "log": last_lines(report.log)}).to_string());
-    }
     // In the swarm a panic is a violation like any other.
     let goes_on = || watch.flow() == Flow::Continue;
-    match std::panic::catch_unwind(|| views::tell_seed(seed, &cut, planted, goes_on)) {
+    match std::panic::catch_unwind(|| cluster::tell_seed(seed, &cut, planted, goes_on)) {
         Ok(told) => told.as_ref().map(story).ok_or_else(given_up),
-        Err(_) => Ok(json!({"fixed": true, "violation": "panic: the code under test stopped", "log": []}).to_string()),
+        Err(_) => Ok(json!({"panicked": true, "violation": "panic: the code under test stopped"}).to_string()),
     }
 }
 

@@ -62,7 +62,7 @@ fn documents() -> Vec<(&'static str, String)> {
     });
     let order = |name| if menu::default_order(name) == "any" { "" } else { "&order=fifo" };
     let runs = protocols().into_iter().map(|name| ("run", format!("protocol={name}{}", order(name))));
-    // Whoever needs links that keep order is compared with others on such links.
+    // A protocol that needs links that keep order is compared with others on such links.
     let compared = protocols().into_iter().flat_map(|name| {
         let orders = if order(name).is_empty() { vec!["", "&order=fifo"] } else { vec!["&order=fifo"] };
         orders.into_iter().map(move |order| ("run", format!("protocol={name}&{COMPARED}{order}")))

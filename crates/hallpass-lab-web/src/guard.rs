@@ -1,4 +1,4 @@
-//! Who may ask: whoever knows the server by an address or one of its names, from its own page.
+//! Who may ask: clients that know the server by an address or one of its names, from its own page.
 
 use std::net::IpAddr;
 

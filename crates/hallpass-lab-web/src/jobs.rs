@@ -1,4 +1,4 @@
-//! Work that takes a while: so many at a time, each with an end.
+//! Work that takes a while: a bounded number of jobs at a time, each with a time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct Jobs {
     waiting: Arc<AtomicUsize>,
 }
 
-/// Why there is no result.
+/// Why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// Too many wait already.

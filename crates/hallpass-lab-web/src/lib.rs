@@ -5,7 +5,7 @@
 //! the page and what it can show without a server to a folder.
 //!
 //! - `answer`: pure functions from a request to a JSON document.
-//! - `jobs`: at most so many of them at a time, each with a time limit, and none for a client that has gone.
+//! - `jobs`: a bounded number of them at a time, each with a time limit, and none for a client that has gone.
 //! - `guard`: who may ask at all.
 
 mod answer;

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use hallpass_lab::scenario::SHIPPED;
 use hallpass_lab::traps::{Show, TRAPS};
-use hallpass_lab::{RunSpec, simulate};
+use hallpass_lab::{RunSpec, SETTINGS, Setting, Values, simulate};
 use serde_json::{Value, json};
 
-use crate::query::{MAX_CHECK_NODES, MAX_ENTRIES, MAX_EVENTS, MAX_NODES, MAX_STATES};
+use crate::query::{MAX_CHECK_NODES, MAX_ENTRIES, MAX_EVENTS, MAX_NODES, MAX_STATES, run_defaults};
 
 /// A protocol, for people.
 struct Entry {
@@ -181,6 +181,7 @@ pub(crate) fn about() -> Value {
             "order": default_order(entry.name),
             "faults": faults(entry.name),
         })).collect::<Vec<_>>(),
+        "settings": SETTINGS.iter().map(setting).collect::<Vec<_>>(),
         "tours": TOURS.iter().map(|(name, about)| json!({
             "name": name, "about": about, "title": heading(name, "title"), "protocol": heading(name, "protocol"),
         })).collect::<Vec<_>>(),
@@ -205,6 +206,25 @@ pub(crate) fn about() -> Value {
     })
 }
 
+/// A setting of a run, as the page's form shows it. What the page can hold is less than what the command line takes.
+fn setting(setting: &Setting) -> Value {
+    let Setting { key, label, hint, values, .. } = setting;
+    let (kind, max, choices) = match *values {
+        Values::Whole(max) => ("whole", Some(max), &[][..]),
+        Values::Fraction => ("fraction", None, &[][..]),
+        Values::OneOf(_) => ("choice", None, &[][..]),
+        Values::Text(examples) => ("text", None, examples),
+    };
+    let max = match *key {
+        "nodes" => Some(MAX_NODES.into()),
+        "entries" => Some(MAX_ENTRIES),
+        // Larger numbers are not exact in the page.
+        _ => max.map(|max| max.min(1_000_000_000_000_000)),
+    };
+    let default = setting.value(&run_defaults());
+    json!({"key": key, "label": label, "hint": hint, "kind": kind, "max": max, "choices": choices, "default": default})
+}
+
 /// Lamport's algorithm as first published is for links that keep order, and refuses others.
 pub(crate) fn default_order(protocol: &str) -> &'static str {
     if protocol == "lamport-fifo" { "fifo" } else { "any" }
@@ -216,7 +236,7 @@ fn needs(protocol: &str, option: &str) -> Value {
     of.map(|(_, _, value, word)| ((*value).to_owned(), json!(word))).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// The faults that a protocol bears, perhaps with another option: whoever refuses one does so before the run begins.
+/// The faults that a protocol bears, perhaps with another option. A protocol refuses the others before the run begins.
 fn faults(protocol: &str) -> Value {
     static FOUND: OnceLock<Vec<(&str, Value)>> = OnceLock::new();
     let find = |protocol: &'static str| {

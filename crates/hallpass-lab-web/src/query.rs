@@ -43,8 +43,7 @@ impl Query {
 
     /// The run it asks for: as `lab run`, but ten requests unless it says more, as `lab trace`.
     pub(crate) fn run(&self) -> Result<RunSpec, LabError> {
-        let mut spec =
-            RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") };
+        let mut spec = run_defaults();
         self.words().try_for_each(|word| spec.set(word))?;
         if spec.nodes > MAX_NODES {
             return Err(LabError(format!("in a browser a group has at most {MAX_NODES} nodes")));
@@ -71,6 +70,11 @@ impl Query {
     fn words(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str).filter(|word| !word.ends_with('=') || !word.contains('='))
     }
+}
+
+/// A run for which nothing was chosen.
+pub(crate) fn run_defaults() -> RunSpec {
+    RunSpec { entries: 10, keep_trace: true, trace_max: MAX_EVENTS, ..RunSpec::of("ricart-agrawala") }
 }
 
 /// The names of all protocols.

@@ -18,7 +18,7 @@ use crate::query::Query;
 use crate::stream::{self, Teller};
 use crate::{Settings, guard, menu, page};
 
-/// A scenario's text has at most so many bytes.
+/// The most bytes of a scenario's text.
 const SCENARIO_MAX: usize = 200_000;
 
 #[derive(Clone)]

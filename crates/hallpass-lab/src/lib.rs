@@ -15,6 +15,7 @@ pub mod claims;
 mod models;
 mod run;
 pub mod scenario;
+mod settings;
 mod states;
 mod swarm;
 pub mod sweep;
@@ -30,8 +31,9 @@ pub use check::{CheckReport, CheckSpec, Counterexample, InitialSpec, check};
 pub use hallpass_check::{Flow, Progress};
 pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
+pub use settings::{SETTINGS, Setting, Values};
 pub use states::{state_charts, state_text};
-pub use swarm::{Bug as SwarmBug, Failure, FailureKind, Kind as SwarmKind, SwarmReport, SwarmSpec, swarm};
+pub use swarm::{Failure, FailureKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.
 #[derive(Clone, Debug, PartialEq, Eq)]

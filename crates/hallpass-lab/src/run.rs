@@ -5,7 +5,7 @@ use hallpass_core::Protocol;
 use hallpass_core::protocol::{Mutant, Mutation, Visitor};
 use hallpass_sim::{Config, Faults, Latency, Load, Order, Report, World, parse_duration};
 
-use crate::{LabError, key_value, parse_order, parse_value, replace_option, select};
+use crate::{LabError, SETTINGS, Setting, key_value, replace_option, select};
 
 /// A simulated run, as `lab run` takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,45 +76,28 @@ impl RunSpec {
         self
     }
 
-    /// Sets one thing, as `nodes=3`. The keys are those of the command line, and what is none of them is an option of the
-    /// protocol.
+    /// Sets one thing, as `nodes=3`. The keys are those of the command line; any other key is an option of the protocol.
     pub fn set(&mut self, word: &str) -> Result<(), LabError> {
         let (key, value) = key_value(word)?;
-        match key {
-            "protocol" => self.protocol = value.to_owned(),
-            "nodes" => self.nodes = parse_value(word)?,
-            "entries" => self.entries = parse_value(word)?,
-            "seed" => self.seed = parse_value(word)?,
-            "order" => self.order = parse_order(word)?,
-            "load" => self.load = value.to_owned(),
-            "hold" => self.hold = Some(value.to_owned()),
-            "latency" => self.latency = value.to_owned(),
-            "faults" => self.faults = value.to_owned(),
-            "readers" => self.readers = parse_value(word)?,
-            _ => replace_option(&mut self.options, word),
+        match Setting::find(key) {
+            Some(setting) => setting.set(self, word)?,
+            None if key == "protocol" => self.protocol = value.to_owned(),
+            None => replace_option(&mut self.options, word),
         }
         Ok(())
     }
 
     /// The command that repeats this run.
     pub fn command(&self) -> String {
-        let plain = Self::of(&self.protocol);
-        let mut words = format!("hallpass lab run --protocol {} --nodes {}", self.protocol, self.nodes);
-        let mut add = |differs: bool, flag: &str, value: String| {
-            if differs {
-                words.push_str(&format!(" --{flag} {value}"));
+        let defaults = Self::of(&self.protocol);
+        let mut words = format!("hallpass lab run --protocol {}", self.protocol);
+        for setting in SETTINGS {
+            if let Some(value) = setting.printed(self, &defaults) {
+                words.push_str(&format!(" --{} {value}", setting.key));
             }
-        };
-        add(true, "entries", self.entries.to_string());
-        add(true, "seed", self.seed.to_string());
-        add(self.load != plain.load, "load", self.load.clone());
-        add(self.hold.is_some(), "hold", self.hold.clone().unwrap_or_default());
-        add(self.latency != plain.latency, "latency", self.latency.clone());
-        add(self.order == Order::Fifo, "order", "fifo".to_owned());
-        add(self.readers > 0.0, "readers", self.readers.to_string());
-        add(!self.faults.is_empty(), "faults", self.faults.clone());
+        }
         for option in &self.options {
-            add(true, "option", option.clone());
+            words.push_str(&format!(" --option {option}"));
         }
         words
     }

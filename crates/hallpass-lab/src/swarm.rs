@@ -1,15 +1,13 @@
 //! `lab swarm`: runs whole nodes under faults, one seed per run, on all cores.
 
 use std::ops::Range;
-use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hallpass_core::Ticks;
-use hallpass_sim::group::{self, Fault, GroupReport};
+use hallpass_sim::cluster::{self, Bug, ClusterReport, Cut, FaultKind};
 use hallpass_sim::oracle::Violation;
-use hallpass_sim::views::{self, Cut, FaultKind, ViewsReport};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -26,31 +24,6 @@ pub struct SwarmSpec {
     pub cut: Cut,
     /// A bug to plant, to test the swarm itself.
     pub bug: Option<Bug>,
-}
-
-/// A bug to plant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// In a group whose members are a fixed list.
-    Fixed(group::Bug),
-    /// In a group with views.
-    Views(views::Bug),
-}
-
-/// What a seed runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A group whose members are a fixed list.
-    Fixed,
-    /// A group with views.
-    Views,
-}
-
-impl Kind {
-    /// One seed of eight runs a fixed list.
-    pub fn of(seed: u64) -> Self {
-        if seed % 8 == 7 { Self::Fixed } else { Self::Views }
-    }
 }
 
 impl SwarmSpec {
@@ -131,50 +104,13 @@ pub struct Failure {
     pub command: String,
 }
 
-/// One run, of either kind.
-struct Run {
-    simulated: Ticks,
-    grants: u64,
-    faults: [u64; FaultKind::ALL.len()],
-    violation: Option<Violation>,
-}
-
-impl Run {
-    fn of(seed: u64, spec: &SwarmSpec) -> Self {
-        match (spec.bug, Kind::of(seed)) {
-            (None, Kind::Views) => views::run_caught(seed, &spec.cut, None).into(),
-            (Some(Bug::Views(bug)), _) => views::run_caught(seed, &spec.cut, Some(bug)).into(),
-            (None, Kind::Fixed) => Self::fixed(|| group::run(seed)),
-            (Some(Bug::Fixed(bug)), _) => Self::fixed(|| group::run_with_bug(seed, "x", bug)),
-        }
-    }
-
-    fn fixed(run: impl FnOnce() -> GroupReport + std::panic::UnwindSafe) -> Self {
-        let Ok(report) = catch_unwind(run) else {
-            let text = "the code under test stopped in the middle".to_owned();
-            let violation = Some(Violation { property: "panic", text });
-            return Self { simulated: 0, grants: 0, faults: [0; FaultKind::ALL.len()], violation };
-        };
-        let count = |kind: FaultKind| Fault::ALL.iter().position(|fault| fault.name() == kind.name());
-        let faults = FaultKind::ALL.map(|kind| count(kind).map_or(0, |at| report.faults[at]));
-        Self { simulated: report.duration, grants: report.grants, faults, violation: report.violation }
-    }
-}
-
-impl From<ViewsReport> for Run {
-    fn from(report: ViewsReport) -> Self {
-        let ViewsReport { duration, grants, faults, violation, .. } = report;
-        Self { simulated: duration, grants, faults, violation }
-    }
-}
-
 impl SwarmReport {
     /// So many failed runs are named: where there are more, they mostly have one cause.
     pub const FAILURES_MAX: usize = 10;
 
-    fn add(&mut self, seed: u64, run: Run, spec: &SwarmSpec) {
+    fn add(&mut self, seed: u64, run: ClusterReport, spec: &SwarmSpec) {
         self.runs += 1;
-        self.simulated += run.simulated;
+        self.simulated += run.duration;
         self.grants += run.grants;
         self.faults.iter_mut().zip(run.faults).for_each(|(sum, count)| *sum += count);
         let Some(violation) = run.violation else { return };
@@ -202,7 +138,7 @@ const SHRINK_RUNS: usize = 200;
 
 impl Failure {
     fn of(seed: u64, violation: &Violation, cut: &Cut, planted: Option<Bug>) -> Self {
-        let name = views::Bug::ALL.iter().find(|(_, bug)| planted == Some(Bug::Views(*bug)));
+        let name = Bug::ALL.iter().find(|(_, bug)| planted == Some(*bug));
         let bug = name.map_or(String::new(), |(name, _)| format!(" --bug {name}"));
         let command = format!("hallpass lab swarm --seeds {seed}..{}{cut}{bug}", seed + 1);
         Self { seed, violation: violation.to_string(), command }
@@ -210,13 +146,8 @@ impl Failure {
 
     /// The same failure with fewer faults, nodes and callers.
     fn shrunk(self, spec: &SwarmSpec) -> Self {
-        let bug = match (spec.bug, Kind::of(self.seed)) {
-            (Some(Bug::Fixed(_)), _) | (None, Kind::Fixed) => return self,
-            (Some(Bug::Views(bug)), _) => Some(bug),
-            (None, Kind::Views) => None,
-        };
-        let run = |cut: &Cut| views::run_caught(self.seed, cut, bug);
-        let (cut, violation) = views::shrink(&spec.cut, &run(&spec.cut), SHRINK_RUNS, run);
+        let run = |cut: &Cut| cluster::run_caught(self.seed, cut, spec.bug);
+        let (cut, violation) = cluster::shrink(&spec.cut, &run(&spec.cut), SHRINK_RUNS, run);
         violation.map_or(self.clone(), |violation| Self::of(self.seed, &violation, &cut, spec.bug))
     }
 }
@@ -233,7 +164,7 @@ pub fn swarm(spec: &SwarmSpec, on_progress: impl Fn(u64, u64) + Sync) -> SwarmRe
             if !spec.seeds.contains(&seed) {
                 break;
             }
-            let run = Run::of(seed, spec);
+            let run = cluster::run_caught(seed, &spec.cut, spec.bug);
             let mut report = report.lock().expect("nobody panics while it holds the lock");
             report.add(seed, run, spec);
             on_progress(report.runs, report.violations);
@@ -263,23 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_its_seed_and_the_command_that_repeats_it() {
-        let spec = SwarmSpec { bug: Some(Bug::Fixed(group::Bug::ReleaseEarly)), ..SwarmSpec::parse("10..40").unwrap() };
-        let report = swarm(&spec, |_, _| {});
-        assert_eq!(report.runs, 30);
-        assert!(report.violations > 0);
-        let first = report.first_failure.unwrap();
-        let again = SwarmSpec { seeds: first.seed..first.seed + 1, ..spec };
-        assert_eq!(swarm(&again, |_, _| {}).first_failure, Some(first.clone()));
-        assert_eq!(first.command, format!("hallpass lab swarm --seeds {}..{}", first.seed, first.seed + 1));
-    }
-
-    #[test]
-    fn a_failure_with_views_is_cut_down_and_its_command_repeats_it() {
-        let bug = Some(Bug::Views(views::Bug::ClocksBeyondDrift));
+    fn a_failure_names_its_seed_is_cut_down_and_its_command_repeats_it() {
+        let bug = Some(Bug::ClocksBeyondDrift);
         let spec = SwarmSpec { bug, ..SwarmSpec::parse("0..60").unwrap() };
         let report = swarm(&spec, |_, _| {});
+        assert_eq!(report.runs, 60);
         let first = report.first_failure.expect("a bug is found");
+        assert!(first.command.starts_with(&format!("hallpass lab swarm --seeds {}..{}", first.seed, first.seed + 1)));
         let command = first.command.strip_suffix(" --bug clocks-beyond-drift").expect("the bug is named");
         let (_, kept) = command.split_once("--keep-faults ").expect("faults are cut away");
         let kept = if kept == "none" { Vec::new() } else { kept.split(',').map(|at| at.parse().unwrap()).collect() };
@@ -289,7 +210,8 @@ mod tests {
         let cut = Cut { nodes, callers, faults: Some(kept) };
         let again = SwarmSpec { seeds: first.seed..first.seed + 1, cut, ..spec };
         // A swarm would go on cutting it down.
-        let found = Run::of(first.seed, &again).violation.map(|violation| violation.to_string());
+        let found =
+            cluster::run_caught(first.seed, &again.cut, again.bug).violation.map(|violation| violation.to_string());
         assert_eq!(found, Some(first.violation));
     }
 

@@ -9,12 +9,13 @@ const OURS: &[(&str, &[&str])] = &[
     ("hallpass-core", &[]),
     ("hallpass-node", &["hallpass-core"]),
     ("hallpass-chart", &[]),
-    ("hallpass-sim", &["hallpass-core", "hallpass-node"]),
+    ("hallpass-page", &[]),
+    ("hallpass-sim", &["hallpass-core", "hallpass-node", "hallpass-page"]),
     ("hallpass-check", &["hallpass-core", "hallpass-sim"]),
     ("hallpass-lab", &["hallpass-core", "hallpass-node", "hallpass-sim", "hallpass-check", "hallpass-chart"]),
-    ("hallpass-lab-web", &["hallpass-core", "hallpass-sim", "hallpass-lab"]),
+    ("hallpass-lab-web", &["hallpass-core", "hallpass-page", "hallpass-sim", "hallpass-lab"]),
     ("hallpass", &["hallpass-core", "hallpass-node"]),
-    ("hallpass-agent", &["hallpass", "hallpass-core", "hallpass-node"]),
+    ("hallpass-agent", &["hallpass", "hallpass-core", "hallpass-node", "hallpass-page"]),
     (
         "hallpass-cli",
         &[
@@ -29,8 +30,8 @@ const OURS: &[(&str, &[&str])] = &[
         ],
     ),
     ("hallpass-bench", &["hallpass", "hallpass-agent", "hallpass-chart"]),
-    // It sees the program from outside only.
-    ("hallpass-chaos", &[]),
+    // It sees the program from outside only; of the core it takes the random generator.
+    ("hallpass-chaos", &["hallpass-core"]),
 ];
 
 /// Crates that read no clock, no socket and no chance, with everything from elsewhere that they may depend on.
@@ -39,6 +40,7 @@ const DETERMINISTIC: &[(&str, &[&str])] = &[
     // Consensus: its one source of chance, the length of election timeouts, is given a single value to choose from.
     ("hallpass-node", &["raft", "slog"]),
     ("hallpass-chart", &[]),
+    ("hallpass-page", &[]),
     ("hallpass-sim", &["serde", "serde_json"]),
     ("hallpass-check", &["foldhash"]),
     ("hallpass-lab", &["serde", "serde_json"]),

@@ -6,7 +6,7 @@ use hallpass_core::{NodeId, Ticks};
 use crate::Incarnation;
 use crate::wire::{FRAME_MAX, LABEL_MAX};
 
-/// What a node is made from. Every member of a group must have the same members and classes.
+/// What a node is made from.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// The group's name.
@@ -15,15 +15,12 @@ pub struct NodeConfig {
     pub name: String,
     /// This node.
     pub me: NodeId,
-    /// All members, this one among them.
-    pub members: Vec<NodeId>,
-    /// What else must be the same for all members, such as their addresses.
-    pub agreed: Vec<String>,
     /// How often this node has been started. It must be on disk before the node is made.
     pub incarnation: Incarnation,
     /// Drawn at random at each start: tells two processes apart that have the same incarnation by mistake.
     pub boot_id: u64,
-    /// Which protocol serves which locks; the longest prefix counts. Other locks use Carvalho and Roucairol's.
+    /// Which protocol serves which locks, in a group that this node founds; the longest prefix counts. Other locks use Carvalho and
+    /// Roucairol's.
     pub classes: Vec<Class>,
     /// How many local callers may follow each other while another node waits. More is faster and less fair.
     pub local_streak: u32,
@@ -32,7 +29,7 @@ pub struct NodeConfig {
     /// At most this many locks keep permissions that nobody uses.
     pub cache_max: usize,
     /// Local callers are refused another lock of a class while this many of that class are held, waited for or cached.
-    /// Requests of other members are answered beyond that. A protocol that passes a token keeps its locks for ever, used or
+    /// Requests of other members are answered beyond that. A protocol that passes a token keeps its locks forever, used or
     /// not: where the token is must not be forgotten. So such a class can fill up, and does not keep others from working.
     pub locks_max: usize,
     /// At most this many callers wait or hold at once.
@@ -41,9 +38,8 @@ pub struct NodeConfig {
     pub backlog_max: usize,
     /// Makes the hashes of lock names unpredictable to those who choose the names.
     pub seed: u64,
-    /// Members come, go and fail while the rest goes on: [`members`](Self::members), `agreed` and `classes` are only those
-    /// of a group that this node may found. Without, the members are a fixed list.
-    pub views: Option<ViewsConfig>,
+    /// How it takes part in a group whose members come, go and fail.
+    pub views: ViewsConfig,
 }
 
 /// What a node needs to take part in views.
@@ -160,14 +156,12 @@ impl Class {
 
 impl NodeConfig {
     /// The defaults of every setting, in one place.
-    pub fn new(me: NodeId, members: impl IntoIterator<Item = NodeId>) -> Self {
+    pub fn new(me: NodeId, views: ViewsConfig) -> Self {
         const SECOND: Ticks = 1_000_000_000;
         Self {
             group: "hallpass".to_owned(),
             name: me.to_string(),
             me,
-            members: members.into_iter().collect(),
-            agreed: Vec::new(),
             incarnation: Incarnation::FIRST,
             boot_id: 0,
             classes: Vec::new(),
@@ -178,21 +172,16 @@ impl NodeConfig {
             callers_max: 1_000_000,
             backlog_max: 8 * 1024 * 1024,
             seed: 0,
-            views: None,
+            views,
         }
     }
 
-    /// Puts the members in order, each once, and says what does not fit.
-    pub(crate) fn normalize(mut self) -> Result<Self, OptionError> {
-        self.members.sort_unstable();
-        self.members.dedup();
-        if !self.members.contains(&self.me) {
-            return Err(OptionError(format!("node {} is not in its own list of members", self.me)));
-        }
+    /// Says what does not fit.
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
         if [&self.group, &self.name].iter().any(|text| text.is_empty() || text.len() > LABEL_MAX) {
             return Err(OptionError(format!("names of groups and nodes have 1 to {LABEL_MAX} bytes")));
         }
-        Ok(self)
+        Ok(())
     }
 
     /// So many bytes of one peer are kept until the group is complete. A sender holds back its requests at `backlog_max`, but
@@ -207,19 +196,6 @@ impl NodeConfig {
     /// behind the answers, and an answer is less than four times as long as what it answers.
     pub(crate) fn unread_max(&self) -> usize {
         self.backlog_max.saturating_mul(4).saturating_add(FRAME_MAX)
-    }
-
-    /// A digest of what all members must agree on.
-    pub(crate) fn digest(&self) -> u64 {
-        let mut digest = Digest::default();
-        self.members.iter().for_each(|member| digest.add(&member.0.to_be_bytes()));
-        self.agreed.iter().for_each(|text| digest.add(text.as_bytes()));
-        for class in &self.classes {
-            digest.add(class.prefix.as_bytes());
-            digest.add(class.protocol.as_bytes());
-            class.options.iter().for_each(|option| digest.add(option.as_bytes()));
-        }
-        digest.0
     }
 }
 

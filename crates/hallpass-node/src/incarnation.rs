@@ -3,8 +3,8 @@ use std::num::NonZeroU32;
 
 use hallpass_core::Fence;
 
-/// How often a node has been started: a counter from 1 that rises with every start. As long as members are a fixed list,
-/// the highest one among them is the epoch, so it is bounded like one.
+/// How often a node has been started: a counter from 1 that rises with every start. It is bounded
+/// like an epoch, since it began as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation(NonZeroU32);
 

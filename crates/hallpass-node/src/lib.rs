@@ -8,8 +8,8 @@
 //!
 //! 1. Call one `handle_*` of [`Node`], with the time that it is now.
 //! 2. Take [`Node::poll_output`] until it returns `None`:
-//!    - [`Output::Persist`]: start to write the record to disk. Once it is synced, which may be much later, call
-//!      [`Node::handle_persisted`]. The node holds back everything that depends on the record until then.
+//!    - [`Output::Persist`]: start the write to disk. Once it is synced, which may be much later, call
+//!      [`Node::handle_persisted`]. The node holds back everything that depends on it until then.
 //!    - [`Output::Answer`]: give a waiting caller its answer. [`Output::Lapsed`], [`Output::Lost`] and [`Output::Revoked`] take
 //!      away what was granted: whoever holds it must know before the next output is carried out.
 //!    - [`Output::View`]: connect with [`Node::contacts`] on both [planes](wire::Plane), the lower id dials; while
@@ -24,18 +24,32 @@
 //!
 //! ```
 //! use hallpass_core::{Mode, NodeId};
-//! use hallpass_node::{Answer, Node, NodeConfig, Patience};
+//! use hallpass_node::{Answer, Node, NodeConfig, Output, Patience, ViewsConfig};
 //!
-//! // A group of one grants its locks at once.
-//! let mut node: Node<&str> = Node::new(NodeConfig::new(NodeId(1), [NodeId(1)]))?;
-//! let answer = node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, 0, || "first caller")?;
+//! // A node that founds a group of one. What it stores goes nowhere here.
+//! let config = NodeConfig::new(NodeId(1), ViewsConfig::new("localhost:7400"));
+//! let mut node: Node<&str> = Node::new(config)?;
+//! let mut now = 0;
+//! while !node.is_complete() {
+//!     while let Some(output) = node.poll_output() {
+//!         if let Output::Persist(write) = output {
+//!             node.handle_persisted(write, now);
+//!         }
+//!     }
+//!     now = node.poll_timeout().expect("it has something to do").max(now);
+//!     node.handle_timeout(now);
+//! }
+//! while node.poll_output().is_some() {}
+//!
+//! // It grants its locks at once.
+//! let answer = node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, now, || "first caller")?;
 //! let Answer::Granted(grant) = answer else { panic!("nobody else holds it") };
 //!
 //! // The next caller waits, and is answered when the first one releases the lock.
-//! node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, 0, || "second caller")?;
+//! node.handle_acquire("invoices/42", Mode::Exclusive, Patience::Wait, now, || "second caller")?;
 //! assert!(node.poll_output().is_none());
-//! assert!(node.handle_release(grant.ticket, 0));
-//! let Some(hallpass_node::Output::Answer { caller, .. }) = node.poll_output() else { panic!("it waited") };
+//! assert!(node.handle_release(grant.ticket, now));
+//! let Some(Output::Answer { caller, .. }) = node.poll_output() else { panic!("it waited") };
 //! assert_eq!(caller, "second caller");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -65,6 +79,6 @@ pub use links::LinkError;
 pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, last_members, recover};
 pub use node::Node;
-pub use output::{Answer, Grant, Outcome, Output, Patience, Record, Refusal, Request, RequestError, Ticket, Write};
-pub use status::{Contact, Counters, LockStatus, MemberStatus, Place, Status, ViewState};
+pub use output::{Answer, Grant, Outcome, Output, Patience, Refusal, Request, RequestError, Ticket, Write};
+pub use status::{Contact, Counters, LockState, LockStatus, MemberStatus, Status, ViewState};
 pub use tap::{TapId, TracedMessage};

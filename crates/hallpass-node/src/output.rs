@@ -93,7 +93,7 @@ pub enum Refusal {
     /// Too many bytes wait for this member, which does not take them. Try again later.
     Backlog(NodeId),
     /// The lock has used up all fences or request numbers of this view. Try again: the group begins another one long before
-    /// that, unless its members are a fixed list.
+    /// that.
     Fences,
 }
 
@@ -118,17 +118,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What must be on disk before the node goes on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Record {
-    /// With a fixed list of members: the view's number. The node's next incarnation must be above it.
-    Epoch(u64),
-    /// With views: a change of what is stored.
-    Write(Write),
-}
-
-/// A change of what a node stores: a map from numbers to bytes. First some entries are removed, then others are put, and
+/// A change of what a node stores, which is a map from numbers to bytes. First some entries are removed, then others are put, and
 /// all of it is on disk or nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
@@ -179,8 +169,6 @@ pub enum RequestError {
     NotHeld,
     /// The request makes no sense, for this reason.
     Invalid(String),
-    /// The members are a fixed list.
-    Fixed,
 }
 
 impl fmt::Display for RequestError {
@@ -189,7 +177,6 @@ impl fmt::Display for RequestError {
             Self::NoMember(node) => write!(f, "no member has the id {node}"),
             Self::NotHeld => f.write_str("nobody holds this lock"),
             Self::Invalid(why) => f.write_str(why),
-            Self::Fixed => f.write_str("the members of this group are a fixed list"),
         }
     }
 }
@@ -201,7 +188,7 @@ impl std::error::Error for RequestError {}
 #[non_exhaustive]
 pub enum Output<C> {
     /// Write this to disk, sync it, then call [`Node::handle_persisted`](crate::Node::handle_persisted).
-    Persist(Record),
+    Persist(Write),
     /// Answer a caller who had to wait.
     Answer {
         /// Who.

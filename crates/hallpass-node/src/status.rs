@@ -13,7 +13,7 @@ pub struct LockStatus<'a> {
     /// Its protocol.
     pub protocol: &'static str,
     /// Where it is, as far as this node can tell.
-    pub place: Place,
+    pub state: LockState,
     /// The members whose permission the caller who is next here still lacks: they hold the lock, asked for it before, or
     /// are not connected. Empty if nobody here waits for them, and for protocols that pass a token, which cannot tell.
     pub missing: Vec<NodeId>,
@@ -30,7 +30,7 @@ pub struct LockStatus<'a> {
 /// Where a lock is, seen from one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Place {
+pub enum LockState {
     /// Callers here hold it.
     Here,
     /// Callers here wait for it, and it is held or asked for elsewhere.
@@ -46,7 +46,7 @@ pub enum Place {
 pub struct MemberStatus {
     /// Its id.
     pub id: NodeId,
-    /// Its name and address, as the group knows them; empty with a fixed list of members.
+    /// Its name and address, as the group knows them.
     pub name: String,
     /// See `name`.
     pub address: String,
@@ -81,7 +81,7 @@ pub struct Status {
     pub voters: Vec<NodeId>,
     /// Until when its session lasts; `None` if it has none, or needs none.
     pub session_until: Option<Ticks>,
-    /// How long sessions last in its group; 0 with a fixed list of members, where there are none.
+    /// How long sessions last in its group.
     pub ttl: Ticks,
     /// By how much any two members' clocks may differ in their rates, in millionths.
     pub drift_ppm: u32,
@@ -125,23 +125,6 @@ pub struct Contact {
     pub name: String,
     /// Where it is reached.
     pub address: String,
-}
-
-impl Status {
-    /// With a fixed list there is one view, and no session.
-    pub(crate) fn fixed(epoch: Option<u64>) -> Self {
-        Self {
-            view: if epoch.is_some() { ViewState::Open } else { ViewState::Joining },
-            epoch,
-            group_id: None,
-            steward: None,
-            voters: Vec::new(),
-            session_until: None,
-            ttl: 0,
-            drift_ppm: 0,
-            waits_for: None,
-        }
-    }
 }
 
 impl MemberStatus {

@@ -1,12 +1,13 @@
-//! What a lock costs in memory, counted by an allocator: the nodes' promise to whoever has a million of them.
+//! What a lock costs in memory, counted by an allocator: the nodes' promise to those who have a million of them.
 
 #![allow(unsafe_code, reason = "an allocator is unsafe by nature; this one counts and hands on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hallpass_core::{Mode, NodeId};
-use hallpass_node::{Answer, Node, NodeConfig, Outcome, Output, Patience, Ticket};
+use hallpass_node::{Answer, Founding, Node, NodeConfig, Outcome, Output, Patience, Ticket, ViewsConfig};
 
 struct Counting;
 
@@ -35,66 +36,100 @@ const LOCKS: usize = 8192;
 /// The most that a lock may cost beyond its name.
 const BYTES_MAX: usize = 400;
 
+/// No session is shorter than the test.
+const TTL: u64 = 24 * 3600 * 1_000_000_000;
+/// Later than anything that locks wait for, and long before the end of a session.
+const LATE: u64 = 1 << 45;
+
 /// Carries out what the nodes ask for until they ask for nothing more; returns the grant there was.
-fn run(nodes: &mut [Node<()>]) -> Option<Ticket> {
-    let (mut granted, mut quiet) = (None, false);
+fn run(nodes: &mut [Node<()>], now: u64) -> Option<Ticket> {
+    let (mut granted, mut quiet, mut control) = (None, false, VecDeque::new());
     while !std::mem::replace(&mut quiet, true) {
         for from in 0..nodes.len() {
             while let Some(output) = nodes[from].poll_output() {
                 quiet = false;
+                let me = nodes[from].id();
                 match output {
-                    Output::Persist(record) => nodes[from].handle_persisted(record, 0),
+                    Output::Persist(write) => nodes[from].handle_persisted(write, now),
                     Output::Answer { outcome: Outcome::Granted(grant), .. } => granted = Some(grant.ticket),
                     Output::Answer { outcome, .. } => panic!("{outcome:?}"),
-                    other @ (Output::Lapsed | Output::Control { .. }) => panic!("{other:?} with a fixed list"),
+                    Output::Control { to, bytes } => control.push_back((me, to, bytes)),
                     Output::Transmit(peer) => {
-                        let (me, to) = (nodes[from].id(), peer.0 as usize - 1);
+                        let to = peer.0 as usize - 1;
                         let bytes = nodes[from].poll_transmit(peer).to_vec();
                         nodes[from].handle_transmitted(peer, bytes.len());
-                        nodes[to].handle_bytes(me, &bytes, 0).unwrap();
+                        nodes[to].handle_bytes(me, &bytes, now).unwrap();
                     }
                     _ => {}
                 }
             }
         }
+        if let Some((from, to, bytes)) = control.pop_front() {
+            quiet = false;
+            nodes[to.0 as usize - 1].handle_control(from, &bytes, now).unwrap();
+        }
     }
     granted
 }
 
-fn group() -> Vec<Node<()>> {
+/// Three nodes that have founded a group, and since when it is there.
+fn group() -> (Vec<Node<()>>, u64) {
     let members = [NodeId(1), NodeId(2), NodeId(3)];
-    let mut nodes: Vec<Node<()>> = members.iter().map(|me| Node::new(NodeConfig::new(*me, members)).unwrap()).collect();
-    for (one, two) in [(0, 1), (0, 2), (1, 2)] {
-        let hello = [nodes[one].hello(members[two]).unwrap(), nodes[two].hello(members[one]).unwrap()];
+    let founder = |me: NodeId| {
+        let address = format!("host-{me}:1");
+        let views = ViewsConfig { founding: Founding::Together(members.len()), ttl: TTL, ..ViewsConfig::new(address) };
+        Node::new(NodeConfig { boot_id: me.0.into(), ..NodeConfig::new(me, views) }).unwrap()
+    };
+    let mut nodes: Vec<Node<()>> = members.into_iter().map(founder).collect();
+    run(&mut nodes, 0);
+    let pairs = [(0, 1), (0, 2), (1, 2)];
+    for (one, two) in pairs {
+        let hello = [(one, two), (two, one)].map(|(from, to)| nodes[from].control_hello(Some(members[to])));
         nodes[two].handle_hello(&hello[0], 0).unwrap();
+        run(&mut nodes, 0);
         nodes[one].handle_hello(&hello[1], 0).unwrap();
-        run(&mut nodes);
+        run(&mut nodes, 0);
     }
-    nodes
+    let mut now = 0;
+    while !nodes.iter().all(|node| node.is_complete()) {
+        now += 1_000_000;
+        assert!(now < LATE, "no group is founded");
+        for node in 0..nodes.len() {
+            nodes[node].handle_timeout(now);
+            run(&mut nodes, now);
+        }
+    }
+    for (one, two) in pairs {
+        let hello = [nodes[one].hello(members[two]).unwrap(), nodes[two].hello(members[one]).unwrap()];
+        nodes[two].handle_hello(&hello[0], now).unwrap();
+        nodes[one].handle_hello(&hello[1], now).unwrap();
+        run(&mut nodes, now);
+    }
+    (nodes, now)
 }
 
 // One test: another one at the same time would be counted, too.
 #[test]
 fn a_lock_on_three_nodes_costs_at_most_400_bytes_beyond_its_name() {
     let names: Vec<String> = (0..LOCKS).map(|number| format!("invoices/{number:08}")).collect();
-    let mut nodes = group();
+    let (mut nodes, now) = group();
     let mut tickets = Vec::with_capacity(LOCKS);
     let before = LIVE.load(Ordering::Relaxed);
     for name in &names {
-        let asked = nodes[0].handle_acquire(name, Mode::Exclusive, Patience::Wait, 0, || ());
+        let asked = nodes[0].handle_acquire(name, Mode::Exclusive, Patience::Wait, now, || ());
         assert!(matches!(asked, Ok(Answer::Waiting(_))));
-        tickets.push(run(&mut nodes).expect("nobody else wants it"));
+        tickets.push(run(&mut nodes, now).expect("nobody else wants it"));
     }
     assert_eq!((nodes[0].len(), nodes[1].len(), nodes[2].len()), (LOCKS, 0, 0), "who has no part in it keeps nothing");
     let cost = || (LIVE.load(Ordering::Relaxed) - before) / LOCKS;
     let held = cost() - names[0].len();
     assert!(held <= BYTES_MAX, "a lock that is held costs {held} bytes");
 
-    tickets.drain(..).for_each(|ticket| assert!(nodes[0].handle_release(ticket, 0)));
+    tickets.drain(..).for_each(|ticket| assert!(nodes[0].handle_release(ticket, now)));
     let cached = cost() - names[0].len();
     assert!(cached <= BYTES_MAX, "a lock whose permissions are kept costs {cached} bytes");
 
-    nodes[0].handle_timeout(u64::MAX);
+    nodes[0].handle_timeout(LATE);
     assert!(nodes[0].is_empty());
     let left = LIVE.load(Ordering::Relaxed).saturating_sub(before);
     assert!(left < LOCKS, "{left} bytes are left of locks that are forgotten");

@@ -2,8 +2,7 @@
 //!
 //! - [`World`] runs a protocol in virtual time, with latencies, workloads and faults. One seed determines everything.
 //! - [`Model`] lists every step that may come next: the checker takes all of them, a scenario chooses one.
-//! - [`group`] runs whole nodes with a fixed list of members on simulated connections, down to the bytes, and injects faults.
-//! - [`views`] runs whole nodes with their disks and clocks, whose members come, go, crash and return.
+//! - [`cluster`] runs whole nodes with their disks and clocks, down to the bytes; members come, go, crash and return.
 //!
 //! All of them check properties ([`oracle`]); the first two write the same [`trace`]s.
 //!
@@ -16,9 +15,9 @@
 //! assert!(report.violations.is_empty());
 //! ```
 
+pub mod cluster;
 mod config;
 mod faults;
-pub mod group;
 mod latency;
 mod model;
 pub mod oracle;
@@ -26,7 +25,6 @@ mod queue;
 mod report;
 mod rng;
 pub mod trace;
-pub mod views;
 mod world;
 
 pub use config::{Config, ConfigError, Load, Order};

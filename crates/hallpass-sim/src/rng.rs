@@ -1,20 +1,18 @@
-/// The only source of randomness in a run. SplitMix64 is written out here, so that a seed means the same in every version.
+use hallpass_core::SplitMix64;
+
+/// The only source of randomness in a run, with the distributions that a run draws from.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(SplitMix64);
 
 impl Rng {
     /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed ^ 0x6861_6c6c_7061_7373)
+        Self(SplitMix64::new(seed ^ 0x6861_6c6c_7061_7373))
     }
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A uniformly distributed number below `bound`; 0 for a bound of 0.

@@ -39,10 +39,8 @@ use crate::{DataDirectory, Node, StartError, disk, tasks};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
-    /// Its identity, members and incarnation are filled in when the node starts.
+    /// Its identity, its address, how a group is founded, and what is stored are filled in when the node starts.
     config: NodeConfig,
-    /// The same for views: the address, how a group is founded, what is stored.
-    views: ViewsConfig,
     listen: String,
     advertise: Option<String>,
     peers: Vec<String>,
@@ -62,11 +60,10 @@ enum Data {
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        let mut config = NodeConfig::new(NodeId(1), []);
+        let mut config = NodeConfig::new(NodeId(1), ViewsConfig::new(""));
         config.name = "node".to_owned();
         Self {
             config,
-            views: ViewsConfig::new(""),
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
             peers: Vec::new(),
@@ -160,21 +157,21 @@ impl Builder {
     /// cut off, has lost its locks after this time, and others get them shortly after. Shorter is quicker, and loses locks
     /// to shorter disturbances of the network or the machine. Default: 5 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.views.ttl = ticks(ttl);
+        self.config.views.ttl = ticks(ttl);
         self
     }
 
     /// At most so many members vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision
     /// takes more messages. Default: 5.
     pub fn voters_max(mut self, voters: usize) -> Self {
-        self.views.voters_max = voters;
+        self.config.views.voters_max = voters;
         self
     }
 
     /// A member that votes and is away for longer gives its vote to another one, if there is one that can take it. Default: 10
     /// minutes.
     pub fn replace_after(mut self, away: Duration) -> Self {
-        self.views.replace_after = ticks(away);
+        self.config.views.replace_after = ticks(away);
         self
     }
 
@@ -330,16 +327,16 @@ impl Builder {
         others: usize,
         data: Option<&DataDirectory>,
     ) -> Result<(), StartError> {
-        if self.views.ttl < MIN_TTL {
+        if self.config.views.ttl < MIN_TTL {
             return Err(StartError::Setting(format!(
                 "a session of less than {} ms cannot be kept",
                 MIN_TTL / 1_000_000
             )));
         }
-        if ![1, 3, 5].contains(&self.views.voters_max) {
+        if ![1, 3, 5].contains(&self.config.views.voters_max) {
             return Err(StartError::Setting("at most 1, 3 or 5 members can vote".to_owned()));
         }
-        let mut views = self.views.clone();
+        let views = &mut config.views;
         views.address = own.to_owned();
         views.founding = match (self.join.is_empty(), self.expect) {
             (false, _) => Founding::Never,
@@ -359,8 +356,6 @@ impl Builder {
                 views.epoch_floor = by_the_clock()?.get().into();
             }
         }
-        config.members = vec![config.me];
-        config.views = Some(views);
         Ok(())
     }
 

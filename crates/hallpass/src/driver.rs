@@ -14,8 +14,8 @@ use hallpass_core::codec::DecodeError;
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{
-    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Record, Request,
-    RequestError, Slot, Ticket, ViewState, Write,
+    Answer, Contact, Grant, HelloError, Incarnation, LinkError, Node, Outcome, Output, Patience, Request, RequestError,
+    Slot, Ticket, ViewState, Write,
 };
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -552,7 +552,7 @@ impl Driver {
         let mut guards = false;
         while let Some(output) = state.node.poll_output() {
             match output {
-                Output::Persist(record) => state.persist(record),
+                Output::Persist(write) => state.persist(write),
                 Output::Answer { caller, outcome } => {
                     let generation = state.node.generation();
                     state.grants += u64::from(matches!(outcome, Outcome::Granted(_)));
@@ -626,7 +626,7 @@ impl Driver {
     /// These changes are on disk.
     pub(crate) fn persisted(&self, writes: Vec<Write>) {
         for write in writes {
-            self.input(|state| state.node.handle_persisted(Record::Write(write), state.now));
+            self.input(|state| state.node.handle_persisted(write, state.now));
         }
     }
 
@@ -713,7 +713,7 @@ impl Driver {
         let state = self.state();
         match plane {
             Plane::Locks => state.node.hello(peer?),
-            Plane::Control => state.node.control_hello(peer),
+            Plane::Control => Some(state.node.control_hello(peer)),
         }
     }
 
@@ -966,11 +966,11 @@ impl State {
         self.node.handle_transmitted(peer, taken);
     }
 
-    /// Has a record written where it takes nobody's time. Without a directory there is nothing to wait for.
-    fn persist(&mut self, record: Record) {
-        match (record, &self.disk) {
-            (Record::Write(write), Some(disk)) => drop(disk.send(Job::Write(write))),
-            (record, _) => self.node.handle_persisted(record, self.now),
+    /// Has a change written where it takes nobody's time. Without a directory there is nothing to wait for.
+    fn persist(&mut self, write: Write) {
+        match &self.disk {
+            Some(disk) => drop(disk.send(Job::Write(write))),
+            None => self.node.handle_persisted(write, self.now),
         }
     }
 

@@ -148,7 +148,7 @@ pub use guard::{Guard, Term};
 #[doc(inline)]
 pub use hallpass_core::Mode;
 #[doc(inline)]
-pub use hallpass_node::{Counters, Place, Refusal, RequestError, ViewState};
+pub use hallpass_node::{Counters, LockState, Refusal, RequestError, ViewState};
 pub use lock::Lock;
 #[doc(hidden)]
 pub use log_limiter::LogLimiter;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use hallpass_core::{Mode, Ticks};
-use hallpass_node::{LockStatus, MemberStatus, Place, ViewState};
+use hallpass_node::{LockState, LockStatus, MemberStatus, ViewState};
 
 use crate::os::now;
 use crate::peer::Peer;
@@ -89,7 +89,7 @@ pub struct LockInfo {
     /// The name of its protocol.
     pub protocol: String,
     /// Where it is, as far as this node can tell.
-    pub place: Place,
+    pub state: LockState,
     /// The numbers of the members whose permission the caller who is next on this node still lacks: they hold the lock,
     /// asked for it before, or are not connected. Empty if nobody here waits for them, and for protocols that pass a token,
     /// which cannot tell.
@@ -152,7 +152,7 @@ impl LockInfo {
         Self {
             name: lock.name.to_owned(),
             protocol: lock.protocol.to_owned(),
-            place: lock.place,
+            state: lock.state,
             missing: lock.missing.iter().map(|member| member.0).collect(),
             held: lock.held,
             holders: lock.holders,

@@ -12,6 +12,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 
 /// One file of the dashboard: its name, its type and its content.
 type File = (&'static str, &'static str, &'static str);
@@ -20,13 +21,18 @@ type File = (&'static str, &'static str, &'static str);
 const FILES: &[File] = &[
     ("api.js", SCRIPT, include_str!("../../dashboard/api.js")),
     ("app.js", SCRIPT, include_str!("../../dashboard/app.js")),
-    ("dom.js", SCRIPT, include_str!("../../dashboard/dom.js")),
+    ("diagram.css", STYLE, hallpass_page::DIAGRAM_STYLE),
+    ("diagram.js", SCRIPT, hallpass_page::DIAGRAM),
+    ("dom.js", SCRIPT, hallpass_page::DOM),
     ("events.js", SCRIPT, include_str!("../../dashboard/events.js")),
     ("group.js", SCRIPT, include_str!("../../dashboard/group.js")),
     ("icon.svg", "image/svg+xml", include_str!("../../dashboard/icon.svg")),
+    ("live.js", SCRIPT, include_str!("../../dashboard/live.js")),
+    ("lock.js", SCRIPT, include_str!("../../dashboard/lock.js")),
     ("locks.js", SCRIPT, include_str!("../../dashboard/locks.js")),
-    ("style.css", "text/css; charset=utf-8", include_str!("../../dashboard/style.css")),
-    ("trace.js", SCRIPT, include_str!("../../dashboard/trace.js")),
+    ("parts.js", SCRIPT, include_str!("../../dashboard/parts.js")),
+    ("style.css", STYLE, include_str!("../../dashboard/style.css")),
+    ("trace.js", SCRIPT, hallpass_page::TRACE),
 ];
 
 /// The page that shows the group. It needs no right: it asks for what it shows with the token of its user.

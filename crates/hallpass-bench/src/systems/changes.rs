@@ -53,7 +53,7 @@ const SMALL: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// No session runs out while one machine is busy with acquiring all locks of all members.
 const LOADING_TTL: Duration = Duration::from_secs(60);
-/// How many locks are asked for at the same time where each has to be asked for by itself.
+/// How many locks are asked for at the same time where each has to be asked for separately.
 const AT_ONCE: usize = 800;
 
 struct Nodes {
@@ -188,7 +188,7 @@ impl Nodes {
             .cache_idle(Duration::from_secs(3600))
     }
 
-    /// So many new nodes, which found a group together.
+    /// New nodes, which found a group together.
     async fn launch(&mut self, count: usize) -> Result<Vec<Node>, BenchError> {
         let addresses = free_addresses(count)?;
         let mut starting = JoinSet::new();
@@ -272,7 +272,7 @@ impl Nodes {
         Ok(guards)
     }
 
-    /// The nodes acquire locks, each its share and so many at the same time.
+    /// The nodes acquire locks, each its share, some at the same time.
     async fn acquire(&self, prefix: &'static str, locks: usize, at_once: usize) -> Result<Vec<Guard>, BenchError> {
         let mut working = JoinSet::new();
         let at_once = at_once.div_ceil(self.nodes.len());

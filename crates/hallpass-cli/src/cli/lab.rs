@@ -7,9 +7,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use hallpass_core::protocol::ProtocolKind;
 use hallpass_lab::sweep::SweepSpec;
-use hallpass_lab::{CheckSpec, InitialSpec, RunSpec};
+use hallpass_lab::{CheckSpec, InitialSpec};
 use hallpass_sim::Order;
-use hallpass_sim::views::Bug;
+use hallpass_sim::cluster::Bug;
+
+use super::settings::{self, RunSettings};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
@@ -127,8 +129,8 @@ and give up, and these faults:
   blackout                  all processes crash at once
   settings                  nodes with other settings than their group's
 Some runs are scenes: related faults, at about the moment and with the nodes that make them hard. Then the faults \
-end: all nodes must come together, and every caller must be served. One seed of eight runs a group whose members \
-are a fixed list. A failed run is reduced to fewer faults, nodes and callers before it is shown.
+end: all nodes must come together, and every caller must be served. A failed run is reduced to fewer \
+faults, nodes and callers before it is shown.
 
 Exit code: 0, or 1 on a violation; the command that repeats it is printed.
 
@@ -163,6 +165,8 @@ Examples:
   hallpass lab trace --protocol raymond --entries 5 --format svg --out run.svg"
 );
 
+/// The default number of requests in a run.
+const RUN_ENTRIES: u64 = 1000;
 /// The default number of requests in a trace: a picture of more is hard to read.
 const TRACE_ENTRIES: u64 = 10;
 
@@ -170,46 +174,11 @@ const TRACE_ENTRIES: u64 = 10;
 pub(crate) struct LabRunArgs {
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: String,
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
-    pub(crate) nodes: u32,
-    /// Number of requests in all
-    #[arg(long, value_name = "K", default_value_t = run_defaults().entries)]
-    pub(crate) entries: u64,
     #[command(flatten)]
-    pub(crate) world: WorldArgs,
+    pub(crate) settings: RunSettings<RUN_ENTRIES>,
     /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// What `lab run` and `lab trace` have in common.
-#[derive(Debug, Args)]
-pub(crate) struct WorldArgs {
-    /// Seed: determines every random choice
-    #[arg(long, value_name = "S", default_value_t = run_defaults().seed)]
-    pub(crate) seed: u64,
-    /// How often nodes request: saturated, light, RATE or hotspot:F; see 'load' below
-    #[arg(long, value_name = "LOAD", default_value_t = run_defaults().load)]
-    pub(crate) load: String,
-    /// How long a node holds the lock, such as 250us [default: T]
-    #[arg(long, value_name = "D")]
-    pub(crate) hold: Option<String>,
-    /// How long messages take; see 'latency' below
-    #[arg(long, value_name = "D", default_value_t = run_defaults().latency)]
-    pub(crate) latency: String,
-    /// Order of messages on a link; fifo: as sent
-    #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = run_defaults().order.into())]
-    pub(crate) order: OrderArg,
-    /// The fraction of requests in shared mode, 0 to 1
-    #[arg(long, value_name = "F", default_value_t = run_defaults().readers)]
-    pub(crate) readers: f64,
-    /// What goes wrong; see 'faults' below [default: nothing]
-    #[arg(long, value_name = "SPEC", default_value_t = run_defaults().faults, hide_default_value = true)]
-    pub(crate) faults: String,
-    /// An option of the protocol; may be given several times
-    #[arg(long = "option", value_name = "KEY=VALUE")]
-    pub(crate) options: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -371,21 +340,15 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// A scenario: its name, or a path that has a '/' or ends in .txt
-    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["WorldArgs", "protocol", "nodes", "entries"])]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = settings::keys().chain(["protocol"]))]
     pub(crate) scenario: Option<String>,
     /// List the scenarios
-    #[arg(long, conflicts_with_all = ["WorldArgs", "protocol", "nodes", "entries", "scenario"])]
+    #[arg(long, conflicts_with_all = settings::keys().chain(["protocol", "scenario"]))]
     pub(crate) list: bool,
     #[arg(long, value_name = "P", help = protocols())]
     pub(crate) protocol: Option<String>,
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = run_defaults().nodes)]
-    pub(crate) nodes: u32,
-    /// Number of requests in all
-    #[arg(long, value_name = "K", default_value_t = TRACE_ENTRIES)]
-    pub(crate) entries: u64,
     #[command(flatten)]
-    pub(crate) world: WorldArgs,
+    pub(crate) settings: RunSettings<TRACE_ENTRIES>,
     /// Format: text, json, svg, html, or shiviz (a log for that viewer)
     #[arg(long, value_enum, hide_possible_values = true, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -510,10 +473,6 @@ fn write_count(f: &mut fmt::Formatter<'_>, count: Option<u8>, unbounded: &str) -
         Some(count) => write!(f, "{count}"),
         None => f.write_str(unbounded),
     }
-}
-
-fn run_defaults() -> RunSpec {
-    RunSpec::of("")
 }
 
 /// The models of the view layer.

@@ -1,6 +1,7 @@
 //! The commands, their help texts, and their arguments.
 
 mod lab;
+mod settings;
 
 use clap::{Parser, Subcommand};
 
@@ -11,7 +12,7 @@ use crate::group::{
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
-    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs, WorldArgs,
+    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs,
 };
 
 /// Locks across processes and machines, without a lock server

@@ -46,7 +46,7 @@ pub(crate) fn evict(args: &EvictArgs) -> Result<Outcome, Fault> {
 
 pub(crate) fn break_lock(args: &BreakArgs) -> Result<Outcome, Fault> {
     let lock = args.lock.clone();
-    let text = format!("whoever held lock '{}' does not any more\n", lock.escape_debug());
+    let text = format!("lock '{}' is broken: its holders have lost it\n", lock.escape_debug());
     let request = Request::Break { lock: lock.clone(), timeout_ms: limit(&args.group) };
     change(&args.group, &request, &json!({"broken": lock}), &text)
 }
@@ -81,7 +81,7 @@ pub(crate) fn leave(args: &GroupArgs) -> Result<Outcome, Fault> {
     print(args.client.json, &json!({"left": true}), text)
 }
 
-const MEMBERSHIP_ENDED: &str = "no agent ran; what said that one belongs here is removed, and 'run' starts private agents; its group still expects it: \
+const MEMBERSHIP_ENDED: &str = "no agent ran; removed the membership marker, so 'run' starts private agents; the group still expects this member: \
      'hallpass evict' on another member ends that\n";
 
 /// The agent says whether its group let it go, and closes the connection when it has ended.

@@ -1,4 +1,4 @@
-//! When an exploration stops by itself: near its memory, while the machine still has some left, or on Ctrl-C.
+//! When an exploration stops automatically: near its memory, while the machine still has some left, or on Ctrl-C.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Budget {
         Ok(Self { memory: memory.or_else(half), interrupted, measured: None, stopped: None })
     }
 
-    /// Stops an exploration whose tables will grow by so many bytes at once, if that is too much.
+    /// Stops an exploration whose tables will grow by too many bytes at once.
     pub(super) fn check(&mut self, growth: usize) -> Flow {
         if self.interrupted.load(Ordering::Relaxed) {
             self.stopped = Some(Stop::Interrupted);

@@ -6,7 +6,7 @@ use hallpass_lab::{RunSpec, simulate_watched};
 use hallpass_sim::{Latency, Report, format_duration};
 
 use super::warnings;
-use crate::cli::{LabRunArgs, WorldArgs};
+use crate::cli::LabRunArgs;
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, count, grouped, rate};
 
@@ -20,7 +20,7 @@ const KINDS_PER_LINE: usize = 4;
 const VIOLATIONS_LISTED_MAX: usize = 10;
 
 pub(super) fn run(args: &LabRunArgs) -> Result<Outcome, Fault> {
-    let spec = spec(&args.protocol, args.nodes, args.entries, &args.world);
+    let spec = args.settings.of(&args.protocol);
     let began = Instant::now();
     let report = simulate_with_bar(&spec)?;
     let seconds = began.elapsed().as_secs_f64();
@@ -48,23 +48,6 @@ pub(super) fn simulate_with_bar(spec: &RunSpec) -> Result<Report, Fault> {
         bar.finish_and_clear();
     }
     Ok(report?)
-}
-
-/// The laboratory's specification of a run from the arguments.
-pub(super) fn spec(protocol: &str, nodes: u32, entries: u64, world: &WorldArgs) -> RunSpec {
-    RunSpec {
-        nodes,
-        entries,
-        seed: world.seed,
-        load: world.load.clone(),
-        hold: world.hold.clone(),
-        latency: world.latency.clone(),
-        order: world.order.into(),
-        readers: world.readers,
-        faults: world.faults.clone(),
-        options: world.options.clone(),
-        ..RunSpec::of(protocol)
-    }
 }
 
 pub(super) fn outcome(report: &Report) -> Outcome {

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hallpass_lab::{Failure, SwarmBug, SwarmKind, SwarmReport, SwarmSpec, swarm};
-use hallpass_sim::group;
-use hallpass_sim::views::{self, Cut, FaultKind};
+use hallpass_lab::{Failure, SwarmReport, SwarmSpec, swarm};
+use hallpass_sim::cluster::{self, Bug, Cut, FaultKind};
 
 use super::serve;
 use crate::cli::SwarmArgs;
@@ -41,7 +40,7 @@ pub(super) fn run(args: &SwarmArgs) -> Result<Outcome, Fault> {
 /// One group of many members.
 fn large(members: usize, json: bool) -> Result<Outcome, Fault> {
     let began = Instant::now();
-    let report = views::run_large(members);
+    let report = cluster::run_large(members);
     let violation = report.violation.as_ref().map(ToString::to_string);
     let simulated = report.duration as f64 / 1e9;
     if json {
@@ -67,7 +66,7 @@ fn large(members: usize, json: bool) -> Result<Outcome, Fault> {
 fn spec(args: &SwarmArgs) -> Result<SwarmSpec, Fault> {
     let faults = args.keep_faults.as_ref().map(|kept| kept.0.clone());
     let cut = Cut { nodes: args.nodes.map(usize::from), callers: args.callers.map(usize::from), faults };
-    let bug = args.bug.as_deref().and_then(views::Bug::named).map(SwarmBug::Views);
+    let bug = args.bug.as_deref().and_then(Bug::named);
     Ok(SwarmSpec { cut, bug, ..seeds(args)? })
 }
 
@@ -124,11 +123,7 @@ fn words(seed: u64, command: &str) -> Vec<String> {
 /// The last events of a run. Not for a run that panics: its panic is printed instead.
 fn last_events(spec: &SwarmSpec, most: usize) -> String {
     exit::report_panics_in_one_line();
-    let seed = spec.seeds.start;
-    let events = match SwarmKind::of(seed) {
-        SwarmKind::Fixed => group::run_logged(seed).log,
-        SwarmKind::Views => views::run_logged(seed, &spec.cut).log,
-    };
+    let events = cluster::run_logged(spec.seeds.start, &spec.cut).log;
     let from = events.len().saturating_sub(most);
     let lines: String = events[from..].iter().map(|line| format!("{line}\n")).collect();
     format!("\nthe last events:\n{lines}")

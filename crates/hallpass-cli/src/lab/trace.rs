@@ -6,7 +6,7 @@ use hallpass_lab::RunSpec;
 use hallpass_lab::scenario::{self, CommandOutcome, Playback, SHIPPED};
 use hallpass_sim::trace::{self, Trace};
 
-use super::run::{outcome, simulate_with_bar, spec};
+use super::run::{outcome, simulate_with_bar};
 use super::warnings;
 use crate::cli::{Format, TraceArgs};
 use crate::exit::{Fault, Outcome};
@@ -56,7 +56,7 @@ fn render(trace: &Trace, format: Format) -> String {
 }
 
 fn draw_run(protocol: &str, args: &TraceArgs, format: Format) -> Result<(String, Outcome), Fault> {
-    let spec = RunSpec { keep_trace: true, ..spec(protocol, args.nodes, args.entries, &args.world) };
+    let spec = RunSpec { keep_trace: true, ..args.settings.of(protocol) };
     let report = simulate_with_bar(&spec)?;
     warnings::warn(&spec.options, spec.nodes);
     if let Some(first) = report.violations.first() {

@@ -42,7 +42,7 @@ pub enum Mutation {
     ForgetFences,
     /// An instance of which nothing is known, new or dropped, counts as one with the permission to read.
     AbsentMayRead,
-    /// Whoever holds the lock at the start is not taken into account.
+    /// A node that holds the lock at the start does not count.
     IgnoreHolders,
 }
 

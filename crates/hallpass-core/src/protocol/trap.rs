@@ -32,7 +32,7 @@ traps! {
     ModuloReaders = "T4";
     /// T5: ARE_YOU_THERE is answered by REPLY if no deferral is recorded, even by a node that is inside.
     AreYouThere = "T5";
-    /// T6: REPLYs are counted, whoever sent them and whatever they answer.
+    /// T6: every REPLY counts, from any sender and to any request.
     CountedReplies = "T6";
     /// T8: a newcomer is welcomed before every member has added it.
     UnacknowledgedJoin = "T8";

@@ -50,7 +50,7 @@ impl Variables {
 
     /// Adds an array with an element for each of these nodes, as `1:4 2:0`.
     pub fn array(&mut self, name: &'static str, nodes: &[NodeId], values: &[u64]) {
-        // What is not shown is not made into text either: there is one of these for every message of a run.
+        // Items that are not shown are not formatted either: a run has one list for every message.
         self.list(name, nodes.iter().zip(values).take(ITEMS_MAX).map(|(node, value)| format!("{node}:{value}")));
         if let Some((_, text)) = self.0.last_mut().filter(|_| nodes.len() > ITEMS_MAX) {
             write!(text, " .. ({} in all)", nodes.len()).expect("writing to a String cannot fail");

@@ -126,7 +126,7 @@ pub(super) fn modulo_of_four(harness: &Harness) -> [Row; 2] {
 /// How many steps a random walk takes, unless it comes to an end before.
 const STEPS: u64 = 2000;
 
-/// The first violation in so many walks of four nodes with numbers modulo M, and the steps up to it.
+/// The first violation in this many walks of four nodes with numbers modulo M, and the steps up to it.
 fn walk_modulo(harness: &Harness, modulus: u32, walks: u64) -> (Option<&'static str>, u64) {
     let words = format!("fence=off numbers=modulo:{modulus}");
     let config = config_with(harness, &words, 4, None, Order::Any);

@@ -1,4 +1,4 @@
-//! More waiters than the buffer for a peer takes: some are refused, and whoever is not refused gets its lock, whatever happens
+//! More waiters than the buffer for a peer takes: some are refused, and every other caller gets its lock, whatever happens
 //! to connections and views meanwhile.
 //!
 //! Two whole nodes. One of them has asked for so many locks that it holds back further requests, and the other one has read
@@ -13,18 +13,18 @@ use hallpass_check::{Space, fingerprint};
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::Plane;
 use hallpass_node::{
-    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Record, Request, Sabotage, ViewsConfig,
+    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Request, Sabotage, ViewsConfig,
 };
 use hallpass_sim::oracle::Violation;
 
 use super::Described;
 
 const NODES: usize = 2;
-/// A peer's buffer is full after so many bytes, and not before 32 messages.
+/// How many bytes fill a peer's buffer, but not before 32 messages.
 const BUFFER: usize = 256;
 /// More than that.
 const WAITERS: u32 = 40;
-/// So often everything is played on.
+/// How often everything is played on.
 const PATIENCE: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,12 +106,10 @@ impl World {
     /// A group of two that takes part in its first view.
     fn new(bug: Option<Bug>) -> Self {
         let node = |index: usize| {
-            let mut config = NodeConfig::new(id(index), [id(index)]);
-            config.backlog_max = BUFFER;
             let mut views = ViewsConfig::new(index.to_string());
             (views.founding, views.durable) = (Founding::Together(NODES), true);
             views.sabotage = bug.map(|Bug::ForgetHeldUp| Sabotage::ForgetHeldUp);
-            config.views = Some(views);
+            let config = NodeConfig { backlog_max: BUFFER, ..NodeConfig::new(id(index), views) };
             Node::new(config).expect("the settings are valid")
         };
         let mut world = Self {
@@ -139,7 +137,7 @@ impl World {
         world
     }
 
-    /// Takes all outputs; whoever is granted its lock releases it at once.
+    /// Takes all outputs. A caller that is granted its lock releases it at once.
     fn drain(&mut self, index: usize) {
         let mut released = VecDeque::new();
         let mut closes = false;
@@ -151,7 +149,7 @@ impl World {
                 continue;
             };
             match output {
-                Output::Persist(record @ Record::Write(_)) => node.handle_persisted(record, self.now),
+                Output::Persist(write) => node.handle_persisted(write, self.now),
                 Output::Answer { caller, outcome: Outcome::Granted(grant) } => {
                     self.granted[index].push(caller);
                     released.push_back(grant.ticket);
@@ -191,7 +189,7 @@ impl World {
     fn greet(&mut self, plane: Plane) {
         let hello = |index: usize| match plane {
             Plane::Locks => self.nodes[index].hello(id(1 - index)),
-            Plane::Control => self.nodes[index].control_hello(Some(id(1 - index))),
+            Plane::Control => Some(self.nodes[index].control_hello(Some(id(1 - index)))),
         };
         let (Some(first), Some(second)) = (hello(0), hello(1)) else { return };
         if self.nodes[1].check_hello(&first).is_ok() && self.nodes[0].check_hello(&second).is_ok() {

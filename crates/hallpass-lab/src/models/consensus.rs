@@ -17,7 +17,7 @@ pub(super) struct Replica {
     /// Whom it has voted for in this term.
     voted: Option<usize>,
     pub(super) log: Vec<Entry>,
-    /// So many entries are on its disk.
+    /// How many entries are on its disk.
     synced: usize,
     committed: usize,
     applied: usize,
@@ -101,7 +101,7 @@ impl Consensus {
         Self { replicas: [replica.clone(), replica.clone(), replica] }
     }
 
-    /// The term in which a candidate stands for election with the help of another voter, if that one votes for it.
+    /// True if the candidate can win its next term with the vote of this one voter: two of three are a quorum.
     pub(super) fn can_elect(&self, candidate: usize, voter: usize) -> bool {
         let term = self.replicas[candidate].term + 1;
         let (mine, theirs) = (&self.replicas[candidate], &self.replicas[voter]);
@@ -110,7 +110,7 @@ impl Consensus {
         candidate != voter && mine.lead.is_none() && may_vote && last(mine) >= last(theirs)
     }
 
-    /// Elects it, and appends the entry that begins its term.
+    /// Elects the candidate, and appends the entry that begins its term.
     pub(super) fn elect(&mut self, candidate: usize, voter: usize) {
         let term = self.replicas[candidate].term + 1;
         for id in [candidate, voter] {

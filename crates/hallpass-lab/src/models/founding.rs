@@ -41,11 +41,11 @@ impl FoundingModel {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct State {
     nodes: [Node; NODES],
-    /// What each has said last, also those that are no more: it may arrive at any time.
+    /// What each node said last, those that are gone included: it may arrive at any time.
     network: BTreeMap<NodeId, Vec<Founder>>,
-    /// So many disks may still be lost.
+    /// How many disks may still be lost.
     losses: u8,
-    /// Whoever has founded which group.
+    /// Which node has founded which group.
     founded: BTreeSet<(u64, NodeId)>,
 }
 

@@ -1,5 +1,5 @@
 //! One node joins, stops, leaves, is evicted, lapses and comes back, under incarnations k and k+1, and the messages about that
-//! arrive in every order: nobody is taken for another incarnation of itself, and whoever wants to be in gets in.
+//! arrive in every order: nobody is taken for another incarnation of itself, and every node that wants to join gets in.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!
 //! One rule is not among those that can be broken here: that a steward acknowledges nothing before it has applied an entry of
 //! its own term. Breaking that alone harms nobody, in any of 2.3 million states. Without it a new steward may acknowledge a
-//! member whose removal is in its log and not applied yet; but whoever was removed had lapsed before, by its own clock, or had
+//! member whose removal is in its log and not applied yet; but a removed member had lapsed before, by its own clock, or had
 //! given everything up, and a lapse is final: the acknowledgement comes to nothing. The rule stays as a second line behind that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ pub(super) enum Bug {
     AnyTerm,
     /// The session counts from when the acknowledgement comes.
     CountFromReceipt,
-    /// Whoever is to be removed is acknowledged, too.
+    /// A member that is to be removed is still acknowledged.
     AckDoomed,
 }
 
@@ -126,7 +126,7 @@ enum Message {
     Join {
         incarnation: Incarnation,
     },
-    /// A proposal on its way to whoever leads: for this term and epoch, to remove or add these.
+    /// A proposal on its way to the leader: for this term and epoch, to remove or add these.
     Forwarded {
         term: u64,
         base: u64,
@@ -318,7 +318,7 @@ impl State {
         self.stewards[voter] = Some(Steward { sessions, batch: None, proposed: false, candidate: None });
     }
 
-    /// Whoever does not lead any more is no steward.
+    /// A node that no longer leads stops being a steward.
     fn step_down(&mut self) {
         for node in 0..VOTERS {
             if !self.is_steward(node) {
@@ -496,7 +496,7 @@ impl SessionsModel {
             let voters = others.clone().filter(|voter| state.consensus.can_elect(node, *voter));
             steps.extend(voters.map(|voter| Step::Elect { candidate: node, voter }));
         }
-        // What others apply and when shows in nothing: whoever is elected applies all of it first.
+        // What others apply, and when, cannot be seen: an elected node applies everything first.
         if !state.is_steward(node) {
             return;
         }

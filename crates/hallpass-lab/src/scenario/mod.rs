@@ -110,7 +110,7 @@ pub struct Playback {
     pub states: Vec<StateChange>,
     /// Every step that may come next.
     pub next: Vec<Choice>,
-    /// The first violation of the steps, also that somebody waits for ever.
+    /// The first violation of the steps; a node that waits forever is one, too.
     pub violation: Option<String>,
 }
 

@@ -105,7 +105,7 @@ struct Interpreter<'a, P: Protocol> {
     mutation: Option<Mutation>,
 }
 
-/// The steps that follow by themselves, at most.
+/// The most steps that follow without a command.
 const GO_ON_MAX: usize = 60;
 
 impl<P: Protocol> Interpreter<'_, P> {
@@ -128,7 +128,7 @@ impl<P: Protocol> Interpreter<'_, P> {
         })
     }
 
-    /// Lets everything happen that must: messages arrive, whoever is inside leaves, timers fire.
+    /// Lets everything happen that must: messages arrive, nodes that are inside leave, timers fire.
     fn go_on(&mut self) -> Vec<CommandOutcome> {
         let mut outcomes = Vec::new();
         for _ in 0..GO_ON_MAX {
@@ -188,7 +188,7 @@ impl<P: Protocol> Interpreter<'_, P> {
         }
     }
 
-    /// Notes every node's variables; they have changed by the first event after so many.
+    /// Notes every node's variables, as of the first event after the first `before`.
     fn note_states(&mut self, before: usize) {
         let from = (before + 1).min(self.events.len());
         for (position, id) in self.config.ids().iter().enumerate() {

@@ -111,7 +111,7 @@ fn over_loads<'a>(
         let index = spec.loads.iter().position(|load| *load == cell.load)?;
         (cell.nodes == nodes).then_some(index as f64)
     };
-    // Fairness is measured under one load only, so it is no line.
+    // Fairness is measured under one load only, so it has no line.
     charts(spec, cells, position).filter(|(metric, _)| metric.key != "fairness").map(move |(metric, series)| {
         let title = format!("{}, N = {nodes}", metric.title);
         let x_axis = XAxis::Names { label: "load".to_owned(), names: spec.loads.clone() };

@@ -6,7 +6,7 @@ fn explore(spec: &ModelSpec) -> CheckReport {
     check_model(spec, |_| {}).expect("the model is known")
 }
 
-/// Explores a model in full: at least so many states, none of them bad.
+/// Explores a model in full: it has at least this many states, none of them bad.
 fn is_clean(model: &str, states_min: usize) {
     let report = explore(&ModelSpec::of(model));
     assert!(report.violations.is_empty(), "{model}: {:#?}", report.violations[0].lines);
@@ -72,7 +72,7 @@ fn more_waiters_than_a_buffer_takes_are_refused_or_served() {
     is_clean("progress-buffer", 5_000);
 }
 
-/// For each model what is planted, which of the properties that breaks, and a path of so many steps to it at most.
+/// For each model: the planted bugs, the property that each breaks, and the most steps of the path there.
 const BUGS: &[(&str, &str, &str, usize)] = &[
     ("sessions", "evict-early", "session", 8),
     ("sessions", "late-ack", "session", 16),

@@ -264,7 +264,7 @@ impl<C> Locks<C> {
     }
 
     /// Peers have taken messages: the locks that were held up by those are asked for.
-    pub(crate) fn serve_held_up(&mut self, now: Ticks, links: &mut Links) {
+    pub(crate) fn retry_backpressured(&mut self, now: Ticks, links: &mut Links) {
         while !self.held_up.is_empty() && links.congested(self.limits.backlog_max).is_none() {
             let Some(slot) = self.held_up.pop_front() else { return };
             // If its callers have given up, the lock may be forgotten.

@@ -48,7 +48,7 @@ impl Outbox<'_> {
 /// million of them are small; the others are behind a pointer and have their own.
 pub(crate) enum Machine {
     Inline(CarvalhoRoucairol),
-    Boxed(Box<dyn Running>),
+    Boxed(Box<dyn DynProtocol>),
 }
 
 /// The list of effects that all [`Machine::Inline`] share.
@@ -147,10 +147,10 @@ impl Machine {
 }
 
 /// A protocol behind a pointer, with its effects and timers.
-pub(crate) trait Running: Send {
+pub(crate) trait DynProtocol: Send {
     fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError>;
     fn asks(&self, message: Reader<'_>) -> bool;
-    fn copy(&self) -> Box<dyn Running>;
+    fn copy(&self) -> Box<dyn DynProtocol>;
     fn is_idle(&self) -> bool;
     fn highest_number(&self) -> u64;
     fn capabilities(&self) -> &dyn Capabilities;
@@ -164,7 +164,7 @@ struct Instance<P: Protocol> {
     timers: Vec<(Ticks, P::Timer)>,
 }
 
-impl<P: Protocol + 'static> Running for Instance<P> {
+impl<P: Protocol + 'static> DynProtocol for Instance<P> {
     fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError> {
         handle(&mut self.protocol, input, &mut self.effects, &mut self.timers, outbox)
     }
@@ -173,7 +173,7 @@ impl<P: Protocol + 'static> Running for Instance<P> {
         asks::<P>(message)
     }
 
-    fn copy(&self) -> Box<dyn Running> {
+    fn copy(&self) -> Box<dyn DynProtocol> {
         Box::new(Self { protocol: self.protocol.clone(), effects: Effects::new(), timers: self.timers.clone() })
     }
 

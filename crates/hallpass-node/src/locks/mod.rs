@@ -31,7 +31,7 @@ use machine::{Outbox, RawInput, SharedEffects};
 #[allow(unused_imports, reason = "for membership in views")]
 pub use reopen::{Held, HeldLock};
 pub use table::Slot;
-use table::{Entry, Phase, Table, Waiter, is_sparse};
+use table::{Phase, Table, TableEntry, Waiter, is_sparse};
 
 /// All locks of a node. `C` is what the driver knows a waiting caller by.
 pub(crate) struct Locks<C> {
@@ -234,12 +234,12 @@ impl<C> Locks<C> {
         self.table.find(name).map(|slot| self.status(&self.table[slot]))
     }
 
-    fn status<'a>(&self, entry: &'a Entry<C>) -> LockStatus<'a> {
+    fn status<'a>(&self, entry: &'a TableEntry<C>) -> LockStatus<'a> {
         let asked = matches!(entry.phase, Phase::Asking(_)).then(|| entry.machine.capabilities().missing_permissions());
         LockStatus {
             name: &entry.name,
             protocol: self.classes.as_ref().map_or("", |classes| classes.get(entry.class).protocol),
-            place: entry.place(),
+            state: entry.state(),
             missing: asked.flatten().unwrap_or_default(),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
             holders: entry.holders.len(),
@@ -311,7 +311,7 @@ impl<C> Locks<C> {
         links: &mut Links,
     ) -> Result<Option<Fence>, DecodeError> {
         let Self { table, effects, timers, taps, .. } = self;
-        let Entry { machine, name, touched, .. } = &mut table[slot];
+        let TableEntry { machine, name, touched, .. } = &mut table[slot];
         let mut outbox = Outbox { links, lock: name, attempt, now, taps };
         let before = machine.timeout();
         let entered = machine.handle(input, effects, &mut outbox)?;

@@ -8,7 +8,7 @@ use super::{Classes, Held, HeldLock, Locks};
 use crate::links::{Arrived, Links, Process, Sender};
 use crate::output::{Answer, Grant, Outcome, Patience, Ticket};
 use crate::wire::{Body, Frame};
-use crate::{Class, Incarnation, NodeConfig};
+use crate::{Class, Incarnation, NodeConfig, ViewsConfig};
 
 const READ: Mode = Mode::Shared;
 const WRITE: Mode = Mode::Exclusive;
@@ -29,7 +29,7 @@ struct Group {
 fn group(count: u32, protocol: Option<&str>) -> Group {
     let ids = || (1..=count).map(NodeId);
     let member = |id: NodeId| {
-        let config = NodeConfig::new(id, ids());
+        let config = NodeConfig::new(id, ViewsConfig::new("host:1"));
         let mut links = Links::new(ids().filter(|peer| *peer != id));
         for link in 0..links.len() {
             links[link].process = Some(Process { incarnation: Incarnation::FIRST, boot_id: 0 });
@@ -281,7 +281,7 @@ fn between_two_epochs_nothing_is_sent_or_entered_and_nothing_is_forgotten() {
     assert!(locks.cancel(gives_up, 0, links) && !locks.cancel(gives_up, 0, links));
     assert!(group.release(1, grants[1].ticket) && !group.release(1, grants[1].ticket));
     let Member { locks, links, .. } = group.member(1);
-    locks.serve_held_up(0, links);
+    locks.retry_backpressured(0, links);
     locks.handle_timeout(u64::MAX, links);
     assert_eq!(locks.poll_timeout(), None);
     group.exchange();

@@ -11,7 +11,7 @@ use hallpass_core::{Fence, Mode, NodeId, Slab, Ticks};
 use super::classes::ClassIndex;
 use super::machine::Machine;
 use crate::output::{CallerId, Patience};
-use crate::status::Place;
+use crate::status::LockState;
 use crate::wire::Attempt;
 
 /// Where a node keeps a lock: stays the same until the lock is forgotten, and may then be another lock's.
@@ -32,7 +32,7 @@ impl Slot {
 }
 
 /// One lock on this node.
-pub(crate) struct Entry<C> {
+pub(crate) struct TableEntry<C> {
     pub(crate) name: Box<str>,
     /// Another lock whose name has the same hash.
     next_with_hash: Option<Slot>,
@@ -81,7 +81,7 @@ impl<C> Waiter<C> {
     }
 }
 
-impl<C> Entry<C> {
+impl<C> TableEntry<C> {
     /// Most locks have at most one holder and one waiter: the usual room for four in each of a million locks is wasted.
     pub(crate) fn add_holder(&mut self, id: CallerId) {
         if self.holders.capacity() == 0 {
@@ -103,13 +103,13 @@ impl<C> Entry<C> {
         self.phase == Phase::Idle && self.queue.is_empty()
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn state(&self) -> LockState {
         match self.phase {
-            Phase::Inside(_) => Place::Here,
-            Phase::Asking(_) => Place::Elsewhere,
-            Phase::Idle if !self.queue.is_empty() => Place::Elsewhere,
-            Phase::Idle if self.machine.capabilities().is_cached() => Place::Cached,
-            Phase::Idle => Place::Unknown,
+            Phase::Inside(_) => LockState::Here,
+            Phase::Asking(_) => LockState::Elsewhere,
+            Phase::Idle if !self.queue.is_empty() => LockState::Elsewhere,
+            Phase::Idle if self.machine.capabilities().is_cached() => LockState::Cached,
+            Phase::Idle => LockState::Unknown,
         }
     }
 
@@ -153,7 +153,7 @@ impl<C> Entry<C> {
 
 /// All locks that take memory here.
 pub(crate) struct Table<C> {
-    entries: Slab<Entry<C>>,
+    entries: Slab<TableEntry<C>>,
     names: Names,
     /// How many there are of each class.
     by_class: Vec<usize>,
@@ -177,21 +177,21 @@ impl<C> Table<C> {
         self.by_class.get(class.get()).copied().unwrap_or(0)
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&Entry<C>> {
+    pub(crate) fn get(&self, slot: Slot) -> Option<&TableEntry<C>> {
         self.entries.get(slot.get())
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry<C>> {
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut TableEntry<C>> {
         self.entries.get_mut(slot.get())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Entry<C>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &TableEntry<C>)> {
         self.entries.iter().map(|(key, entry)| (Slot::new(key), entry))
     }
 
     /// The locks in these slots.
-    pub(crate) fn range(&self, slots: Range<u32>) -> impl Iterator<Item = &Entry<C>> {
+    pub(crate) fn range(&self, slots: Range<u32>) -> impl Iterator<Item = &TableEntry<C>> {
         let end = slots.end.min(self.slots());
         (slots.start..end).filter_map(|key| self.entries.get(key))
     }
@@ -241,7 +241,7 @@ impl<C> Table<C> {
         self.count(class);
         let slot = Slot::new(self.entries.vacant_key());
         let next_with_hash = self.names.set(self.names.hash(name), Some(slot));
-        let key = self.entries.insert(Entry {
+        let key = self.entries.insert(TableEntry {
             name: name.into(),
             next_with_hash,
             class,
@@ -297,17 +297,17 @@ pub(crate) fn is_sparse(len: usize, capacity: usize) -> bool {
 }
 
 impl<C> Index<Slot> for Table<C> {
-    type Output = Entry<C>;
+    type Output = TableEntry<C>;
 
     #[inline]
-    fn index(&self, slot: Slot) -> &Entry<C> {
+    fn index(&self, slot: Slot) -> &TableEntry<C> {
         self.entries.get(slot.get()).expect("a slot in use")
     }
 }
 
 impl<C> IndexMut<Slot> for Table<C> {
     #[inline]
-    fn index_mut(&mut self, slot: Slot) -> &mut Entry<C> {
+    fn index_mut(&mut self, slot: Slot) -> &mut TableEntry<C> {
         self.entries.get_mut(slot.get()).expect("a slot in use")
     }
 }

@@ -3,11 +3,11 @@
 #[allow(missing_docs, reason = "public for explorations only")]
 mod control;
 mod engine;
-mod fixed;
 #[allow(missing_docs, reason = "public for explorations only")]
 mod founding;
 #[allow(missing_docs, reason = "public for explorations only")]
 mod group;
+mod hello_error;
 #[allow(missing_docs, reason = "public for explorations only")]
 mod install;
 pub mod keys;
@@ -21,12 +21,11 @@ mod sessions;
 mod steward;
 mod views;
 
-pub use fixed::HelloError;
-pub(crate) use fixed::{Advance, FixedList};
+pub use hello_error::HelloError;
 pub use recover::{RecoverError, last_members, recover};
 pub(crate) use views::{Action, Views};
 
-/// The parts of the view layer, for whoever explores them around a model of everything else.
+/// The parts of the view layer, to be explored around a model of everything else.
 pub mod model {
     pub use super::control::Founder;
     pub use super::founding::{Founders, found, voters};
@@ -37,14 +36,6 @@ pub mod model {
     pub use super::steward::{Candidate, Order, OrderState, Steward, Withdrawal};
     pub use super::views::life::{Life, TRANSITIONS};
     pub use crate::locks::{Held, HeldLock};
-}
-
-/// Where the members come from.
-pub(crate) enum Membership {
-    /// A list that never changes.
-    Fixed(FixedList),
-    /// Views, agreed by a quorum.
-    Views(Box<Views>),
 }
 
 /// What a member of another version would say.

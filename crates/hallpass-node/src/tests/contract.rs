@@ -2,64 +2,50 @@
 
 use super::*;
 
-/// Two connected nodes of which the first has the lower incarnation, so that it must write the epoch down; it waits with
-/// an early caller.
-fn first_must_persist() -> [Driven; 2] {
-    let members = [NodeId(1), NodeId(2)];
-    let mut nodes = [(1, 3), (2, 8)].map(|(me, incarnation)| {
-        let mut node =
-            Driven::new(NodeConfig { incarnation: number(incarnation), ..NodeConfig::new(NodeId(me), members) })
-                .unwrap();
-        node.unwritten = Some(Vec::new());
-        node
-    });
-    waits(&mut nodes[0], WRITE, 7);
-    connect(&mut nodes);
-    nodes
-}
-
+/// Two nodes that are about to found a group, each with an early caller; the disk of the first one writes nothing yet.
 #[test]
-fn nothing_is_sent_or_granted_before_the_epoch_is_on_disk() {
-    let mut nodes = first_must_persist();
-    assert_eq!(nodes[0].unwritten, Some(vec![Record::Epoch(8)]));
-    assert_eq!(nodes[1].unwritten, Some(vec![]), "its incarnation is the epoch, and is on disk already");
-    assert!(!nodes[0].is_complete() && nodes[1].is_complete());
-    // What the other one sends meanwhile is kept.
-    waits(&mut nodes[1], WRITE, 8);
-    exchange(&mut nodes);
-    assert!(nodes.iter().all(|node| !node.has_answer()));
+fn nothing_is_sent_or_granted_before_the_group_is_on_disk() {
+    let mut nodes: [_; 2] = group(|_| {});
+    nodes[0].unwritten = Some(Vec::new());
+    for (at, caller) in [(0, 7), (1, 8)] {
+        waits(&mut nodes[at], WRITE, caller);
+    }
+    meet(&mut nodes);
+    found(&mut nodes, |nodes| nodes[0].unwritten.as_ref().is_some_and(|unwritten| !unwritten.is_empty()));
+    assert!(nodes.iter().all(|node| !node.is_complete() && !node.has_answer()));
     assert_eq!(try_to(&mut nodes[0], "x", WRITE, 9), Answer::Busy);
     nodes[0].write_all();
-    assert!(nodes[0].is_complete());
+    connect(&mut nodes);
     exchange(&mut nodes);
-    let first = nodes.iter_mut().position(|node| node.has_answer()).unwrap();
+    let first = nodes.iter().position(|node| node.has_answer()).unwrap();
     let (caller, ticket, _) = granted(&mut nodes[first]);
     let others: Vec<u32> = [7, 8].into_iter().filter(|other| *other != caller).collect();
     assert_eq!(order(&mut nodes, (first, ticket)), others);
 }
 
 #[test]
-fn a_record_that_was_not_asked_for_changes_nothing() {
-    let mut nodes = first_must_persist();
-    nodes[0].node_mut().handle_persisted(Record::Epoch(9), 0);
+fn a_write_that_was_not_asked_for_changes_nothing() {
+    let mut nodes: [_; 2] = group(|_| {});
+    let write = Write { number: 1000, remove: 0..0, put: Vec::new() };
+    nodes[0].node_mut().handle_persisted(write, 0);
     assert!(!nodes[0].is_complete() && nodes[0].node_mut().poll_output().is_none());
-    nodes[0].write_all();
-    assert_eq!(nodes[0].epoch(), Some(8));
-    nodes[0].node_mut().handle_persisted(Record::Epoch(8), 0);
-    assert_eq!(nodes[0].epoch(), Some(8));
+    connect(&mut nodes);
 }
 
-/// The group becomes complete: one early caller is asked for at the other node, and another one is refused.
+/// A peer takes messages again: a caller who was held up is asked for, and another one is turned away.
 #[test]
 fn answers_come_before_bytes() {
-    let mut nodes: [_; 2] = group(|config| config.locks_max = 1);
-    for (lock, caller) in [("a", 1), ("b", 2)] {
-        nodes[0].handle_acquire(lock, WRITE, Patience::Wait, 0, || caller).unwrap();
-    }
-    let hello = nodes[1].hello(NodeId(1)).unwrap();
+    let mut nodes: [_; 2] = connected(|_| {});
+    nodes[0].node_mut().locks.floors.raise("x", Floor { number: 0, fence: Fence::COUNT_MAX - 1 });
+    waits(&mut nodes[0], WRITE, 1);
+    exchange(&mut nodes);
+    let (_, last, _) = granted(&mut nodes[0]);
+    waits(&mut nodes[0], WRITE, 2);
+    waits(&mut nodes[1], WRITE, 4);
+    exchange(&mut nodes);
     let node = nodes[0].node_mut();
-    node.handle_hello(&hello, 0).unwrap();
-    let refused = Output::Answer { caller: 2, outcome: Outcome::Refused(Refusal::Locks) };
+    assert!(node.handle_release(last, 0));
+    let refused = Output::Answer { caller: 2, outcome: Outcome::Refused(Refusal::Fences) };
     let outputs: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
     assert_eq!(outputs, [refused, Output::Transmit(NodeId(2))]);
 }

@@ -8,18 +8,31 @@ use hallpass_core::{Mode, NodeId, Ticks};
 
 use crate::wire::Hello;
 use crate::{
-    Answer, Grant, HelloError, LinkError, Node, NodeConfig, Outcome, Output, Patience, Record, Refusal, Slot, Ticket,
+    Answer, Founding, Grant, HelloError, LinkError, Node, NodeConfig, Outcome, Output, Patience, Refusal, Slot, Ticket,
+    ViewsConfig, Write,
 };
 
-/// A node whose connections take everything at once and whose disk is as fast as the test wants.
+/// No session is shorter than these tests.
+const TTL: Ticks = 24 * 3600 * 1_000_000_000;
+/// Later than anything that locks wait for, and long before the end of a session.
+const LATE: Ticks = 1 << 45;
+
+/// A node whose connections take everything at once and whose disk is as fast as the test wants. Its time begins when its group was
+/// founded.
 #[derive(Debug)]
 pub(super) struct Driven {
     node: Node<u32>,
     answers: VecDeque<(u32, Outcome)>,
     /// What connections have taken and not delivered.
     sent: BTreeMap<NodeId, Vec<u8>>,
-    /// Records that are to be written; `None` if the disk writes everything at once.
-    pub(super) unwritten: Option<Vec<Record>>,
+    /// Control messages under way. Nobody takes them once the group is founded.
+    pub(super) controls: VecDeque<(NodeId, Vec<u8>)>,
+    /// Writes that are under way; `None` if the disk writes everything at once.
+    pub(super) unwritten: Option<Vec<Write>>,
+    /// When its group was founded.
+    founded: Ticks,
+    /// The time of the last input.
+    now: Ticks,
 }
 
 impl Deref for Driven {
@@ -30,29 +43,44 @@ impl Deref for Driven {
     }
 }
 
+/// One of so many founders.
+pub(super) fn founder(me: u32, founders: usize) -> NodeConfig {
+    let views =
+        ViewsConfig { founding: Founding::Together(founders), ttl: TTL, ..ViewsConfig::new(format!("host-{me}:1")) };
+    NodeConfig { boot_id: me.into(), ..NodeConfig::new(NodeId(me), views) }
+}
+
 impl Driven {
     pub(super) fn new(config: NodeConfig) -> Result<Self, OptionError> {
-        let node = Node::new(config)?;
-        let mut driven = Self { node, answers: VecDeque::new(), sent: BTreeMap::new(), unwritten: None };
+        let (node, answers, sent, controls) = (Node::new(config)?, VecDeque::new(), BTreeMap::new(), VecDeque::new());
+        let mut driven = Self { node, answers, sent, controls, unwritten: None, founded: 0, now: 0 };
         driven.drain();
         Ok(driven)
+    }
+
+    /// A node that has founded a group of its own.
+    pub(super) fn alone() -> Self {
+        let mut nodes = [Self::new(founder(1, 1)).unwrap()];
+        found(&mut nodes, |nodes| nodes[0].is_complete());
+        let [node] = nodes;
+        node
     }
 
     fn drain(&mut self) {
         while let Some(output) = self.node.poll_output() {
             match output {
-                Output::Persist(record) => match &mut self.unwritten {
-                    Some(unwritten) => unwritten.push(record),
-                    None => self.node.handle_persisted(record, 0),
+                Output::Persist(write) => match &mut self.unwritten {
+                    Some(unwritten) => unwritten.push(write),
+                    None => self.node.handle_persisted(write, self.now),
                 },
                 Output::Answer { caller, outcome } => self.answers.push_back((caller, outcome)),
+                Output::View => {}
+                Output::Control { to, bytes } => self.controls.push_back((to, bytes)),
                 other @ (Output::Lapsed
                 | Output::Lost(_)
                 | Output::Revoked { .. }
                 | Output::Done { .. }
-                | Output::View
-                | Output::Disconnect(_)
-                | Output::Control { .. }) => panic!("{other:?} in a group with a fixed list"),
+                | Output::Disconnect(_)) => panic!("{other:?} in a group in which nothing fails"),
                 Output::Transmit(peer) => {
                     let bytes = self.node.poll_transmit(peer).to_vec();
                     self.node.handle_transmitted(peer, bytes.len());
@@ -60,6 +88,17 @@ impl Driven {
                 }
             }
         }
+    }
+
+    /// A test's time as the node counts it.
+    fn at(&mut self, now: Ticks) -> Ticks {
+        self.now = self.founded.saturating_add(now).min(LATE);
+        self.now
+    }
+
+    /// When locks need the time.
+    pub(super) fn poll_timeout(&self) -> Option<Ticks> {
+        self.node.locks.poll_timeout().map(|at| at - self.founded)
     }
 
     fn input<T>(&mut self, input: impl FnOnce(&mut Node<u32>) -> T) -> T {
@@ -75,8 +114,9 @@ impl Driven {
 
     /// The disk has written everything.
     pub(super) fn write_all(&mut self) {
-        for record in std::mem::take(&mut self.unwritten).unwrap_or_default() {
-            self.input(|node| node.handle_persisted(record, 0));
+        for write in std::mem::take(&mut self.unwritten).unwrap_or_default() {
+            let now = self.now;
+            self.input(|node| node.handle_persisted(write, now));
         }
     }
 
@@ -102,38 +142,84 @@ impl Driven {
         now: Ticks,
         caller: impl FnOnce() -> u32,
     ) -> Result<Answer, Refusal> {
+        let now = self.at(now);
         self.input(|node| node.handle_acquire(lock, mode, patience, now, caller))
     }
 
     pub(super) fn handle_fast_acquire(&mut self, slot: Slot, lock: &str, mode: Mode, now: Ticks) -> Option<Grant> {
+        let now = self.at(now);
         let grant = self.node.handle_fast_acquire(slot, lock, mode, now);
         assert!(!self.node.has_output(), "the fast path has no output");
         grant
     }
 
     pub(super) fn handle_release(&mut self, ticket: Ticket, now: Ticks) -> bool {
+        let now = self.at(now);
         self.input(|node| node.handle_release(ticket, now))
     }
 
     pub(super) fn handle_cancel(&mut self, ticket: Ticket, now: Ticks) -> bool {
+        let now = self.at(now);
         self.input(|node| node.handle_cancel(ticket, now))
     }
 
     pub(super) fn handle_hello(&mut self, hello: &Hello, now: Ticks) -> Result<(), HelloError> {
+        let now = self.at(now);
         self.input(|node| node.handle_hello(hello, now))
     }
 
     /// The connection loses what it had not delivered.
     pub(super) fn handle_disconnect(&mut self, peer: NodeId) {
-        self.input(|node| node.handle_disconnect(peer, 0));
+        let now = self.at(0);
+        self.input(|node| node.handle_disconnect(peer, now));
         self.sent.remove(&peer);
     }
 
     pub(super) fn handle_bytes(&mut self, peer: NodeId, bytes: &[u8], now: Ticks) -> Result<(), LinkError> {
+        let now = self.at(now);
         self.input(|node| node.handle_bytes(peer, bytes, now))
     }
 
     pub(super) fn handle_timeout(&mut self, now: Ticks) {
+        let now = self.at(now);
         self.input(|node| node.handle_timeout(now));
     }
+}
+
+/// Every two nodes are connected for control messages.
+pub(super) fn meet(nodes: &mut [Driven]) {
+    for high in 0..nodes.len() {
+        for low in 0..high {
+            let hello = [(low, high), (high, low)].map(|(from, to)| nodes[from].control_hello(Some(nodes[to].id())));
+            nodes[high].handle_hello(&hello[0], 0).unwrap();
+            nodes[low].handle_hello(&hello[1], 0).unwrap();
+        }
+    }
+}
+
+/// Time passes, and control messages are delivered one by one, until this is so.
+pub(super) fn found(nodes: &mut [Driven], is_so: impl Fn(&[Driven]) -> bool) {
+    const STEP: Ticks = 1_000_000;
+    const STEPS_MAX: u32 = 10_000;
+    for _ in 0..STEPS_MAX {
+        while let Some(from) = nodes.iter().position(|node| !node.controls.is_empty()) {
+            if is_so(nodes) {
+                break;
+            }
+            let ((to, bytes), sender) =
+                (nodes[from].controls.pop_front().expect("one that has some"), nodes[from].id());
+            let to = nodes.iter_mut().find(|node| node.id() == to).expect("a founder");
+            let now = to.now;
+            to.input(|node| node.handle_control(sender, &bytes, now)).unwrap();
+        }
+        if is_so(nodes) {
+            return nodes.iter_mut().for_each(|node| node.founded = node.now);
+        }
+        for node in &mut *nodes {
+            node.now += STEP;
+            let now = node.now;
+            node.input(|node| node.handle_timeout(now));
+        }
+    }
+    panic!("no group is founded");
 }

@@ -13,12 +13,12 @@ use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
 use crate::wire::Hello;
 use crate::*;
-use driven::Driven;
+use driven::{Driven, found, founder, meet};
 
-/// A group of `N` nodes with the same settings, not yet connected.
+/// `N` nodes with the same settings, which have not met yet.
 fn group<const N: usize>(change: impl Fn(&mut NodeConfig)) -> [Driven; N] {
     std::array::from_fn(|at| {
-        let mut config = NodeConfig::new(NodeId(at as u32 + 1), (1..=N as u32).map(NodeId));
+        let mut config = founder(at as u32 + 1, N);
         change(&mut config);
         Driven::new(config).unwrap()
     })
@@ -28,14 +28,23 @@ fn number(incarnation: u32) -> Incarnation {
     Incarnation::new(incarnation).unwrap()
 }
 
-/// The same, connected.
+/// The same, as a group, and connected.
 fn connected<const N: usize>(change: impl Fn(&mut NodeConfig)) -> [Driven; N] {
     let mut nodes = group(change);
     connect(&mut nodes);
     nodes
 }
 
+/// Founds the group, unless it is there, and makes every connection for locks.
 fn connect(nodes: &mut [Driven]) {
+    if !nodes.iter().all(|node| node.is_complete()) {
+        meet(nodes);
+        found(nodes, |nodes| nodes.iter().all(|node| node.is_complete()));
+    }
+    connect_locks(nodes);
+}
+
+fn connect_locks(nodes: &mut [Driven]) {
     for high in 0..nodes.len() {
         (0..high).for_each(|low| connect_two(nodes, low, high));
     }
@@ -45,6 +54,24 @@ fn connect_two(nodes: &mut [Driven], one: usize, two: usize) {
     let hello = [nodes[one].hello(nodes[two].id()).unwrap(), nodes[two].hello(nodes[one].id()).unwrap()];
     nodes[two].handle_hello(&hello[0], 0).unwrap();
     nodes[one].handle_hello(&hello[1], 0).unwrap();
+}
+
+/// A group of three that only the first of them has opened yet, with all connections. Before that, each has done this with its own
+/// locks; says which one is first.
+fn opened_by_one(change: impl Fn(&mut NodeConfig), early: impl Fn(&mut Driven)) -> ([Driven; 3], usize) {
+    let mut nodes: [_; 3] = group(change);
+    nodes.iter_mut().for_each(early);
+    meet(&mut nodes);
+    found(&mut nodes, |nodes| nodes.iter().any(|node| node.is_complete()));
+    connect_locks(&mut nodes);
+    let first = nodes.iter().position(|node| node.is_complete()).unwrap();
+    assert_eq!(nodes.iter().filter(|node| node.is_complete()).count(), 1);
+    (nodes, first)
+}
+
+/// The others open it, too.
+fn open_all(nodes: &mut [Driven]) {
+    found(nodes, |nodes| nodes.iter().all(|node| node.is_complete()));
 }
 
 /// Carries what one node has to say to another; true if there was something.
@@ -260,31 +287,44 @@ fn callers_locks_and_backlogs_are_bounded() {
 
 #[test]
 fn who_comes_before_the_group_is_complete_waits_for_it_in_order() {
-    let mut nodes: [_; 3] = group(|_| {});
-    assert_eq!(try_to(&mut nodes[0], "x", WRITE, 9), Answer::Busy, "nobody could answer in time");
-    let tickets: Vec<Ticket> = (1..=4).map(|caller| waits(&mut nodes[0], WRITE, caller)).collect();
-    connect_two(&mut nodes, 0, 1);
-    assert!(!nodes[0].is_complete() && nodes[0].is_empty());
-    assert!(nodes[0].handle_cancel(tickets[1], 0) && !nodes[0].handle_cancel(tickets[1], 0));
-    connect_two(&mut nodes, 0, 2);
-    assert!(nodes[0].is_complete() && !nodes[1].is_complete());
-    // Node 2 has not met node 3: what node 1 asks waits there until it has.
+    let early = |node: &mut Driven| {
+        assert_eq!(try_to(node, "x", WRITE, 9), Answer::Busy, "nobody could answer in time");
+        let tickets: Vec<Ticket> = (1..=4).map(|caller| waits(node, WRITE, caller)).collect();
+        assert!(node.handle_cancel(tickets[1], 0) && !node.handle_cancel(tickets[1], 0));
+        assert!(node.is_empty());
+    };
+    let (mut nodes, first) = opened_by_one(|_| {}, early);
+    // The others have not opened the view: what is asked waits there until they have.
     exchange(&mut nodes);
-    assert_eq!(nodes[0].answer(), None);
-    connect_two(&mut nodes, 1, 2);
+    assert!(nodes.iter().all(|node| !node.has_answer()));
+    open_all(&mut nodes);
+    exchange(&mut nodes);
+    let at = nodes.iter().position(|node| node.has_answer()).unwrap();
+    let (caller, ticket, _) = granted(&mut nodes[at]);
+    assert_eq!((caller, nodes[at].epoch()), (1, nodes[first].epoch()));
+    let mut all = order(&mut nodes, (at, ticket));
+    all.sort_unstable();
+    assert_eq!(all, [1, 1, 3, 3, 3, 4, 4, 4]);
+}
+
+/// A ticket from before the group has no place in a table.
+#[test]
+fn who_came_early_can_give_up_by_its_first_ticket_and_not_release_by_it() {
+    let mut nodes: [_; 2] = group(|_| {});
+    let tickets: Vec<Ticket> = (1..=3).map(|caller| waits(&mut nodes[0], WRITE, caller)).collect();
+    connect(&mut nodes);
     exchange(&mut nodes);
     let (caller, ticket, _) = granted(&mut nodes[0]);
-    assert_eq!((caller, nodes[0].epoch()), (1, Some(1)));
+    assert_eq!(caller, 1);
     assert!(!nodes[0].handle_release(tickets[0], 0), "the ticket of its waiting has no place");
-    assert!(nodes[0].handle_cancel(tickets[2], 0), "but a caller can give up by it");
-    assert_eq!(order(&mut nodes, (0, ticket)), [4]);
+    assert!(nodes[0].handle_cancel(tickets[1], 0), "but a caller can give up by it");
+    assert_eq!(order(&mut nodes, (0, ticket)), [3]);
     assert!(!nodes[0].handle_cancel(tickets[0], 0));
 }
 
 #[test]
 fn a_node_alone_is_its_own_group() {
-    let mut node: Driven = Driven::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
-    assert!(node.is_complete());
+    let mut node = Driven::alone();
     let (ticket, fence) = enters(&mut node, WRITE, 1);
     assert_eq!(fence, 1);
     waits(&mut node, WRITE, 2);
@@ -357,32 +397,20 @@ fn the_fast_path_is_open_only_where_the_permissions_are_here_and_the_lock_is_fre
     assert_eq!((nodes[0].messages(), nodes[0].waiting().count()), (messages, 0));
 }
 
-/// Also where a request is held back by a timer, and the cache has neither room nor time.
 #[test]
 fn a_cache_of_nothing_and_for_no_time_forgets_at_once() {
-    let mut nodes: [_; 2] = connected(|config| {
-        (config.cache_max, config.cache_idle) = (0, 0);
-        config.classes = vec![class("x", "ricart-agrawala", &["increment=priority", "priorities=5,1", "hold-back=3T"])];
-    });
+    let mut nodes: [_; 2] = connected(|config| (config.cache_max, config.cache_idle) = (0, 0));
     for round in 0..3u64 {
         let now = 10_000_000 * round;
-        // Node 2 asks, too, comes first, and holds the other one's request back for three milliseconds.
         let asked = [0, 1].map(|at| nodes[at].handle_acquire("x", WRITE, Patience::Wait, now, || at as u32));
         assert!(asked.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))));
-        for (from, to) in [(0, 1), (1, 0), (0, 1)] {
-            let (bytes, sender) = (nodes[from].take_sent(NodeId(to as u32 + 1)), nodes[from].id());
-            nodes[to].handle_bytes(sender, &bytes, now).unwrap();
+        exchange(&mut nodes);
+        for _ in 0..2 {
+            let at = nodes.iter().position(|node| node.has_answer()).expect("one is inside");
+            let (_, ticket, _) = granted(&mut nodes[at]);
+            assert!(nodes[at].handle_release(ticket, now));
+            exchange(&mut nodes);
         }
-        let (_, second, _) = granted(&mut nodes[1]);
-        assert!(nodes[1].handle_release(second, now));
-        exchange(&mut nodes);
-        nodes[1].handle_timeout(now + 2_999_999);
-        exchange(&mut nodes);
-        assert_eq!((nodes[0].answer(), nodes[1].len()), (None, 1), "round {round}");
-        nodes[1].handle_timeout(now + 3_000_000);
-        exchange(&mut nodes);
-        let (_, first, _) = granted(&mut nodes[0]);
-        assert!(nodes[0].handle_release(first, now));
         assert!(nodes.iter().all(|node| node.is_empty() && node.poll_timeout().is_none()), "round {round}");
     }
 }
@@ -413,11 +441,7 @@ fn at_the_last_fence_waiters_are_turned_away() {
 
 #[test]
 fn who_came_early_and_finds_no_room_is_turned_away() {
-    let mut nodes = [1, 2].map(|me| {
-        let mut config = NodeConfig::new(NodeId(me), [NodeId(1), NodeId(2)]);
-        config.locks_max = 1;
-        Driven::new(config).unwrap()
-    });
+    let mut nodes: [_; 2] = group(|config| config.locks_max = 1);
     for (lock, caller) in [("a", 1), ("b", 2)] {
         nodes[0].handle_acquire(lock, WRITE, Patience::Wait, 0, || caller).unwrap();
     }
@@ -430,7 +454,7 @@ fn who_came_early_and_finds_no_room_is_turned_away() {
 /// In these tests every fourth name has the same hash as this one.
 #[test]
 fn names_that_collide_are_different_locks_in_whatever_order_they_are_forgotten() {
-    let mut node = Driven::new(NodeConfig::new(NodeId(1), [NodeId(1)])).unwrap();
+    let mut node = Driven::alone();
     let names: Vec<String> = (0..23).map(|n| format!("lock {n}")).collect();
     let enter = |node: &mut Driven, name: &str| match try_to(node, name, WRITE, 1) {
         Answer::Granted(Grant { ticket, .. }) => Some(ticket),
@@ -486,11 +510,11 @@ fn nonsense_closes_the_connection() {
     let wrong = nodes[0].handle_bytes(NodeId(2), &[0, 1, 99], 0);
     assert_eq!(wrong, Err(LinkError::Decode(DecodeError::Version { peer: 99, own: 2 })));
     assert_eq!(nodes[0].handle_bytes(NodeId(9), &[0, 1, 1], 0), Err(LinkError::Misaddressed));
-    let mut early: [_; 3] = group(|config| config.backlog_max = 10);
-    connect_two(&mut early, 0, 1);
+    let (mut early, first) = opened_by_one(|config| config.backlog_max = 10, |_| {});
+    let (late, peer) = ((first + 1) % 3, early[first].id());
     let most = 2 * 10 + crate::wire::FRAME_MAX;
-    assert_eq!(early[0].handle_bytes(NodeId(2), &vec![0; most], 0), Ok(()));
-    assert_eq!(early[0].handle_bytes(NodeId(2), &[0; 1], 0), Err(LinkError::Flooded));
+    assert_eq!(early[late].handle_bytes(peer, &vec![0; most], 0), Ok(()));
+    assert_eq!(early[late].handle_bytes(peer, &[0; 1], 0), Err(LinkError::Flooded));
 }
 
 #[test]

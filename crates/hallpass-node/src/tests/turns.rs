@@ -209,15 +209,15 @@ fn used_again(from: Ticks, to: Ticks) -> Driven {
 
 #[test]
 fn permissions_that_were_used_since_are_kept() {
-    let place = |node: &Driven| node.lock_status("x").map(|lock| lock.place);
+    let state = |node: &Driven| node.lock_status("x").map(|lock| lock.state);
     for (from, to) in [(5, 5), (0, 9)] {
         let mut node = used_again(from, to);
         assert_eq!(node.poll_timeout(), Some(10));
         node.handle_timeout(11);
-        assert_eq!(place(&node), Some(Place::Cached), "used from {from} to {to}");
+        assert_eq!(state(&node), Some(LockState::Cached), "used from {from} to {to}");
         let late = node.poll_timeout().unwrap();
         node.handle_timeout(late);
-        assert_eq!(place(&node), None, "used from {from} to {to}");
+        assert_eq!(state(&node), None, "used from {from} to {to}");
     }
 }
 

@@ -8,8 +8,8 @@ use hallpass_core::{Mode, NodeId, Ticks};
 
 use crate::wire::Plane;
 use crate::{
-    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Record, Request, RequestError,
-    Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
+    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Request, RequestError, Sabotage,
+    Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
 mod versions;
@@ -50,19 +50,18 @@ struct Net {
 
 impl Net {
     fn config(&self, id: u32, founding: Founding, incarnation: u32) -> NodeConfig {
-        let mut config = NodeConfig::new(NodeId(id), [NodeId(id)]);
-        config.incarnation = Incarnation::new(incarnation).unwrap();
-        config.boot_id = u64::from(id * 31 + incarnation);
         let mut views = ViewsConfig::new(format!("host-{id}:1"));
         (views.founding, views.durable, views.ttl) = (founding, true, TTL);
         views.sabotage = self.sabotage;
-        config.views = Some(views);
+        let mut config = NodeConfig::new(NodeId(id), views);
+        config.incarnation = Incarnation::new(incarnation).unwrap();
+        config.boot_id = u64::from(id * 31 + incarnation);
         config
     }
 
     fn start(&mut self, config: NodeConfig) {
         let id = config.me;
-        let disk = config.views.as_ref().unwrap().stored.clone();
+        let disk = config.views.stored.clone();
         let node = Node::new(config).unwrap();
         let one = One {
             node,
@@ -125,7 +124,7 @@ impl Net {
         let incarnation = stored + 1;
         disk.insert(keys::INCARNATION, incarnation.to_be_bytes().to_vec());
         let mut config = self.config(id, founding, incarnation);
-        config.views.as_mut().unwrap().stored = disk;
+        config.views.stored = disk;
         self.start(config);
     }
 
@@ -166,14 +165,13 @@ impl Net {
         while let Some(output) = one.node.poll_output() {
             match output {
                 Output::Persist(_) if is_full => {}
-                Output::Persist(Record::Write(write)) if is_slow => self.under_way.entry(id).or_default().push(write),
-                Output::Persist(Record::Write(write)) => {
+                Output::Persist(write) if is_slow => self.under_way.entry(id).or_default().push(write),
+                Output::Persist(write) => {
                     one.disk.retain(|key, _| !write.remove.contains(key));
                     one.disk.extend(write.put.clone());
                     one.writes.push(write.clone());
-                    one.node.handle_persisted(Record::Write(write), now);
+                    one.node.handle_persisted(write, now);
                 }
-                Output::Persist(other) => panic!("{other:?}"),
                 Output::Answer { caller, outcome } => one.answers.push((caller, outcome)),
                 Output::Lapsed => one.lapses += 1,
                 Output::Lost(ticket) => one.lost.push(ticket),
@@ -201,7 +199,7 @@ impl Net {
         let now = self.now;
         let hello = |net: &Self, at: NodeId, peer: NodeId| match plane {
             Plane::Locks => net.nodes[&at].node.hello(peer),
-            Plane::Control => net.nodes[&at].node.control_hello(Some(peer)),
+            Plane::Control => Some(net.nodes[&at].node.control_hello(Some(peer))),
         };
         let (Some(a), Some(b)) = (hello(self, from, to), hello(self, to, from)) else { return };
         if self.nodes[&from].node.check_hello(&b).is_err() || self.nodes[&to].node.check_hello(&a).is_err() {
@@ -369,7 +367,7 @@ fn a_node_that_crashes_while_it_founds_a_group_of_one_founds_it_later() {
         let mut net = Net::default();
         disk.insert(keys::INCARNATION, 2_u32.to_be_bytes().to_vec());
         let mut config = net.config(7, Founding::Together(1), 2);
-        config.views.as_mut().unwrap().stored = disk;
+        config.views.stored = disk;
         net.start(config);
         net.run_until_open(3000);
     }
@@ -675,7 +673,7 @@ fn voters_without_one(joining: u32) -> Vec<NodeId> {
     let mut net = Net::default();
     for id in 1..=3 + joining {
         let mut config = net.config(id, if id <= 3 { Founding::Together(3) } else { Founding::Never }, 1);
-        config.views.as_mut().unwrap().replace_after = 5 * TTL;
+        config.views.replace_after = 5 * TTL;
         net.start(config);
     }
     net.run_until_open(3000);
@@ -753,7 +751,7 @@ fn a_voter_without_a_directory_that_stops_hands_its_vote_over() {
     let mut net = Net::default();
     for id in 1..=2 {
         let mut config = net.config(id, Founding::Together(2), 1);
-        config.views.as_mut().unwrap().durable = false;
+        config.views.durable = false;
         net.start(config);
     }
     net.run_until_open(3000);

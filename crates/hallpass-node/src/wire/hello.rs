@@ -19,7 +19,7 @@ pub struct Hello {
     pub to: NodeId,
     /// What the connection carries.
     pub plane: Plane,
-    /// The address by which others reach the sender; empty with a fixed list of members.
+    /// The address by which others reach the sender.
     pub address: String,
     /// The group that the sender is in; 0 if it is in none yet.
     pub group_id: u64,
@@ -31,10 +31,9 @@ pub struct Hello {
     pub to_incarnation: Option<Incarnation>,
     /// The last frame that the sender has received on this link.
     pub received: u64,
-    /// With a fixed list a digest of what all members must agree on: the list and the lock classes. In a group whose members change: 1 if
-    /// the sender's group has had more than one member.
+    /// 1 if the sender's group has had more than one member, else 0.
     pub config_digest: u64,
-    /// A digest of the incarnations of all members as the sender knows them, once it knows all.
+    /// Not used any more: absent.
     pub incarnations_digest: Option<NonZeroU64>,
 }
 

@@ -23,7 +23,7 @@ pub struct ModelConfig<P: Protocol> {
     pub(super) order: Order,
     pub(super) limits: Limits,
     pub(super) holders: Holders,
-    /// The most slots that a message may be in flight. `None`: time does not exist, and a message may take for ever.
+    /// The most slots that a message may be in flight. `None`: time does not exist, and a message may take forever.
     pub(super) delay: Option<u8>,
     /// Messages that can no longer change anything are dropped.
     pub(super) drops_moot: bool,

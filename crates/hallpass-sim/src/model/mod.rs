@@ -142,9 +142,9 @@ impl<P: Protocol> Model<P> {
         model
     }
 
-    /// Call this if no step is left that [must happen](Step::must_happen): names the nodes that wait for ever.
+    /// Call this if no step is left that [must happen](Step::must_happen): names the nodes that wait forever.
     ///
-    /// Optional steps are no way out for a node that waits: its caller need not give up, and no node need crash.
+    /// Optional steps do not help a node that waits: its caller need not give up, and no node need crash.
     pub fn check_end(&self, config: &ModelConfig<P>) -> Option<Violation> {
         let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
         let nodes = config.ids.iter().zip(&self.actors);

@@ -2,7 +2,7 @@ use hallpass_core::{Mode, NodeId};
 
 use super::Violation;
 
-/// Whoever only tries is answered BUSY for a reason: between its asking and the answer somebody conflicting was inside or
+/// A caller who only tries is answered BUSY for a reason: between its asking and the answer somebody conflicting was inside or
 /// asked, or a caller of its own node was already waiting, or there is an [excuse](Self::on_excuse). One oracle a lock.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
@@ -41,8 +41,8 @@ impl Attempts {
         other.mode.conflicts(attempt.mode) || (here && (!other.inside || self.writer_gave_up))
     }
 
-    /// A node has a reason of its own to refuse whoever only tries now: a member is not connected, or the lock's protocol
-    /// cannot be asked in one round trip.
+    /// A node has a reason of its own to refuse callers who only try: its view has changed, a member is not connected, or
+    /// the lock's protocol cannot be asked in one round trip.
     pub fn on_excuse(&mut self, node: NodeId) {
         for (attempt, explained) in &mut self.pending {
             *explained |= attempt.node == node;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_conflicts_before_or_meanwhile_is_a_reason() {
+    fn a_caller_who_conflicts_before_or_meanwhile_is_a_reason() {
         assert_eq!(busy(EXCLUSIVE, |oracle| reader_inside(oracle, 2), nothing), None);
         assert_eq!(busy(EXCLUSIVE, nothing, |oracle| oracle.on_ask(NodeId(2), 7, SHARED, true)), None);
         assert_eq!(busy(SHARED, nothing, |oracle| oracle.on_ask(NodeId(2), 7, EXCLUSIVE, false)), None);

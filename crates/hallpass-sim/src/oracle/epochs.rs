@@ -8,7 +8,7 @@ use super::Violation;
 #[derive(Clone, Debug, Default)]
 pub struct Epochs {
     groups: Vec<u64>,
-    /// So many groups may be founded after the first, one after the other.
+    /// How many groups may be founded after the first, one after the other.
     others: usize,
     /// Who is in the view of each epoch.
     views: BTreeMap<u64, Vec<NodeId>>,

@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use hallpass_core::{Mode, NodeId};
 
@@ -18,7 +18,7 @@ pub struct Fairness {
     local_streak: u64,
     /// How many callers each node has: the most readers in one group.
     callers: u64,
-    places: Vec<Place>,
+    nodes: Vec<NodeQueue>,
     worst: u64,
 }
 
@@ -27,19 +27,19 @@ const TURNS: u64 = 2;
 
 /// What the oracle knows of one node.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct NodeQueue {
     inside: usize,
     /// In the order in which they asked.
     waiting: VecDeque<Waiter>,
     /// How often the node has begun to ask.
     turn: u64,
     /// Conflicting entries of each node that had heard that this one asks. A writer counts as much as a group of readers.
-    overtakes: Vec<u64>,
+    overtakes: BTreeMap<usize, u64>,
 }
 
 /// A caller enters.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct Entered<'a> {
     /// Its node, by position.
     pub node: usize,
     /// The node's id.
@@ -59,11 +59,11 @@ struct Waiter {
     tries: bool,
 }
 
-impl Place {
+impl NodeQueue {
     /// The first waiter or what is inside has changed: the node asks anew, or no longer.
     fn restart(&mut self) {
         self.turn += 1;
-        self.overtakes.fill(0);
+        self.overtakes.clear();
     }
 
     /// The caller for whom the node asks the others.
@@ -79,45 +79,57 @@ impl Place {
 }
 
 impl Fairness {
-    /// For so many nodes, each with so many callers, with this setting.
-    pub fn new(nodes: usize, callers: usize, local_streak: u32) -> Self {
-        let place = Place { overtakes: vec![0; nodes], ..Place::default() };
-        Self { local_streak: local_streak.into(), callers: callers as u64, places: vec![place; nodes], worst: 0 }
+    /// For nodes that have at most `callers` callers each, with this setting.
+    pub fn new(callers: usize, local_streak: u32) -> Self {
+        Self { local_streak: local_streak.into(), callers: callers as u64, nodes: Vec::new(), worst: 0 }
+    }
+
+    fn node(&mut self, node: usize) -> &mut NodeQueue {
+        if self.nodes.len() <= node {
+            self.nodes.resize_with(node + 1, NodeQueue::default);
+        }
+        &mut self.nodes[node]
+    }
+
+    /// A view begins: requests are made again, and what was overtaken before does not count.
+    pub fn on_view(&mut self) {
+        self.nodes.iter_mut().for_each(NodeQueue::restart);
     }
 
     /// A caller on the node at this position has to wait.
     pub fn on_wait(&mut self, node: usize, caller: u64, mode: Mode, tries: bool) {
-        let place = &mut self.places[node];
-        place.waiting.push_back(Waiter { caller, mode, tries });
-        if place.waiting.len() == 1 {
-            place.restart();
+        let queue = self.node(node);
+        queue.waiting.push_back(Waiter { caller, mode, tries });
+        if queue.waiting.len() == 1 {
+            queue.restart();
         }
     }
 
     /// A number that names the present asking of a node, or `None` if it asks for nobody who waits.
     pub fn turn(&self, node: usize) -> Option<u64> {
-        let place = &self.places[node];
-        place.asks_for().map(|_| place.turn)
+        let queue = self.nodes.get(node)?;
+        queue.asks_for().map(|_| queue.turn)
     }
 
     /// A caller enters, whether it had to wait or not.
-    pub fn on_enter(&mut self, entry: &Entry<'_>) -> Option<Violation> {
-        let Entry { node, id, caller, mode, .. } = *entry;
-        let place = &mut self.places[node];
-        let ahead = place.waiting.front().map(|first| first.caller).filter(|first| *first != caller);
-        place.remove(caller);
-        place.inside += 1;
-        place.restart();
+    pub fn on_enter(&mut self, entry: &Entered<'_>) -> Option<Violation> {
+        let Entered { node, id, caller, mode, .. } = *entry;
+        let queue = self.node(node);
+        let ahead = queue.waiting.front().map(|first| first.caller).filter(|first| *first != caller);
+        queue.remove(caller);
+        queue.inside += 1;
+        queue.restart();
         if let Some(first) = ahead {
             let text = format!("caller {caller:x} on node {id} entered before {first:x}, who waits there for longer");
             return Some(Violation { property: "overtaking", text });
         }
         let (weight, mut overtaken) = (if mode == Mode::Shared { 1 } else { self.callers }, None);
-        for other in (0..self.places.len()).filter(|other| *other != node && entry.heard[*other]) {
-            let place = &mut self.places[other];
-            let Some(first) = place.asks_for().filter(|first| first.mode.conflicts(mode)).copied() else { continue };
-            place.overtakes[node] += weight;
-            overtaken = overtaken.max(Some((place.overtakes[node], first.caller)));
+        for other in (0..self.nodes.len()).filter(|other| *other != node && entry.heard.get(*other) == Some(&true)) {
+            let queue = &mut self.nodes[other];
+            let Some(first) = queue.asks_for().filter(|first| first.mode.conflicts(mode)).copied() else { continue };
+            let overtakes = queue.overtakes.entry(node).or_default();
+            *overtakes += weight;
+            overtaken = overtaken.max(Some((*overtakes, first.caller)));
         }
         let (weight, first) = overtaken?;
         self.worst = self.worst.max(weight.div_ceil(self.callers));
@@ -128,16 +140,16 @@ impl Fairness {
 
     /// A caller on this node leaves.
     pub fn on_exit(&mut self, node: usize) {
-        let place = &mut self.places[node];
-        place.inside = place.inside.saturating_sub(1);
-        place.restart();
+        let queue = self.node(node);
+        queue.inside = queue.inside.saturating_sub(1);
+        queue.restart();
     }
 
     /// A caller on this node waits no longer: it gave up, or was refused.
     pub fn on_gone(&mut self, node: usize, caller: u64) {
-        let place = &mut self.places[node];
-        if place.remove(caller) == Some(0) {
-            place.restart();
+        let queue = self.node(node);
+        if queue.remove(caller) == Some(0) {
+            queue.restart();
         }
     }
 
@@ -156,7 +168,7 @@ mod tests {
 
     /// Two nodes with two callers each; caller 1 waits on the first one.
     fn waiting(local_streak: u32, mode: Mode) -> Fairness {
-        let mut oracle = Fairness::new(2, 2, local_streak);
+        let mut oracle = Fairness::new(2, local_streak);
         oracle.on_wait(0, 1, mode, false);
         assert!(oracle.turn(0).is_some());
         oracle
@@ -164,7 +176,7 @@ mod tests {
 
     fn enters(oracle: &mut Fairness, node: usize, caller: u64, mode: Mode, heard: bool) -> Option<Violation> {
         let id = NodeId(node as u32 + 1);
-        oracle.on_enter(&Entry { node, id, caller, mode, heard: &[heard; 2] })
+        oracle.on_enter(&Entered { node, id, caller, mode, heard: &[heard; 2] })
     }
 
     /// A caller on the second node, which knows that the first one asks, enters and leaves.
@@ -207,7 +219,7 @@ mod tests {
         }
         let mut oracle = waiting(1, READ);
         assert!((0..9).all(|_| passes(&mut oracle, READ).is_none()), "readers share");
-        let mut oracle = Fairness::new(2, 2, 1);
+        let mut oracle = Fairness::new(2, 1);
         oracle.on_wait(0, 1, WRITE, true);
         assert_eq!(oracle.turn(0), None, "who only tries does not wait");
         assert!((0..9).all(|_| passes(&mut oracle, WRITE).is_none()));
@@ -231,8 +243,22 @@ mod tests {
     }
 
     #[test]
+    fn a_view_starts_the_count_again_and_keeps_the_order() {
+        let mut oracle = waiting(1, WRITE);
+        assert!((0..2).all(|_| passes(&mut oracle, WRITE).is_none()));
+        let turn = oracle.turn(0);
+        oracle.on_view();
+        assert!(oracle.turn(0) > turn);
+        assert!((0..2).all(|_| passes(&mut oracle, WRITE).is_none()));
+        assert!(passes(&mut oracle, WRITE).is_some());
+        oracle.on_wait(0, 2, WRITE, false);
+        oracle.on_view();
+        assert!(enters(&mut oracle, 0, 2, WRITE, true).is_some(), "caller 1 waits for longer");
+    }
+
+    #[test]
     fn a_caller_who_passes_another_on_its_own_node_is_caught() {
-        let mut oracle = Fairness::new(2, 2, 1);
+        let mut oracle = Fairness::new(2, 1);
         oracle.on_wait(0, 1, READ, false);
         oracle.on_wait(0, 2, READ, false);
         let violation = enters(&mut oracle, 0, 2, READ, false).unwrap();

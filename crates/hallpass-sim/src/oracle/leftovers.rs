@@ -28,7 +28,7 @@ impl Leftovers {
 #[cfg(test)]
 mod tests {
     use hallpass_core::{Fence, Mode};
-    use hallpass_node::Place;
+    use hallpass_node::LockState;
 
     use super::*;
 
@@ -37,7 +37,7 @@ mod tests {
         let idle = || LockStatus {
             name: "x",
             protocol: "token",
-            place: Place::Cached,
+            state: LockState::Cached,
             missing: Vec::new(),
             held: None,
             holders: 0,

@@ -18,7 +18,7 @@ pub use answers::Answers;
 pub use attempts::Attempts;
 pub use epochs::Epochs;
 pub use exclusion::Exclusion;
-pub use fairness::{Entry, Fairness};
+pub use fairness::{Entered, Fairness};
 pub use fence::FenceOrder;
 pub use holders::{Holder, Holders};
 pub use leftovers::Leftovers;

@@ -1,7 +1,7 @@
 //! The body of the space-time diagram: lifelines, states, messages, events, labels.
 //!
 //! Every element that stands for an event carries `data-i`, the event's index, and what spans two events also `data-j`,
-//! so that the page can step through the picture that is drawn here.
+//! so that a script can find it.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use super::{EventKind, Trace};
 const LABEL_FONT_PX: f64 = 11.0;
 /// How many lines besides its own a label may cross. Across more it is unclear what it labels.
 const CROSSINGS_MAX: usize = 1;
-/// So many messages before a violation, or in a short trace, get a label even across other lines.
+/// How many messages before a violation, or in a short trace, get a label even across other lines.
 const EXPLAINED_MAX: usize = 8;
 /// Half the height of the bar for the critical section.
 const BAR_PX: f64 = 8.0;
@@ -334,7 +334,7 @@ impl Painter<'_> {
         ));
     }
 
-    /// The names form one group, so that the page can keep them at the left edge while the diagram scrolls.
+    /// The names form one group, so that a script can keep them at the left edge while the diagram scrolls.
     fn names(&mut self) {
         let top = head_px(self.trace);
         let (width, height) = (px(self.layout.left - 8.0), px(top + self.layout.bottom() + FOOT_PX));

@@ -1,59 +1,40 @@
-//! A trace as a self-contained HTML page: the diagram, and controls to step through it.
+//! A trace as a self-contained HTML page: the diagram of the laboratory's page, with its controls to step through the run.
 //!
-//! The page's script knows no geometry. It reads what [`svg`](super::svg) drew: `data-i` and `data-j` say which events
-//! an element belongs to, and each entry of the list has the coordinates of its event.
+//! The page draws with the same scripts as the laboratory. From here it gets the trace and the x coordinates.
 
-use std::fmt::Write;
+use super::svg::escape;
+use super::text::one_line;
+use super::{Trace, columns_json, json};
 
-use super::layout::Layout;
-use super::svg::{draw, escape, px};
-use super::text::{describe, one_line, timestamp};
-use super::{EventKind, Trace, json};
-
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
-const CONTROLS: &str = include_str!("page_controls.html");
+/// The scripts, each after those that it imports from.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("dom.js", hallpass_page::DOM),
+    ("trace.js", hallpass_page::TRACE),
+    ("diagram.js", hallpass_page::DIAGRAM),
+    ("player.js", hallpass_page::PLAYER),
+    ("page.js", include_str!("page.js")),
+];
 
 /// The trace as an HTML page.
 pub fn render(trace: &Trace) -> String {
-    let layout = Layout::new(trace);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n{CONTROLS}\
-         <main>\n<div id=\"diagram\">\n{diagram}</div>\n\
-         <aside>\n<ul id=\"nodes\">{nodes}</ul>\n<ol id=\"events\">\n{events}</ol>\n</aside>\n</main>\n\
-         <div id=\"tip\" hidden></div>\n\
-         <script type=\"application/json\" id=\"trace\">\n{data}</script>\n\
-         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{diagram_style}{player_style}</style>\n</head>\n<body>\n<main id=\"main\"><noscript>This page needs JavaScript; --format svg draws without it.</noscript></main>\n\
+         <div id=\"live\" class=\"unseen\" aria-live=\"polite\"></div>\n\
+         <script type=\"application/json\" id=\"run\">\n{data}</script>\n\
+         <script>\n{script}</script>\n</body>\n</html>\n",
         title = escape(&one_line(&trace.title)),
-        diagram = draw(trace, &layout),
-        nodes = nodes(&layout),
-        events = events(trace, &layout),
-        data = script_safe(&json::render(trace)),
+        diagram_style = hallpass_page::DIAGRAM_STYLE,
+        player_style = hallpass_page::PLAYER_STYLE,
+        data = script_safe(&data(trace)),
+        script = hallpass_page::bundle(SCRIPTS),
     )
 }
 
-fn nodes(layout: &Layout) -> String {
-    layout.rows.iter().map(|node| format!("<li data-node=\"{node}\"><b>{node}</b> <span></span></li>")).collect()
-}
-
-fn events(trace: &Trace, layout: &Layout) -> String {
-    let mut out = String::new();
-    for (event, (x, y)) in trace.events.iter().zip(&layout.positions) {
-        let class = if matches!(event.kind, EventKind::Violation(_)) { " class=\"violation\"" } else { "" };
-        writeln!(
-            out,
-            "<li{class} data-x=\"{}\" data-y=\"{}\"><time>{}</time> <b>{}</b> <span>{}</span></li>",
-            px(*x),
-            px(*y),
-            timestamp(trace.scale, event.at),
-            event.node,
-            escape(&describe(&event.kind))
-        )
-        .expect("writing to a String cannot fail");
-    }
-    out
+/// What the scripts take, as the laboratory's server answers it. The variables of the nodes are not part of a trace.
+fn data(trace: &Trace) -> String {
+    format!("{{\"trace\": {},\n\"x\": {},\n\"states\": []}}\n", json::render(trace), columns_json(trace))
 }
 
 /// Escapes the JSON so that no text in it can end the script element or open a comment. It decodes to the same value.
@@ -64,7 +45,8 @@ fn script_safe(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::sample;
+    use crate::trace::layout::columns;
+    use crate::trace::{EventKind, sample};
 
     /// The part of the page between two strings.
     fn between<'a>(page: &'a str, open: &str, close: &str) -> &'a str {
@@ -72,10 +54,8 @@ mod tests {
         rest.split_once(close).expect("the closing string is there").0
     }
 
-    #[test]
-    fn the_page_holds_the_same_diagram() {
-        let trace = sample::everything();
-        assert!(render(&trace).contains(&super::super::to_svg(&trace)));
+    fn embedded(trace: &Trace) -> serde_json::Value {
+        serde_json::from_str(between(&render(trace), "id=\"run\">", "</script>")).expect("the data is JSON")
     }
 
     #[test]
@@ -92,40 +72,21 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_data_is_the_trace() {
-        let trace = sample::two_nodes();
-        let page = render(&trace);
-        let data = between(&page, "id=\"trace\">", "</script>");
-        let embedded: serde_json::Value = serde_json::from_str(data).expect("the data is JSON");
+    fn the_embedded_data_is_the_trace_at_the_places_of_the_svg() {
+        let trace = sample::everything();
+        let embedded = embedded(&trace);
         let direct: serde_json::Value = serde_json::from_str(&json::render(&trace)).unwrap();
-        assert_eq!(embedded, direct);
-    }
-
-    #[test]
-    fn the_list_has_every_event_in_order() {
-        let trace = sample::two_nodes();
-        let page = render(&trace);
-        let list = between(&page, "<ol id=\"events\">", "</ol>");
-        assert_eq!(list.matches("<li").count(), trace.events.len());
-        assert!(list.contains("<time>0.000 T</time> <b>1</b> <span>asks</span>"));
-        assert!(list.contains("<span>loses PROBE&lt;&amp;&quot;&gt; from 2</span>"));
+        assert_eq!(embedded["trace"], direct);
+        let x: Vec<f64> = embedded["x"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+        let drawn = columns(&trace);
+        assert!(x.len() == drawn.len() && x.iter().zip(drawn).all(|(x, drawn)| (x - drawn).abs() <= 0.05), "{x:?}");
     }
 
     #[test]
     fn the_page_needs_nothing_from_elsewhere() {
         let page = render(&sample::everything()).replace("http://www.w3.org/2000/svg", "");
         assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src="));
-    }
-
-    #[test]
-    fn every_element_that_the_script_looks_up_exists() {
-        let page = render(&sample::two_nodes());
-        let ids: Vec<&str> =
-            SCRIPT.split("find(\"#").skip(1).filter_map(|rest| rest.split(['"', ' ']).next()).collect();
-        assert!(ids.len() > 5, "{ids:?}");
-        for id in ids {
-            assert!(page.contains(&format!(" id=\"{id}\"")), "nothing has the id '{id}'");
-        }
+        assert!(!page.lines().any(|line| line.starts_with("import ")));
     }
 
     #[test]

@@ -74,11 +74,16 @@ pub(super) enum State {
     Away,
 }
 
-/// Where a drawing of the trace puts its events, from left to right: an x coordinate for each. Other drawings of the same
-/// trace use it, so that all of them show one picture.
-pub fn columns(trace: &Trace) -> Vec<f64> {
+/// The x coordinate of each event, so that other drawings of the same trace show one picture.
+pub(super) fn columns(trace: &Trace) -> Vec<f64> {
     let axis = Axis::new(trace, 0.0);
     trace.events.iter().map(|event| axis.x(event.at)).collect()
+}
+
+/// The x coordinate of each event as a JSON list, to a tenth of a pixel.
+pub fn columns_json(trace: &Trace) -> String {
+    let columns: Vec<String> = columns(trace).into_iter().map(|x| ((x * 10.0).round() / 10.0).to_string()).collect();
+    format!("[{}]", columns.join(","))
 }
 
 impl Layout {

@@ -18,7 +18,7 @@ use hallpass_core::{Message, Mode, NodeId};
 
 pub use html::render as to_html;
 pub use json::render as to_json;
-pub use layout::columns;
+pub use layout::columns_json;
 pub use link::link;
 pub use shiviz::render as to_shiviz;
 pub use states::{StateChange, States};

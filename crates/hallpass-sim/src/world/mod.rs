@@ -248,7 +248,7 @@ impl<'a, P: Protocol> World<'a, P> {
             && self.faults.is_empty()
     }
 
-    /// True if the run has taken so many events that it must be a loop, or has so many messages in flight that they would
+    /// True if the run has taken more events than any run without a loop, or so many messages in flight that they
     /// fill the memory.
     fn is_runaway(&self) -> bool {
         self.events > self.events_max || self.network.in_flight > IN_FLIGHT_MAX
@@ -257,7 +257,7 @@ impl<'a, P: Protocol> World<'a, P> {
     /// Why this run does not fit into memory, though nothing is wrong with the protocol.
     fn too_large(&self) -> Option<String> {
         let nodes = self.nodes.len() as u64;
-        // A few messages between any two nodes are no flood, in a group as large as this.
+        // In a group as large as this, a few messages between any two nodes are normal.
         if self.network.in_flight > IN_FLIGHT_MAX && 3 * nodes * nodes > IN_FLIGHT_MAX {
             return Some(format!(
                 "{nodes} nodes have more than {} million messages in flight, the most that a simulation keeps; use fewer \
@@ -360,7 +360,7 @@ impl<'a, P: Protocol> World<'a, P> {
         }
     }
 
-    /// Notes a node's variables as they are after so many events.
+    /// Notes a node's variables as they are after the first `from` events.
     fn note_state(&mut self, index: usize, from: usize) {
         let Some(states) = &mut self.states else { return };
         let mut variables = Variables::default();

@@ -76,7 +76,7 @@ impl<P: Protocol> World<'_, P> {
         }
     }
 
-    /// Everybody who asked must have been served, and the run must have ended by itself.
+    /// Every request must have been served, and the run must have ended without being stopped.
     fn check_end(&mut self) {
         let waits = |node: &&Node<P>| matches!(node.phase, Phase::Waiting(_));
         let waiting: Vec<NodeId> = self.nodes.iter().filter(waits).map(|node| node.id).collect();

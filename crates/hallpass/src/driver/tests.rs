@@ -1,13 +1,11 @@
-use hallpass_node::NodeConfig;
+use hallpass_node::{NodeConfig, ViewsConfig};
 
 use super::*;
 use crate::waiter::Verdict;
 
 /// The driver of a node that has stored nothing yet.
 fn outside() -> Arc<Driver> {
-    let mut config = NodeConfig::new(NodeId(1), [NodeId(1)]);
-    config.views = Some(hallpass_node::ViewsConfig::new("host:1"));
-    let node = Node::new(config).unwrap();
+    let node = Node::new(NodeConfig::new(NodeId(1), ViewsConfig::new("host:1"))).unwrap();
     Driver::new(Parts { me: "'a'".to_owned(), boot_id: 5, tls: None, seeds: Vec::new(), node })
 }
 

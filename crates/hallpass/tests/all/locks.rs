@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hallpass::{Mode, Node, Place};
+use hallpass::{LockState, Mode, Node};
 
 use crate::common::group;
 
@@ -12,18 +12,18 @@ async fn one_lock_is_found_by_its_name() {
     assert!(nodes[0].lock_info("x").is_none());
     let guard = nodes[0].lock("x").acquire().await.unwrap();
     let held = nodes[0].lock_info("x").unwrap();
-    assert_eq!((held.place, held.held, held.holders), (Place::Here, Some(Mode::Exclusive), 1));
+    assert_eq!((held.state, held.held, held.holders), (LockState::Here, Some(Mode::Exclusive), 1));
     assert!(held.missing.is_empty());
 
     let (waiting, id) = (nodes[1].lock("x"), nodes[0].status().id);
     let mut waits = Box::pin(waiting.acquire());
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut waits).await.is_err(), "the other node holds it");
     let wanted = nodes[1].lock_info("x").unwrap();
-    assert_eq!((wanted.place, wanted.missing, wanted.waiters), (Place::Elsewhere, vec![id], 1));
+    assert_eq!((wanted.state, wanted.missing, wanted.waiters), (LockState::Elsewhere, vec![id], 1));
 
     guard.release().await.unwrap();
     drop(waits.await.unwrap());
-    assert_eq!(nodes[1].lock_info("x").unwrap().place, Place::Cached);
+    assert_eq!(nodes[1].lock_info("x").unwrap().state, LockState::Cached);
 }
 
 /// More locks than are looked at in one go.

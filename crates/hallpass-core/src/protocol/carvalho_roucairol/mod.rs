@@ -96,7 +96,7 @@ struct Request {
 /// The options of [`CarvalhoRoucairol`].
 #[derive(Clone, Debug, Default)]
 pub struct CrRules {
-    /// Drop all permissions after they have not been used for so long; by default never, as in the paper.
+    /// How long permissions may stay unused before they are dropped; by default forever, as in the paper.
     cache_idle: Option<Ticks>,
 }
 
@@ -161,7 +161,6 @@ impl Protocol for CarvalhoRoucairol {
         self.enter_if_granted(out);
     }
 
-    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
     fn variables(&self, out: &mut Variables) {
         let request = self.request.as_ref();
         out.flag("Waiting", request.is_some_and(|request| !request.inside));
@@ -177,6 +176,7 @@ impl Protocol for CarvalhoRoucairol {
         out.set("fence", self.fences.count());
     }
 
+    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }

@@ -148,7 +148,6 @@ impl Protocol for Central {
         }
     }
 
-    /// A member that has asked must remember its numbers, and the server those it has received, since the other side does.
     fn variables(&self, out: &mut Variables) {
         match &self.role {
             Role::Member(member) => {
@@ -164,6 +163,7 @@ impl Protocol for Central {
         }
     }
 
+    /// A member that has asked must remember its numbers, and the server those it has received, since the other side does.
     fn is_idle(&self) -> bool {
         match &self.role {
             Role::Member(member) => member.caller == Caller::Nobody && member.number == 0,

@@ -183,7 +183,7 @@ fn moot_is_only_what_changes_nothing() {
     assert!(moot(&net, 1, SERVER, CentralMessage::Release { number: 1 }));
 }
 
-/// The lowest member is the server, too: what it says to itself is no message.
+/// The lowest member is the server, too: what it says to itself is not a message.
 #[test]
 fn a_member_that_is_the_server_needs_no_message_and_others_need_three() {
     let mut net = Net::<Hosted>::new([4, 5, 9], "");

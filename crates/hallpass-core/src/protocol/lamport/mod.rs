@@ -127,7 +127,6 @@ impl Protocol for Lamport {
         }
     }
 
-    /// The clock must be remembered, or peers would take the next request for an old one.
     fn variables(&self, out: &mut Variables) {
         out.set("Ti()", self.clock);
         out.flag("waiting", self.caller == Caller::Waiting);
@@ -138,6 +137,7 @@ impl Protocol for Lamport {
         out.set("fence", self.fences.count());
     }
 
+    /// The clock must be remembered, or peers would take the next request for an old one.
     fn is_idle(&self) -> bool {
         self.caller == Caller::Nobody && self.clock == 0 && self.queue.is_empty()
     }
@@ -180,7 +180,7 @@ impl Capabilities for Lamport {
         self.is_waiting().then(|| self.time - 1)
     }
 
-    /// Whoever has not replied, or asked before and has not left.
+    /// The nodes that have not replied, or that asked before and have not left.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let own = (self.time, self.me);
         let blocks = |(position, node): &(usize, &NodeId)| {

@@ -121,7 +121,6 @@ impl Protocol for LamportFifo {
         }
     }
 
-    /// The clock must be remembered once it has moved.
     fn variables(&self, out: &mut Variables) {
         out.set("clock", self.clock);
         out.optional("own request", self.request.map(|(time, _)| time));
@@ -130,6 +129,7 @@ impl Protocol for LamportFifo {
         out.set("fence", self.fences.count());
     }
 
+    /// The clock must be remembered once it has moved.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.queue.is_empty() && self.clock == 0
     }

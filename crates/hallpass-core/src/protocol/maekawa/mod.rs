@@ -10,7 +10,7 @@
 //!
 //! | rule | why |
 //! |---|---|
-//! | FAILED goes to every waiter that is not the first, or comes after the one that has the vote, **also to one that is overtaken later** | else it keeps votes it was inquired about, and all wait for ever (`failed=arrival` shows it) |
+//! | FAILED goes to every waiter that is not the first, or comes after the one that has the vote, **also to one that is overtaken later** | else it keeps votes it was inquired about, and all wait forever (`failed=arrival` shows it) |
 //! | every vote has a number, and INQUIRE, RELINQUISH and FAILED name it | they cross each other and LOCKED in any order: an answer to an old vote must not affect the next one |
 //! | a RELEASE that overtakes its REQUEST is remembered; a REQUEST also ends the request before it | links need not keep order |
 //!
@@ -174,7 +174,6 @@ impl Protocol for Maekawa {
         }
     }
 
-    /// Arbiters remember numbers and would ignore a node that forgot its own: only one that never took part may be dropped.
     fn variables(&self, out: &mut Variables) {
         let asked = |wanted: fn(&Vote) -> bool| {
             let votes = self.votes.iter().enumerate();
@@ -190,6 +189,7 @@ impl Protocol for Maekawa {
         out.set("fence", self.fences.count());
     }
 
+    /// Arbiters remember numbers and would ignore a node that forgot its own: only one that never took part may be dropped.
     fn is_idle(&self) -> bool {
         self.highest == 0 && self.caller == Caller::Nobody && self.locked.is_none()
     }

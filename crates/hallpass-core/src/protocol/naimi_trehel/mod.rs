@@ -45,7 +45,7 @@ pub struct NaimiTrehel {
     /// The hop on which the token was last here. A TOKEN that is not beyond it is a copy.
     hop: u64,
     epoch: u64,
-    /// An input has come, so that a fresh instance is no replacement for this one.
+    /// An input has come, so a fresh instance cannot replace this one.
     touched: bool,
 }
 
@@ -109,7 +109,6 @@ impl Protocol for NaimiTrehel {
         }
     }
 
-    /// Where the token is must not be forgotten: a fresh instance would make a second one, or look in the wrong place.
     fn variables(&self, out: &mut Variables) {
         out.optional("last", self.last);
         out.optional("next", self.next);
@@ -118,6 +117,7 @@ impl Protocol for NaimiTrehel {
         out.optional("fence", self.token.map(|token| token.count()));
     }
 
+    /// Where the token is must not be forgotten: a fresh instance would make a second one, or look in the wrong place.
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

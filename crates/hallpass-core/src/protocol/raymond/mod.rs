@@ -128,7 +128,6 @@ impl Protocol for Raymond {
         }
     }
 
-    /// As at the start. Once the privilege was used or has moved, its nodes must remember that.
     fn variables(&self, out: &mut Variables) {
         let name = |node: NodeId| if node == self.fixed.me { "self".to_owned() } else { node.to_string() };
         out.optional("HOLDER", self.holder.map(name));
@@ -138,6 +137,7 @@ impl Protocol for Raymond {
         out.set("fence", self.fences.count());
     }
 
+    /// As at the start. Once the privilege was used or has moved, its nodes must remember that.
     fn is_idle(&self) -> bool {
         let (holder, fences) = self.fixed.home;
         let as_at_the_start = self.holder == holder && (holder != Some(self.fixed.me) || self.fences == fences);

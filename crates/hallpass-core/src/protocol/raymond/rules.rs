@@ -18,7 +18,7 @@ pub struct RaymondRules {
     pub(super) printed: TrapSet,
 }
 
-/// One message for so many entries of one node alone; a recovery skips as many fences.
+/// How many entries of a node alone cost one message. A recovery skips this many fences.
 const RESERVE: u64 = 1 << 16;
 
 impl RaymondRules {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::NodeId;
 use crate::protocol::{OptionError, Parsed};
+use crate::{NodeId, SplitMix64};
 
 /// The shape of the tree. Unless the shape says otherwise, the root is the lowest id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Tree {
             Self::Star(valency) if position <= *valency => 0,
             Self::Star(valency) => 1 + (position - valency - 1) / (valency - 1),
             Self::Line => position - 1,
-            Self::Random(seed) => (scramble(*seed, position as u64) % position as u64) as usize,
+            Self::Random(seed) => (SplitMix64::nth(*seed, position as u64) % position as u64) as usize,
             Self::Given(_) => 0,
         };
         let Self::Given(given) = self else {
@@ -115,14 +115,6 @@ fn given(text: &str, nodes: &[NodeId]) -> Result<Vec<(NodeId, Option<NodeId>)>, 
         }
     }
     Ok(tree)
-}
-
-/// SplitMix64's output function, so that a seed always gives the same tree.
-fn scramble(seed: u64, index: u64) -> u64 {
-    let mut word = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

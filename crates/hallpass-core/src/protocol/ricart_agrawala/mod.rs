@@ -249,7 +249,7 @@ impl RicartAgrawala {
             out.push(Effect::CancelTimer(RaTimer::RoundTrip));
         }
         if self.rules().printed.contains(Trap::NoReplyAfterDeferred) {
-            self.deferred.clear(); // 'No REPLY message' in the slides: a deferred node waits for ever.
+            self.deferred.clear(); // 'No REPLY message' in the slides: a deferred node waits forever.
         }
         if self.rules().release != Release::Unicast && !self.deferred.is_empty() {
             let listed = self.rules().release == Release::Broadcast;
@@ -338,7 +338,7 @@ impl RicartAgrawala {
     fn on_reply(&mut self, from: NodeId, answers: u64, fence: u64, out: &mut Out) {
         self.fences.observe(fence);
         if self.rules().printed.contains(Trap::CountedReplies) {
-            // As printed (T6): counts every REPLY, whoever sent it and whatever it answers.
+            // As printed (T6): counts every REPLY, from any sender and to any request.
             let any = self.awaiting.iter().next();
             if let Some(any) = any {
                 self.awaiting.remove(any);

@@ -41,7 +41,7 @@ pub struct SuzukiKasami {
     /// The hop on which the token was last here.
     hop: u64,
     epoch: u64,
-    /// An input has come, so that a fresh instance is no replacement for this one.
+    /// An input has come, so a fresh instance cannot replace this one.
     touched: bool,
 }
 
@@ -112,7 +112,6 @@ impl Protocol for SuzukiKasami {
         }
     }
 
-    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn variables(&self, out: &mut Variables) {
         out.flag("Requesting", self.caller != Caller::Nobody);
         out.flag("HavePrivilege", self.token.is_some());
@@ -124,6 +123,7 @@ impl Protocol for SuzukiKasami {
         }
     }
 
+    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

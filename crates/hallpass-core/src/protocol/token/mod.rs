@@ -24,7 +24,7 @@
 //! Until a node knows that there is a token, its REQUEST is also one of the algorithm of 1981: (number, node) decides, and a
 //! node that does not defer it sends a REPLY. The first node that has all REPLYs makes the token, **and never sends a REPLY
 //! again**. That is why there is only one: of two requests, one is deferred by the other's node until that node is done,
-//! which now means for ever. No node needs those REPLYs: a deferred request is in `request_data`, so the token comes. A
+//! which now means forever. No node needs those REPLYs: a deferred request is in `request_data`, so the token comes. A
 //! REQUEST says whether its sender knows of the token, so REPLYs come to an end: a node knows once it has had the token.
 
 mod message;
@@ -63,7 +63,7 @@ pub struct TokenAlgorithm {
     /// The pass of 1981; none once this node knows that the token has been made.
     pass: Option<Pass>,
     epoch: u64,
-    /// An input has come, so that a fresh instance is no replacement for this one.
+    /// An input has come, so a fresh instance cannot replace this one.
     touched: bool,
 }
 
@@ -158,7 +158,6 @@ impl Protocol for TokenAlgorithm {
         }
     }
 
-    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn variables(&self, out: &mut Variables) {
         out.set("our_sequence_number", self.number);
         out.flag("have_token", self.token.is_some());
@@ -170,6 +169,7 @@ impl Protocol for TokenAlgorithm {
         }
     }
 
+    /// Where the token is must not be forgotten: a fresh instance would make a second one.
     fn is_idle(&self) -> bool {
         !self.touched && self.caller == Caller::Nobody
     }

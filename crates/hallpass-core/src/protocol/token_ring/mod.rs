@@ -3,7 +3,7 @@
 //! The nodes form a ring in the order of their ids. One token, the message OK, travels from each node to the next. A node
 //! that asks to enter waits for it, enters while it is there, and sends it on when it leaves.
 //!
-//! **T25**. As printed the token never rests: an idle ring sends messages for ever. `waiting` is never cleared, so that the
+//! **T25**. As printed the token never rests: an idle ring sends messages forever. `waiting` is never cleared, so that the
 //! next OK lets a caller in that has left. And the cost is not '0 to n-1' but 1 to n messages from one entry to the next of
 //! a busy ring: n when the same node asks again. Here the token parks where no node further on is known to want it, and a
 //! node that asks wakes it:
@@ -148,7 +148,6 @@ impl Protocol for TokenRing {
         }
     }
 
-    /// Once the token has been here or has left, that must be remembered, or there are two of them.
     fn variables(&self, out: &mut Variables) {
         out.flag("havetoken", self.token.is_some());
         out.flag("waiting", self.caller == Caller::Waiting);
@@ -157,6 +156,7 @@ impl Protocol for TokenRing {
         out.optional("fence", self.token.as_ref().map(|token| token.fences.count()));
     }
 
+    /// Once the token has been here or has left, that must be remembered, or there are two of them.
     fn is_idle(&self) -> bool {
         let ring = &self.ring;
         let first = self.hop <= ring.members.len() as u64 && self.token.is_some() == (self.position == ring.start);

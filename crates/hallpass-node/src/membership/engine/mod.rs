@@ -2,23 +2,22 @@
 //! none of its encodings on wire or disk.
 
 mod codec;
+mod ready;
+mod restore;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod voting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use hallpass_core::NodeId;
 use hallpass_core::codec::DecodeError;
-use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
-    MessageType, Snapshot,
-};
-use raft::{Config, INVALID_ID, ProgressState, RawNode, ReadOnlyOption, SnapshotStatus, StateRole, Storage as _};
+use raft::eraftpb::{ConfChangeTransition, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use raft::{INVALID_ID, RawNode, Storage as _};
 
 use crate::output::Write;
-pub(crate) use storage::StoredError;
 #[cfg(test)]
 pub(crate) use storage::{HARD_STATE_KEY, SNAPSHOT_KEY};
 use storage::{Log, names};
@@ -217,100 +216,6 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// Making an engine.
-impl Engine {
-    /// Founds a group. All founders call it with the same voters and state; the first event is to store them.
-    pub(crate) fn found(me: NodeId, voters: &[NodeId], state: Vec<u8>, seed: u64) -> Self {
-        let mut snapshot = Snapshot { data: state.into(), ..Snapshot::default() };
-        let metadata = snapshot.mut_metadata();
-        (metadata.index, metadata.term) = (1, 1);
-        metadata.mut_conf_state().voters = sorted(voters.iter().map(|node| node.0.into()));
-        let mut engine = Self::new(me, Log::founded(snapshot), seed);
-        engine.disk.changes = 1;
-        engine.disk.term = 0;
-        engine
-    }
-
-    /// A node that waits until a leader sends it a snapshot. It does not vote.
-    pub(crate) fn join(me: NodeId, seed: u64) -> Self {
-        Self::new(me, Log::empty(), seed)
-    }
-
-    /// Goes on from what is stored, if there is something. The first events give the application its state back.
-    pub(crate) fn restore(
-        me: NodeId,
-        records: &BTreeMap<u64, Vec<u8>>,
-        seed: u64,
-    ) -> Result<Option<Self>, StoredError> {
-        let Some(log) = Log::stored(records)? else { return Ok(None) };
-        let snapshot = log.snapshot.clone();
-        let mut engine = Self::new(me, log, seed);
-        if !snapshot.is_empty() {
-            engine.events.push_back(restored(&snapshot));
-        }
-        Ok(Some(engine))
-    }
-
-    /// The newest state that is stored, for founding the group again without its majority. None: nothing is stored.
-    pub(crate) fn recover(records: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Recovered>, StoredError> {
-        let Some(log) = Log::stored(records)? else { return Ok(None) };
-        if log.snapshot.is_empty() {
-            return Ok(None);
-        }
-        let commands = log.entries().iter().filter(|entry| is_command(entry));
-        let metadata = log.snapshot.get_metadata();
-        Ok(Some(Recovered {
-            state: log.snapshot.data.to_vec(),
-            index: metadata.index,
-            term: metadata.term,
-            commands: commands.map(|entry| (entry.term, entry.data.to_vec())).collect(),
-            voters: nodes(&metadata.get_conf_state().voters),
-        }))
-    }
-
-    fn new(me: NodeId, log: Log, seed: u64) -> Self {
-        // Every node has a timeout of its own that never changes: then the engine's source of chance has no choice.
-        let election_tick = ELECTION_TICKS + (seed % ELECTION_TICKS as u64) as usize;
-        let config = Config {
-            id: me.0.into(),
-            election_tick: ELECTION_TICKS,
-            min_election_tick: election_tick,
-            max_election_tick: election_tick + 1,
-            heartbeat_tick: 1,
-            applied: log.snapshot_index(),
-            max_size_per_msg: COMMAND_MAX as u64,
-            max_inflight_msgs: IN_FLIGHT_MAX,
-            check_quorum: true,
-            pre_vote: true,
-            read_only_option: ReadOnlyOption::Safe,
-            max_uncommitted_size: UNCOMMITTED_MAX,
-            ..Config::default()
-        };
-        let term = log.hard_state.term;
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let node = RawNode::new(&config, log, &logger).expect("the settings are valid, and so is the log");
-        let mut engine = Self {
-            me,
-            node,
-            events: VecDeque::new(),
-            committed: VecDeque::new(),
-            disk: Disk { term, ..Disk::default() },
-            held: VecDeque::new(),
-            confirmations: Confirmations::default(),
-            announced: Announced::default(),
-            seal: Seal::Needed,
-            inquiry: None,
-            trusts_silence: false,
-            elections: Elections::new(seed),
-            ticks: 0,
-            heard: BTreeMap::new(),
-            snapshots_sent: BTreeMap::new(),
-        };
-        engine.announced.voters = engine.voters();
-        engine
-    }
-}
-
 /// Inputs.
 impl Engine {
     /// Time goes on.
@@ -467,7 +372,7 @@ impl Engine {
                 self.apply(&entry);
                 continue;
             }
-            self.act();
+            self.do_what_is_due();
             if self.node.has_ready() {
                 self.take_ready();
                 continue;
@@ -538,302 +443,6 @@ impl Engine {
     /// How many ticks ago a voter or learner was last heard of.
     pub(crate) fn ticks_since(&self, node: NodeId) -> Option<u64> {
         self.heard.get(&node).map(|heard| self.ticks - heard)
-    }
-}
-
-/// Between the engine and the disk.
-impl Engine {
-    /// Takes what the engine has to say. What it wants stored is in memory at once, and goes to disk with the next write.
-    fn take_ready(&mut self) {
-        let mut ready = self.node.ready();
-        self.disk.ready = ready.number();
-        self.disk.changes += u64::from(ready.must_sync());
-        let log = self.node.mut_store();
-        if !ready.snapshot().is_empty() {
-            log.restore(ready.snapshot().clone());
-            self.disk.restoring = true;
-            self.committed.clear();
-        }
-        log.append(ready.take_entries());
-        if let Some(hard_state) = ready.hs() {
-            log.hard_state = hard_state.clone();
-        }
-        let confirmed = ready.take_read_states();
-        let committed = ready.take_committed_entries();
-        let messages = [ready.take_messages(), ready.take_persisted_messages()].concat();
-        self.node.advance_append_async(ready);
-        self.announce_leader();
-        self.committed.extend(committed);
-        confirmed.iter().for_each(|state| self.on_confirmed(&state.request_ctx));
-        messages.iter().for_each(|message| self.send(message));
-        self.forget_settled();
-    }
-
-    /// Sends a message, once everything that it promises is on disk.
-    fn send(&mut self, message: &Message) {
-        let (Some(to), Some(bytes)) = (node(message.to), codec::encode_message(message)) else { return };
-        let event = Event::Send { to, bytes };
-        let kind = message.get_msg_type();
-        // A leader promises nothing but its term, since it counts its own log only once that is on disk. A single voter
-        // leads before its term is. Nobody who answers a heartbeat promises more: a slow disk must not look like a death.
-        let only_term = codec::is_leaders(kind) || kind == MessageType::MsgHeartbeatResponse;
-        let promises_nothing = kind == MessageType::MsgRequestPreVoteResponse;
-        if promises_nothing || only_term && message.term == self.disk.term || self.is_stored() {
-            self.events.push_back(event);
-        } else {
-            self.held.push_back((self.disk.changes, event));
-        }
-    }
-
-    /// Whether everything that must be on disk is there.
-    fn is_stored(&self) -> bool {
-        self.disk.changes == self.disk.changes_done
-    }
-
-    /// Whether this node may become a candidate or leader: the engine insists that the log is on disk then.
-    fn is_settled(&self) -> bool {
-        let log = &self.node.raft.raft_log;
-        self.is_stored() && log.persisted == log.last_index() && self.committed.is_empty()
-    }
-
-    /// The engine remembers everything that it told of until it hears that it is on disk, even if it need not be.
-    fn forget_settled(&mut self) {
-        if self.is_stored() {
-            self.node.on_persist_ready(self.disk.ready);
-        }
-    }
-
-    /// Starts the next write, if something must be written and nothing is being written.
-    fn next_write(&mut self) -> Option<Write> {
-        let needed = !self.is_stored() || self.node.store().snapshot_changed();
-        if self.disk.writing.is_some() || !needed {
-            return None;
-        }
-        self.disk.writes += 1;
-        let log = self.node.mut_store();
-        let write = log.write(self.disk.writes);
-        self.disk.writing = Some(Writing {
-            number: self.disk.writes,
-            changes: self.disk.changes,
-            ready: self.disk.ready,
-            term: log.hard_state.term,
-            restoring: std::mem::take(&mut self.disk.restoring),
-        });
-        Some(write)
-    }
-}
-
-/// Applying what is committed.
-impl Engine {
-    fn apply(&mut self, entry: &Entry) {
-        let (index, term) = (entry.index, entry.term);
-        if is_command(entry) {
-            self.events.push_back(Event::Apply { index, term, data: entry.data.to_vec() });
-        }
-        if entry.get_entry_type() != EntryType::EntryNormal
-            && let Ok(change) = codec::decode_changes(&entry.context)
-        {
-            // A change that is impossible now is refused by all, since all have the same voters.
-            let _ = self.node.apply_conf_change(&change);
-            self.seal = Seal::Needed;
-        }
-        if matches!(self.seal, Seal::Proposed(at) if at <= index) {
-            self.seal = Seal::Committed;
-        }
-        self.node.advance_apply_to(index);
-        self.announce_voters();
-        if self.is_elected() && !self.node.raft.promotable() {
-            // It no longer votes, and the engine does not expect it to count on.
-            self.node.raft.become_follower(self.term(), INVALID_ID);
-        }
-        if self.is_leader() && term == self.term() && self.announced.own_term != term {
-            self.announced.own_term = term;
-            self.events.push_back(Event::OwnTerm);
-        }
-    }
-
-    /// The snapshot in the log is on disk, and becomes the application's state.
-    fn apply_restored(&mut self) {
-        let snapshot = self.node.store().snapshot.clone();
-        let index = snapshot.get_metadata().index;
-        let log = &self.node.raft.raft_log;
-        // A newer one may have come since; then that one is applied, when it is on disk.
-        if log.applied < index && index <= log.persisted {
-            self.node.advance_apply_to(index);
-            self.events.push_back(restored(&snapshot));
-            self.announce_voters();
-        }
-    }
-
-    fn announce_voters(&mut self) {
-        let conf = self.conf();
-        let voters = nodes(&conf.voters);
-        self.heard.retain(|node, _| names(&conf, node.0.into()));
-        if conf.voters_outgoing.is_empty() && voters != self.announced.voters {
-            self.announced.voters.clone_from(&voters);
-            self.events.push_back(Event::Voters(voters));
-        }
-    }
-
-    fn announce_leader(&mut self) {
-        let (leader, term) = (self.leader(), self.term());
-        let before = std::mem::replace(&mut self.announced.leader, leader);
-        let before_term = std::mem::replace(&mut self.announced.term, term);
-        if leader.is_some() {
-            self.elections.pause = 0;
-        }
-        if leader.is_some() && leader == before && term != before_term {
-            // It was lost and found again.
-            self.events.push_back(Event::Leader(None));
-        } else if leader == before {
-            return;
-        }
-        self.events.push_back(Event::Leader(leader));
-    }
-}
-
-/// What a node does of its own accord.
-impl Engine {
-    fn is_elected(&self) -> bool {
-        self.node.raft.state == StateRole::Leader
-    }
-
-    fn act(&mut self) {
-        if std::mem::take(&mut self.elections.wanted) && !self.is_elected() && self.node.raft.promotable() {
-            if self.is_settled() {
-                let _ = self.node.campaign();
-            } else {
-                self.elections.wanted = true;
-            }
-        }
-        if self.is_leader() {
-            self.leave_joint();
-            self.seal_voters();
-            self.ask();
-        } else {
-            (self.seal, self.inquiry) = (Seal::Needed, None);
-            self.confirmations.waiting.clear();
-            self.confirmations.asked = None;
-        }
-    }
-
-    /// Starts a round of confirmation, if somebody waits for one. Before something of its own term is committed the engine
-    /// would forget the question.
-    fn ask(&mut self) {
-        let confirmations = &mut self.confirmations;
-        let needed = !confirmations.waiting.is_empty() && confirmations.asked.is_none();
-        if !needed || !self.node.raft.commit_to_current_term() {
-            return;
-        }
-        confirmations.rounds += 1;
-        let context = [self.node.raft.term.to_be_bytes(), confirmations.rounds.to_be_bytes()].concat();
-        confirmations.asked = Some((context.clone(), std::mem::take(&mut confirmations.waiting)));
-        self.node.read_index(context);
-    }
-
-    fn on_confirmed(&mut self, context: &[u8]) {
-        if let Some((_, batches)) = self.confirmations.asked.take_if(|(asked, _)| asked == context) {
-            self.events.extend(batches.into_iter().map(|batch| Event::Confirmed { batch }));
-        }
-    }
-
-    /// While voters are being replaced the old and the new ones both decide. The leader ends that, or gives way to one that
-    /// votes on.
-    fn leave_joint(&mut self) {
-        let conf = self.conf();
-        let raft = &self.node.raft;
-        if conf.voters_outgoing.is_empty() || raft.has_pending_conf() || raft.lead_transferee.is_some() {
-            return;
-        }
-        if conf.voters.contains(&raft.id) {
-            self.change_voters(ConfChangeTransition::Auto, Vec::new());
-            return;
-        }
-        let candidates = conf.voters.iter().filter(|id| self.is_active(**id));
-        let best = candidates.max_by_key(|id| raft.prs().get(**id).map(|progress| progress.matched));
-        if let Some(best) = best.copied() {
-            self.node.transfer_leader(best);
-        }
-    }
-
-    fn seal_voters(&mut self) {
-        let raft = &self.node.raft;
-        let is_due = self.seal == Seal::Needed && raft.commit_to_current_term() && !raft.has_pending_conf();
-        if is_due && self.conf().voters_outgoing.is_empty() && self.node.propose(Vec::new(), Vec::new()).is_ok() {
-            self.seal = Seal::Proposed(self.node.raft.raft_log.last_index());
-        }
-    }
-
-    /// The next change on the way from these voters to those.
-    fn next_change(
-        &self,
-        conf: &ConfState,
-        target: &[u64],
-    ) -> Option<(ConfChangeTransition, Vec<(ConfChangeType, u64)>)> {
-        let wanted = |id: &&u64| target.contains(id) && !conf.voters.contains(id);
-        let leaving = |id: &&u64| !target.contains(id);
-        if let Some(learner) = conf.learners.iter().find(|id| !wanted(id)) {
-            return Some((ConfChangeTransition::Auto, vec![(ConfChangeType::RemoveNode, *learner)]));
-        }
-        let newcomers: Vec<u64> = target.iter().filter(wanted).copied().collect();
-        if let Some(newcomer) = newcomers.iter().find(|id| !conf.learners.contains(id)) {
-            return Some((ConfChangeTransition::Auto, vec![(ConfChangeType::AddLearnerNode, *newcomer)]));
-        }
-        // Once the change has begun it needs a majority of the new voters: one that is not there would stop everything.
-        let active = target.iter().filter(|id| self.is_active(**id)).count();
-        if !newcomers.iter().all(|id| self.is_active(*id)) || active <= target.len() / 2 {
-            return None;
-        }
-        let adds = newcomers.iter().map(|id| (ConfChangeType::AddNode, *id));
-        let removes = conf.voters.iter().filter(leaving).map(|id| (ConfChangeType::RemoveNode, *id));
-        Some((ConfChangeTransition::Explicit, adds.chain(removes).collect()))
-    }
-
-    fn change_voters(&mut self, transition: ConfChangeTransition, changes: Vec<(ConfChangeType, u64)>) {
-        let single = |(kind, node_id)| {
-            let mut single = ConfChangeSingle { node_id, ..ConfChangeSingle::default() };
-            single.set_change_type(kind);
-            single
-        };
-        let mut change = ConfChangeV2::default();
-        change.set_transition(transition);
-        change.set_changes(changes.into_iter().map(single).collect::<Vec<_>>().into());
-        // If it is not taken, the next call of `set_voters` tries again.
-        let _ = self.node.propose_conf_change(codec::encode_changes(&change), change);
-    }
-
-    /// Whether a follower has nearly all of the log and was heard of lately.
-    fn is_active(&self, id: u64) -> bool {
-        let raft = &self.node.raft;
-        if id == raft.id {
-            return true;
-        }
-        let ticks = node(id).and_then(|node| self.ticks_since(node));
-        let matched = raft.prs().get(id).map_or(0, |progress| progress.matched);
-        let lately = ticks.is_some_and(|ticks| ticks <= ELECTION_TICKS as u64);
-        lately && matched > 0 && matched + CAUGHT_UP >= raft.raft_log.last_index()
-    }
-
-    /// The engine waits for a snapshot's arrival, however long it takes: one that was lost is given up here.
-    fn repeat_lost_snapshots(&mut self) {
-        let followers = self.node.raft.prs().iter();
-        let waiting = followers.filter(|(_, progress)| progress.state == ProgressState::Snapshot);
-        let waiting: BTreeMap<u64, usize> =
-            waiting.map(|(id, _)| (*id, self.snapshots_sent.get(id).map_or(1, |ticks| ticks + 1))).collect();
-        for (id, _) in waiting.iter().filter(|(_, ticks)| **ticks >= ELECTION_TICKS) {
-            self.node.report_snapshot(*id, SnapshotStatus::Failure);
-        }
-        self.snapshots_sent = waiting;
-        self.snapshots_sent.retain(|_, ticks| *ticks < ELECTION_TICKS);
-    }
-
-    fn conf(&self) -> ConfState {
-        let mut conf = self.node.raft.prs().conf().to_conf_state();
-        conf.voters.sort_unstable();
-        conf.voters_outgoing.sort_unstable();
-        conf.learners.sort_unstable();
-        conf.learners_next.sort_unstable();
-        conf
     }
 }
 

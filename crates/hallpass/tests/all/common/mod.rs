@@ -13,6 +13,7 @@ use hallpass_core::NodeId;
 use hallpass_node::wire::{Hello, Plane};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Long enough for every machine: what takes longer never ends.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -86,7 +87,7 @@ pub async fn group(count: usize, with: impl Fn(usize, Builder) -> Builder) -> Ve
 ///
 /// The peer is a node, too. Its control connections work; what comes for its locks is kept from it.
 pub async fn node_with_silent_peer() -> (Node, Silence) {
-    let (taken, mut streams) = tokio::sync::mpsc::unbounded_channel();
+    let (taken, mut streams) = unbounded_channel();
     let (fronts, backs) = (addresses(2), addresses(2));
     let mut nodes = Vec::new();
     for (index, name) in ["a", "b"].into_iter().enumerate() {
@@ -98,20 +99,22 @@ pub async fn node_with_silent_peer() -> (Node, Silence) {
     }
     let (peer, node) = (nodes.pop().unwrap(), nodes.pop().unwrap());
     soon("a group of two", node.ready()).await;
-    let [stream, far] = soon("a connection for locks", streams.recv()).await.unwrap();
-    (node, Silence { stream, _far: far, _peer: peer })
+    let ([stream, far], greeting) = soon("a connection for locks", streams.recv()).await.unwrap();
+    (node, Silence { stream, greeting, peer, _far: far })
 }
 
 /// A connection for locks whose other end has only been greeted.
 pub struct Silence {
     pub stream: TcpStream,
+    /// What the peer greeted with.
+    pub greeting: Hello,
+    pub peer: Node,
     _far: TcpStream,
-    _peer: Node,
 }
 
 /// Passes everything on between a node and those who dial it. Of connections for locks it passes the greetings on, and then gives
-/// both ends away: that of node `a` first.
-async fn relay_control(listener: TcpListener, back: String, taken: tokio::sync::mpsc::UnboundedSender<[TcpStream; 2]>) {
+/// both ends away, that of node `a` first, and the greeting of the other one.
+async fn relay_control(listener: TcpListener, back: String, taken: UnboundedSender<([TcpStream; 2], Hello)>) {
     while let Ok((mut near, _)) = listener.accept().await {
         let (back, taken) = (back.clone(), taken.clone());
         tokio::spawn(async move {
@@ -120,8 +123,8 @@ async fn relay_control(listener: TcpListener, back: String, taken: tokio::sync::
             if hello.plane == Plane::Control {
                 return tokio::io::copy_bidirectional(&mut near, &mut far).await.ok().map(drop);
             }
-            pass_greeting(&mut far, &mut near).await?;
-            taken.send(if hello.name == "a" { [near, far] } else { [far, near] }).ok()
+            let answer = pass_greeting(&mut far, &mut near).await?;
+            taken.send(if hello.name == "a" { ([near, far], answer) } else { ([far, near], hello) }).ok()
         });
     }
 }

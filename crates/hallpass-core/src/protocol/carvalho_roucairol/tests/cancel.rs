@@ -155,7 +155,7 @@ fn unused_permissions_are_dropped_after_a_while() {
     assert!(net.nodes[&1].is_idle());
 }
 
-/// A driver drops idle instances and makes them anew: with the floor that is no different from having kept them.
+/// A driver drops idle instances and makes new ones. With the floor this is the same as keeping them.
 #[test]
 fn a_fresh_instance_above_the_floor_is_the_idle_one() {
     let mut net = Group::new(1..=2, "");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Why a request's number is no fence. Node 1 enters again before it receives node 2's REQUEST, which
+/// Why a request's number cannot be a fence. Node 1 enters again before it receives node 2's REQUEST, which
 /// has a lower number than its own second one.
 #[test]
 fn numbers_are_not_monotonic_and_fences_are() {

@@ -122,7 +122,7 @@ fn readers_that_come_and_go_do_not_starve_a_writer() {
     net.acquire_shared(1);
     net.acquire(3);
     net.deliver_all();
-    // Nodes 1 and 2 overlap for ever, if they are let.
+    // Nodes 1 and 2 would overlap forever.
     net.acquire_shared(2);
     net.deliver_all();
     net.release(1);

@@ -362,7 +362,7 @@ impl Classic {
         }
     }
 
-    /// A node that is no member replies to everybody: its own list may still be on its way.
+    /// A node that is not a member replies to everybody: its own list may still be in flight.
     fn reply_to_stranger(&mut self, to: NodeId, incarnation: u32, number: u64, out: &mut Out) {
         let reply = RaMessage::Reply { answers: number, highest: self.base.highest, fence: 0 };
         self.base.highest = self.base.highest.max(number);

@@ -1,6 +1,7 @@
 //! What is read was written, and nothing that is read stops a node.
 
 use proptest::prelude::*;
+use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2};
 
 use super::super::codec;
 use super::super::*;

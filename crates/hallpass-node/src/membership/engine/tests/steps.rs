@@ -318,7 +318,7 @@ fn a_newcomer_is_sent_a_snapshot_even_if_it_is_lost() -> Tested {
     world.cuts.clear();
     world.until(20, |world| {
         let progress = world.engine(NodeId(1)).node.raft.prs().get(2).map(|progress| progress.state);
-        progress == Some(ProgressState::Snapshot)
+        progress == Some(raft::ProgressState::Snapshot)
     })?;
     world.crash(NodeId(2));
     world.restart(NodeId(2))?;
