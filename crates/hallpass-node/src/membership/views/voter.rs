@@ -65,7 +65,8 @@ impl Voter {
 
     /// Goes on from what is stored, if there is something.
     pub(super) fn restore(base: &Base, stored: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Self>, String> {
-        let Some(mut engine) = Engine::restore(base.me.id, stored, base.settings.seed)? else { return Ok(None) };
+        let restored = Engine::restore(base.me.id, stored, base.settings.seed).map_err(|error| error.to_string())?;
+        let Some(mut engine) = restored else { return Ok(None) };
         if base.breaks(Sabotage::HandVotesToSilence) {
             engine.trust_silence();
         }
