@@ -1,5 +1,5 @@
-//! What nodes say to each other about the group. Every message may be lost, repeated or overtaken. A node that needs an
-//! answer asks again, and what is out of date is ignored.
+//! What nodes say to each other about the group. Every message may be lost, repeated or overtaken: a node that needs an answer asks
+//! again, and what is out of date is ignored.
 
 use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
