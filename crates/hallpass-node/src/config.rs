@@ -65,45 +65,6 @@ pub struct ViewsConfig {
     pub replace_after: Ticks,
     /// The most members that vote: 1, 3 or 5.
     pub voters_max: usize,
-    /// A bug to plant, to test what finds bugs.
-    #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
-}
-
-/// A bug that the simulator plants, each against one rule of the safety argument.
-#[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Sabotage {
-    /// The steward removes a member before that one's session is over.
-    EvictEarly,
-    /// A view is started before all members have reported.
-    NoWaitForReports,
-    /// Messages of a view that is over are taken for the current one's.
-    AcceptStaleEpoch,
-    /// A member starts a view although it has reported for a later one.
-    AcceptStaleStart,
-    /// A member whose session is over keeps what it holds.
-    KeepPermissionsAfterLapse,
-    /// An acknowledgement that comes too late revives a session.
-    LateAckUndoesLapse,
-    /// What was held back while too much waited for a peer is never asked for.
-    ForgetHeldUp,
-    /// Founders with other settings of who votes found a group together.
-    FoundWithAnyVoters,
-    /// 'It is on disk' does not look at the session, and a session is replaced while a view is held.
-    ForgetSessionOnDisk,
-    /// Voters are replaced by some of which nothing was heard since that was decided, and silent ones come first.
-    HandVotesToSilence,
-    /// A view that is prepared twice in one input is ended twice.
-    CloseTwice,
-    /// Banned candidates are proposed, and proposals that change nothing are made.
-    ProposeBanned,
-    /// A proposal that the engine refused counts as made, and a steward that leaves offers its office once.
-    CountRefusedProposals,
-    /// A recovered group does not wait for the sessions of the lost one.
-    GrantOnceRecovered,
-    /// A node takes part in its first group before it has stored that it does.
-    JoinUnstored,
 }
 
 /// How a group comes to be.
@@ -131,7 +92,6 @@ impl ViewsConfig {
             drift_ppm: 10_000,
             replace_after: 600 * SECOND,
             voters_max: 5,
-            sabotage: None,
         }
     }
 }

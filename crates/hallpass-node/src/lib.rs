@@ -55,6 +55,7 @@
 //! ```
 
 mod config;
+mod faults;
 mod incarnation;
 pub mod leases;
 mod links;
@@ -71,9 +72,11 @@ pub mod wire;
 #[doc(hidden)]
 pub use membership::model;
 
-#[doc(hidden)]
-pub use config::Sabotage;
 pub use config::{Class, Founding, NodeConfig, ViewsConfig};
+pub use faults::Honest;
+#[doc(hidden)]
+#[cfg(any(test, feature = "planted-bugs"))]
+pub use faults::{Planted, Sabotage};
 pub use incarnation::Incarnation;
 pub use links::LinkError;
 pub use locks::Slot;

@@ -13,7 +13,7 @@ use hallpass_check::{Space, fingerprint};
 use hallpass_core::{Mode, NodeId, Ticks};
 use hallpass_node::wire::Plane;
 use hallpass_node::{
-    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Request, Sabotage, ViewsConfig,
+    Answer, Class, Founding, Node, NodeConfig, Outcome, Output, Patience, Planted, Request, Sabotage, ViewsConfig,
 };
 use hallpass_sim::oracle::Violation;
 
@@ -80,7 +80,7 @@ pub(super) enum Step {
 
 /// Both nodes, and all between them.
 struct World {
-    nodes: [Node<u32>; NODES],
+    nodes: [Node<u32, Planted>; NODES],
     now: Ticks,
     busy: Option<usize>,
     /// What is on its way to each node.
@@ -108,9 +108,8 @@ impl World {
         let node = |index: usize| {
             let mut views = ViewsConfig::new(index.to_string());
             (views.founding, views.durable) = (Founding::Together(NODES), true);
-            views.sabotage = bug.map(|Bug::ForgetHeldUp| Sabotage::ForgetHeldUp);
             let config = NodeConfig { backlog_max: BUFFER, ..NodeConfig::new(id(index), views) };
-            Node::new(config).expect("the settings are valid")
+            Node::with_bug(config, bug.map(|Bug::ForgetHeldUp| Sabotage::ForgetHeldUp)).expect("the settings are valid")
         };
         let mut world = Self {
             nodes: [node(0), node(1)],
@@ -170,7 +169,7 @@ impl World {
         }
     }
 
-    fn input<T>(&mut self, index: usize, input: impl FnOnce(&mut Node<u32>, Ticks) -> T) -> T {
+    fn input<T>(&mut self, index: usize, input: impl FnOnce(&mut Node<u32, Planted>, Ticks) -> T) -> T {
         let result = input(&mut self.nodes[index], self.now);
         self.drain(index);
         result
@@ -202,8 +201,9 @@ impl World {
 
     fn ask(&mut self, index: usize, lock: &str) {
         let caller = self.asked;
-        let ask =
-            |node: &mut Node<u32>, now| node.handle_acquire(lock, Mode::Exclusive, Patience::Wait, now, || caller);
+        let ask = |node: &mut Node<u32, Planted>, now| {
+            node.handle_acquire(lock, Mode::Exclusive, Patience::Wait, now, || caller)
+        };
         match self.input(index, ask) {
             Ok(Answer::Granted(grant)) => {
                 self.granted[index].push(caller);
@@ -304,7 +304,8 @@ impl World {
 
     /// What can be told from outside, as far as it makes a difference.
     fn number(&self) -> u64 {
-        let view = |node: &Node<u32>| (node.is_complete(), node.epoch(), node.waiting().copied().collect::<Vec<_>>());
+        let view =
+            |node: &Node<u32, Planted>| (node.is_complete(), node.epoch(), node.waiting().copied().collect::<Vec<_>>());
         let sends = |index: usize| {
             let backlog = self.nodes[index].members().iter().map(|member| member.backlog).max();
             (self.nodes[index].messages(), backlog)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hallpass_check::Space;
 use hallpass_core::{NodeId, Ticks};
 use hallpass_node::model::{Candidate, Change, Command, Group, Order, OrderState, Steward, Withdrawal};
-use hallpass_node::{Incarnation, Request};
+use hallpass_node::{Honest, Incarnation, Request};
 use hallpass_sim::oracle::Violation;
 
 use super::{Described, group, incarnation, member};
@@ -183,7 +183,7 @@ impl Space for IncarnationsModel {
 
     fn first(&self) -> State {
         let first = Arc::new(group([member(NodeId(1), 1), member(NODE, 1)]));
-        let mut steward = Steward::new(&first, 0);
+        let mut steward = Steward::new(&first, 0, Honest);
         for id in [NodeId(1), NODE] {
             steward.installation.on_probed(1, id, incarnation(1), 1, false);
         }
@@ -284,7 +284,7 @@ impl Space for IncarnationsModel {
                     self.commit(state);
                 }
                 state.forwarded = state.proposed.take();
-                let mut steward = Steward::new(&state.group, 0);
+                let mut steward = Steward::new(&state.group, 0, Honest);
                 steward.installation.step = hallpass_node::model::Step::Done;
                 state.steward = (state.steward.0 + 1, Arc::clone(&state.group), steward);
             }

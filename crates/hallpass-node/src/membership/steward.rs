@@ -10,7 +10,7 @@ use super::group::{Change, Group, Member};
 use super::install::{Installation, Step};
 use super::sessions::Sessions;
 use crate::Incarnation;
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Honest, Sabotage};
 use crate::output::Request;
 
 /// How often the pause doubles before a node is admitted that was removed again and again.
@@ -24,7 +24,7 @@ fn admission_pause(group: &Group) -> Ticks {
 
 /// The steward's knowledge. It begins with its election, and nothing of it is replicated.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Steward {
+pub struct Steward<F = Honest> {
     pub sessions: Sessions,
     pub installation: Installation,
     /// Nodes that want to join.
@@ -49,8 +49,7 @@ pub struct Steward {
     pub announced: Option<(u64, Step)>,
     /// When members that have not answered are told again; 0 is at once.
     pub announce_at: Ticks,
-    /// A planted bug.
-    pub sabotage: Option<Sabotage>,
+    conduct: F,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -93,8 +92,8 @@ pub enum OrderState {
     Breaking(BTreeMap<NodeId, (u64, u64)>),
 }
 
-impl Steward {
-    pub fn new(group: &Group, now: Ticks) -> Self {
+impl<F: Conduct> Steward<F> {
+    pub fn new(group: &Group, now: Ticks, conduct: F) -> Self {
         Self {
             sessions: Sessions::new(group, now),
             installation: Installation::new(group),
@@ -109,7 +108,7 @@ impl Steward {
             needs_epoch: false,
             announced: None,
             announce_at: 0,
-            sabotage: None,
+            conduct,
         }
     }
 
@@ -141,7 +140,7 @@ impl Steward {
         self.admits_from = now.saturating_add(admission_pause(group));
         self.needs_epoch = false;
         self.candidates.retain(|id, candidate| group.incarnation_of(*id) != Some(candidate.member.incarnation));
-        if self.sabotage != Some(Sabotage::ProposeBanned) {
+        if !self.conduct.breaks(Sabotage::ProposeBanned) {
             self.candidates.retain(|_, candidate| !group.banned.contains(&candidate.member.name));
         }
         // One that was to be banned as a candidate may have become a member with this view.
@@ -212,6 +211,7 @@ impl Steward {
     }
 
     /// A planted bug: a node that was removed is admitted again at once, however often.
+    #[cfg(any(test, feature = "planted-bugs"))]
     pub fn forget_removals(&mut self) {
         self.removals.clear();
     }
@@ -286,7 +286,7 @@ impl Steward {
         for member in self.admissible(group, admits, now) {
             // An evicted member loses its vote before it comes back.
             let is_out = !evicted.contains(&member.id) || group.find(member.id).is_none();
-            let may_come = !is_banned(&member.name) || self.sabotage == Some(Sabotage::ProposeBanned);
+            let may_come = !is_banned(&member.name) || self.conduct.breaks(Sabotage::ProposeBanned);
             if !removed.contains(&member.id) && is_out && may_come {
                 // A voter that comes back under its name as another node has lost what it stored, and its vote with that.
                 for (id, old) in group.absent.iter().filter(|(id, old)| old.name == member.name && **id != member.id) {
@@ -331,7 +331,7 @@ impl Steward {
         let admits = self.is_installed() && now >= self.admits_from;
         let mut changes = self.changes_now(group, voters, expiry, admits, now);
         // A view that nobody joins or leaves helps nobody, and would be followed by the next one like it.
-        if self.sabotage != Some(Sabotage::ProposeBanned) && !group.is_changed_by(&changes) {
+        if !self.conduct.breaks(Sabotage::ProposeBanned) && !group.is_changed_by(&changes) {
             changes.clear();
             // What they ask for is so already.
             for order in self.orders.iter_mut().filter(|order| order.state == OrderState::New) {
@@ -383,7 +383,7 @@ impl Steward {
         let absent = group.absent.keys().filter(|id| group.durable && current.contains(id) && staying(id)).map(|id| {
             let since = self.absent_since.get(id).copied().unwrap_or(now);
             let is_overdue = now >= since.saturating_add(replace_after);
-            let away = if self.sabotage == Some(Sabotage::HandVotesToSilence) { Rank::Votes } else { Rank::VotesAway };
+            let away = if self.conduct.breaks(Sabotage::HandVotesToSilence) { Rank::Votes } else { Rank::VotesAway };
             (if is_overdue { Rank::AwayForLong } else { away }, *id)
         });
         let mut ranked: Vec<(Rank, NodeId)> = present.chain(absent).collect();

@@ -3,13 +3,14 @@
 use hallpass_core::{Fence, View};
 
 use super::{Checked, Node};
-use crate::config::{Class, Sabotage};
+use crate::config::Class;
+use crate::faults::{Conduct, Sabotage};
 use crate::locks::{Classes, HeldLock};
 use crate::membership::Action;
 use crate::output::Output;
 use crate::status::ViewState;
 
-impl<C> Node<C> {
+impl<C, F: Conduct> Node<C, F> {
     /// Carries out what the view layer asks for.
     pub(super) fn apply_actions(&mut self, now: Checked) {
         while let Some(action) = self.views.poll_action() {
@@ -95,7 +96,7 @@ impl<C> Node<C> {
 
     /// Peers may have taken messages: what was held up by those is asked for.
     pub(super) fn retry_backpressured(&mut self, now: Checked) {
-        if !self.is_sabotaged(Sabotage::ForgetHeldUp) {
+        if !self.conduct.breaks(Sabotage::ForgetHeldUp) {
             self.locks.retry_backpressured(now.ticks(), &mut self.links);
         }
     }

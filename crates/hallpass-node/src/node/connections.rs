@@ -4,13 +4,13 @@ use hallpass_core::codec::DecodeError;
 use hallpass_core::{NodeId, Ticks};
 
 use super::{Checked, Node};
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Sabotage};
 use crate::links::{Arrived, LinkError};
 use crate::membership::HelloError;
 use crate::output::Output;
 use crate::wire::{Body, Frame, Hello, Plane};
 
-impl<C> Node<C> {
+impl<C, F: Conduct> Node<C, F> {
     /// The greeting for a new connection with this peer that carries locks, if it is a member or about to be one.
     pub fn hello(&self, peer: NodeId) -> Option<Hello> {
         self.views.hello(peer, &self.links)
@@ -141,7 +141,7 @@ impl<C> Node<C> {
             taken += length;
             let is_new = self.links[link].receive(sender, &frame, self.config.unread_max())?;
             // What belongs to a view that is over counts as received, and is dropped.
-            let is_current = frame.header.epoch == sender.epoch || self.is_sabotaged(Sabotage::AcceptStaleEpoch);
+            let is_current = frame.header.epoch == sender.epoch || self.conduct.breaks(Sabotage::AcceptStaleEpoch);
             if is_new && is_current {
                 let sent = self.links[link].sent();
                 let handled = self.handle_body(link, frame.body, now);

@@ -5,10 +5,11 @@ use std::ops::Range;
 use hallpass_core::{NodeId, Ticks};
 
 use super::Node;
+use crate::faults::Conduct;
 use crate::status::{Contact, Counters, LockStatus, MemberStatus, Status, ViewState};
 use crate::tap::{TapId, TracedMessage};
 
-impl<C> Node<C> {
+impl<C, F: Conduct> Node<C, F> {
     /// There is a view: locks are granted.
     pub fn is_complete(&self) -> bool {
         self.views.state() == ViewState::Open

@@ -12,14 +12,18 @@ use std::fmt;
 use hallpass_core::protocol::OptionError;
 use hallpass_core::{Mode, NodeId, Ticks, View};
 
-use crate::config::{NodeConfig, Sabotage};
+use crate::config::NodeConfig;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::faults::Planted;
+use crate::faults::{Conduct, Honest, Sabotage};
 use crate::links::Links;
 use crate::locks::{Classes, Locks, Slot};
 use crate::membership::Views;
 use crate::output::{Answer, Grant, Output, Patience, Refusal, Request, Ticket, Write};
 pub(crate) use session::Checked;
 
-/// One member of a group. `C` is what the driver knows a waiting caller by.
+/// One member of a group. `C` is what the driver knows a waiting caller by. The second parameter is [`Honest`] for every node that runs
+/// for real; the laboratory alone has another.
 ///
 /// - **Inputs** of callers: [`handle_acquire`](Self::handle_acquire), [`handle_fast_acquire`](Self::handle_fast_acquire),
 ///   [`handle_release`](Self::handle_release), [`handle_cancel`](Self::handle_cancel),
@@ -38,9 +42,10 @@ pub(crate) use session::Checked;
 ///   [`close_tap`](Self::close_tap).
 ///
 /// The [crate's front page](crate) gives the order in which they are called.
-pub struct Node<C> {
+pub struct Node<C, F = Honest> {
     config: NodeConfig,
-    views: Box<Views>,
+    views: Box<Views<F>>,
+    conduct: F,
     links: Links,
     pub(crate) locks: Locks<C>,
     /// Writes to persist, in order.
@@ -61,11 +66,25 @@ pub struct Node<C> {
 impl<C> Node<C> {
     /// A node that has no connections yet.
     pub fn new(config: NodeConfig) -> Result<Self, OptionError> {
+        Self::with_conduct(config, Honest)
+    }
+}
+
+#[cfg(any(test, feature = "planted-bugs"))]
+impl<C> Node<C, Planted> {
+    /// A node that breaks this rule: for tests of what finds bugs.
+    pub fn with_bug(config: NodeConfig, bug: Option<Sabotage>) -> Result<Self, OptionError> {
+        Self::with_conduct(config, Planted(bug))
+    }
+}
+
+impl<C, F: Conduct> Node<C, F> {
+    fn with_conduct(config: NodeConfig, conduct: F) -> Result<Self, OptionError> {
         config.check()?;
         // Classes that do not fit are reported now, not when the group is founded.
         Classes::new(config.me, &View::new([config.me]), &config.classes)?;
         let mut node = Self {
-            views: Box::new(Views::new(&config, &config.views)?),
+            views: Box::new(Views::new(&config, &config.views, conduct)?),
             links: Links::new(std::iter::empty()),
             locks: Locks::new(&config),
             writes: VecDeque::new(),
@@ -75,6 +94,7 @@ impl<C> Node<C> {
             views_opened: 0,
             lapses: 0,
             valid_until: Ticks::MAX,
+            conduct,
             config,
         };
         node.apply_actions(Checked::at_the_start());
@@ -149,7 +169,7 @@ impl<C> Node<C> {
 
     /// A write of [`Output::Persist`] is on disk. Also between two outputs: a driver may write while it takes them.
     pub fn handle_persisted(&mut self, write: Write, now: Ticks) {
-        let forgets = self.is_sabotaged(Sabotage::ForgetSessionOnDisk);
+        let forgets = self.conduct.breaks(Sabotage::ForgetSessionOnDisk);
         let now = if forgets { Checked::not_at_all(now) } else { self.check_session(now) };
         self.views.on_persisted(write.number, now);
         self.apply_actions(now);
@@ -202,14 +222,9 @@ impl<C> Node<C> {
         let session = (self.valid_until != Ticks::MAX && self.valid_until != 0).then_some(self.valid_until);
         self.locks.poll_timeout().into_iter().chain(views).chain(session).min()
     }
-
-    /// A bug is planted: for tests of what finds bugs.
-    fn is_sabotaged(&self, bug: Sabotage) -> bool {
-        self.config.views.sabotage == Some(bug)
-    }
 }
 
-impl<C> fmt::Debug for Node<C> {
+impl<C, F: Conduct> fmt::Debug for Node<C, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("me", &self.config.me).field("locks", &self.len()).finish_non_exhaustive()
     }

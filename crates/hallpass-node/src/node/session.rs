@@ -3,6 +3,7 @@
 use hallpass_core::Ticks;
 
 use super::Node;
+use crate::faults::Conduct;
 
 /// The time of an input before which the session was looked at. Only this file makes one, and nothing that an input changes takes
 /// another time: so no input can forget it.
@@ -25,7 +26,7 @@ impl Checked {
     }
 }
 
-impl<C> Node<C> {
+impl<C, F: Conduct> Node<C, F> {
     /// Every input begins here: the driver's contract is kept, what connections did not take is offered again, and a session
     /// that has run out is over before anything else happens.
     #[inline]

@@ -8,8 +8,8 @@ use hallpass_core::{Mode, NodeId, Ticks};
 
 use crate::wire::Plane;
 use crate::{
-    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Request, RequestError, Sabotage,
-    Ticket, ViewState, ViewsConfig, Write, keys,
+    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Planted, Request, RequestError,
+    Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
 mod versions;
@@ -18,7 +18,7 @@ const MS: Ticks = 1_000_000;
 const TTL: Ticks = 1000 * MS;
 
 struct One {
-    node: Node<u32>,
+    node: Node<u32, Planted>,
     disk: BTreeMap<u64, Vec<u8>>,
     writes: Vec<Write>,
     answers: Vec<(u32, Outcome)>,
@@ -52,7 +52,6 @@ impl Net {
     fn config(&self, id: u32, founding: Founding, incarnation: u32) -> NodeConfig {
         let mut views = ViewsConfig::new(format!("host-{id}:1"));
         (views.founding, views.durable, views.ttl) = (founding, true, TTL);
-        views.sabotage = self.sabotage;
         let mut config = NodeConfig::new(NodeId(id), views);
         config.incarnation = Incarnation::new(incarnation).unwrap();
         config.boot_id = u64::from(id * 31 + incarnation);
@@ -62,7 +61,7 @@ impl Net {
     fn start(&mut self, config: NodeConfig) {
         let id = config.me;
         let disk = config.views.stored.clone();
-        let node = Node::new(config).unwrap();
+        let node = Node::with_bug(config, self.sabotage).unwrap();
         let one = One {
             node,
             disk,
@@ -149,7 +148,7 @@ impl Net {
         self.disconnect(NodeId(to), NodeId(from));
     }
 
-    fn input<T>(&mut self, id: u32, input: impl FnOnce(&mut Node<u32>, Ticks) -> T) -> T {
+    fn input<T>(&mut self, id: u32, input: impl FnOnce(&mut Node<u32, Planted>, Ticks) -> T) -> T {
         let now = self.now;
         let result = input(&mut self.nodes.get_mut(&NodeId(id)).unwrap().node, now);
         self.drain(NodeId(id));

@@ -2,7 +2,7 @@
 //! is kept.
 
 use hallpass_core::Ticks;
-use hallpass_node::{Node, Output, Request, RequestError, Write};
+use hallpass_node::{Node, Output, Planted, Request, RequestError, Write};
 
 use super::events::Event;
 use super::faults::FaultKind;
@@ -22,7 +22,7 @@ impl World {
         self.machines[machine].clock.at(self.now)
     }
 
-    pub(super) fn with_node(&mut self, machine: usize, input: impl FnOnce(&mut Node<u64>, Ticks)) {
+    pub(super) fn with_node(&mut self, machine: usize, input: impl FnOnce(&mut Node<u64, Planted>, Ticks)) {
         let now = self.local(machine);
         if let Some(process) = &mut self.machines[machine].process {
             input(&mut process.node, now);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hallpass_core::{NodeId, Ticks};
 use hallpass_node::wire::Plane;
-use hallpass_node::{Founding, Incarnation, Node, NodeConfig, Slot, ViewsConfig, keys};
+use hallpass_node::{Founding, Incarnation, Node, NodeConfig, Planted, Slot, ViewsConfig, keys};
 
 use super::callers::Caller;
 use super::clock::Clock;
@@ -79,7 +79,7 @@ pub(super) enum Ending {
 }
 
 pub(super) struct Process {
-    pub(super) node: Node<u64>,
+    pub(super) node: Node<u64, Planted>,
     /// What it has asked the group for, until that is answered.
     pub(super) orders: BTreeMap<u64, String>,
     /// When the next [`Event::Timeout`] and [`Event::Connect`] are scheduled.
@@ -220,9 +220,9 @@ impl World {
             drift_ppm: settings.drift_ppm,
             replace_after: settings.replace_after,
             voters_max: settings.voters_max,
-            sabotage: if let Some(Bug::Node(sabotage)) = self.bug { Some(sabotage) } else { None },
             ..ViewsConfig::new(name.clone())
         };
+        let bug = if let Some(Bug::Node(sabotage)) = self.bug { Some(sabotage) } else { None };
         let config = NodeConfig {
             name: node_name.clone(),
             incarnation: Incarnation::new(incarnation).expect("few starts"),
@@ -236,7 +236,7 @@ impl World {
             seed,
             ..NodeConfig::new(NodeId(id), views)
         };
-        let node = Node::new(config).expect("a node starts from what it has stored");
+        let node = Node::with_bug(config, bug).expect("a node starts from what it has stored");
         self.machines[machine].process = Some(Process {
             orders: BTreeMap::new(),
             node,

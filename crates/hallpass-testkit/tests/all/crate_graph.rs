@@ -114,3 +114,38 @@ fn the_order_has_no_cycle() {
         }
     }
 }
+
+/// The crates that make nodes with planted bugs.
+const PLANT_BUGS: &[&str] = &["hallpass-sim", "hallpass-lab"];
+
+#[test]
+fn only_the_laboratory_can_plant_bugs() {
+    for package in packages() {
+        let plants = PLANT_BUGS.contains(&name(&package));
+        let dependencies = package["dependencies"].as_array().expect("a list of dependencies");
+        for dependency in dependencies.iter().filter(|dependency| name(dependency) == "hallpass-node") {
+            let features = dependency["features"].as_array().expect("a list of features");
+            let asks = features.iter().any(|feature| feature == "planted-bugs");
+            assert_eq!(asks, plants, "{} and the feature 'planted-bugs'", name(&package));
+        }
+    }
+    // In a build of the whole workspace the feature is on for all: the crates that make real nodes must not name what it adds.
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut folders = ["hallpass", "hallpass-agent"].map(|name| format!("{root}/{name}/src").into()).to_vec();
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir::<std::path::PathBuf>(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            files += 1;
+            let text = String::from_utf8_lossy(&std::fs::read(&path).expect("it can be read")).into_owned();
+            for word in ["Planted", "with_bug", "Sabotage", "planted-bugs"] {
+                assert!(!text.contains(word), "{} names '{word}'", path.display());
+            }
+        }
+    }
+    assert!(files > 20, "it looked at {files} files only");
+}

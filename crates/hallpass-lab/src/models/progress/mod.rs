@@ -111,7 +111,7 @@ impl Space for ProgressModel {
         let mut nodes = [1; NODES].map(|number| Node::new(number, 1));
         let members = (0..self.members).map(|node| member(node, incarnation(1)));
         let first = Arc::new(Group { ttl: TTL, ..group(members) });
-        let mut steward = Steward::new(&first, 0);
+        let mut steward = Steward::new(&first, 0, hallpass_node::Honest);
         for (index, node) in nodes.iter_mut().enumerate() {
             if index >= self.members {
                 // Others wait for it, it waits for nobody.

@@ -17,6 +17,7 @@ use hallpass_core::codec::DecodeError;
 use raft::eraftpb::{ConfChangeTransition, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use raft::{INVALID_ID, RawNode, Storage as _};
 
+use crate::faults::{Conduct, Sabotage};
 use crate::output::Write;
 #[cfg(test)]
 pub(crate) use storage::{HARD_STATE_KEY, SNAPSHOT_KEY};
@@ -61,8 +62,6 @@ pub(crate) struct Engine {
     announced: Announced,
     seal: Seal,
     inquiry: Option<Inquiry>,
-    /// A planted bug: nobody is asked whether it is there before it votes alone.
-    trusts_silence: bool,
     elections: Elections,
     ticks: u64,
     /// When something was last heard of the other voters and learners.
@@ -277,7 +276,7 @@ impl Engine {
 
     /// Takes the next step towards these voters: newcomers learn the log first, then one change replaces all. To be called
     /// again until it returns false: there is nothing to do, or this node does not lead.
-    pub(crate) fn set_voters(&mut self, target: &[NodeId]) -> bool {
+    pub(crate) fn set_voters(&mut self, target: &[NodeId], conduct: impl Conduct) -> bool {
         let target = sorted(target.iter().map(|node| node.0.into()));
         let conf = self.conf();
         let done = conf.voters == target && conf.voters_outgoing.is_empty() && conf.learners.is_empty();
@@ -287,7 +286,7 @@ impl Engine {
         let raft = &self.node.raft;
         let busy = !conf.voters_outgoing.is_empty() || raft.has_pending_conf() || raft.lead_transferee.is_some();
         if let Some((kind, changes)) = if busy { None } else { self.next_change(&conf, &target) }
-            && (kind != ConfChangeTransition::Explicit || self.have_answered(&target))
+            && (kind != ConfChangeTransition::Explicit || self.have_answered(&target, conduct))
         {
             self.change_voters(kind, changes);
         }
@@ -295,7 +294,7 @@ impl Engine {
     }
 
     /// Whether all newcomers and a majority of these voters have just acknowledged something. They are asked, if they were not.
-    fn have_answered(&mut self, target: &[u64]) -> bool {
+    fn have_answered(&mut self, target: &[u64], conduct: impl Conduct) -> bool {
         let is_recent = |inquiry: &&Inquiry| self.ticks <= inquiry.tick + inquiry.patience;
         let before = self.inquiry.as_ref().filter(|inquiry| inquiry.target == target);
         let Some(inquiry) = before.filter(is_recent) else {
@@ -304,18 +303,13 @@ impl Engine {
             let is_asked = self.node.propose(Vec::new(), Vec::new()).is_ok();
             let index = self.node.raft.raft_log.last_index();
             self.inquiry = is_asked.then(|| Inquiry { target: target.to_vec(), index, tick: self.ticks, patience });
-            return self.trusts_silence;
+            return conduct.breaks(Sabotage::HandVotesToSilence);
         };
         let raft = &self.node.raft;
         let answered = |id: &&u64| raft.prs().get(**id).is_some_and(|progress| progress.matched >= inquiry.index);
         let voters = self.conf().voters;
         let newcomers = target.iter().filter(|id| !voters.contains(id)).all(|id| answered(&id));
         newcomers && target.iter().filter(answered).count() > target.len() / 2
-    }
-
-    /// A planted bug: see [`Sabotage::HandVotesToSilence`](crate::Sabotage).
-    pub(crate) fn trust_silence(&mut self) {
-        self.trusts_silence = true;
     }
 
     /// Hands the leadership over, if this node leads and the other one can take it.

@@ -95,7 +95,6 @@ impl Engine {
             announced: Announced::default(),
             seal: Seal::Needed,
             inquiry: None,
-            trusts_silence: false,
             elections: Elections::new(seed),
             ticks: 0,
             heard: BTreeMap::new(),

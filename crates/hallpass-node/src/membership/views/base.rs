@@ -7,7 +7,8 @@ use std::ops::Range;
 use hallpass_core::{NodeId, Ticks};
 
 use super::action::Action;
-use crate::config::{Class, Digest, NodeConfig, Sabotage, ViewsConfig};
+use crate::config::{Class, Digest, NodeConfig, ViewsConfig};
+use crate::faults::{Conduct, Sabotage};
 use crate::membership::control::{Contacts, Control, Envelope, Founder};
 use crate::membership::founding;
 use crate::membership::group::{Group, Member};
@@ -15,12 +16,12 @@ use crate::membership::keys;
 use crate::output::{Request, Write};
 use crate::wire::{Hello, Plane};
 
-pub(super) struct Base {
+pub(super) struct Base<F> {
     pub(super) me: Member,
     pub(super) boot_id: u64,
     /// The group's name.
     pub(super) label: String,
-    pub(super) settings: Settings,
+    pub(super) settings: Settings<F>,
     /// 0: in no group.
     pub(super) group_id: u64,
     /// What it was last told about who is there.
@@ -53,7 +54,7 @@ pub(super) struct Base {
     pub(super) actions: VecDeque<Action>,
 }
 
-pub(super) struct Settings {
+pub(super) struct Settings<F> {
     pub(super) classes: Vec<Class>,
     pub(super) ttl: Ticks,
     pub(super) drift_ppm: u32,
@@ -61,7 +62,7 @@ pub(super) struct Settings {
     pub(super) voters_max: usize,
     pub(super) seed: u64,
     pub(super) epoch_floor: u64,
-    pub(super) sabotage: Option<Sabotage>,
+    pub(super) conduct: F,
 }
 
 /// What a write is for.
@@ -76,8 +77,8 @@ pub(super) enum Purpose {
     Nothing,
 }
 
-impl Base {
-    pub(super) fn new(config: &NodeConfig, views: &ViewsConfig, last_seen: Option<&Group>) -> Self {
+impl<F: Conduct> Base<F> {
+    pub(super) fn new(config: &NodeConfig, views: &ViewsConfig, last_seen: Option<&Group>, conduct: F) -> Self {
         let me = Member {
             id: config.me,
             incarnation: config.incarnation,
@@ -93,7 +94,7 @@ impl Base {
             voters_max: views.voters_max,
             seed: config.boot_id ^ u64::from(me.id.0),
             epoch_floor: views.epoch_floor,
-            sabotage: views.sabotage,
+            conduct,
         };
         let known = last_seen.map_or_else(Contacts::default, |group| Contacts {
             epoch: group.epoch,
@@ -127,9 +128,9 @@ impl Base {
         }
     }
 
-    /// True if this bug is planted.
+    /// True if this node was planted with this bug.
     pub(super) fn breaks(&self, rule: Sabotage) -> bool {
-        self.settings.sabotage == Some(rule)
+        self.settings.conduct.breaks(rule)
     }
 
     // ---- what it says and writes ----

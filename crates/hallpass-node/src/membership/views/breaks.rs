@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hallpass_core::{NodeId, Ticks};
 
 use super::{Action, Views};
+use crate::faults::Conduct;
 use crate::membership::control::Control;
 use crate::output::Ticket;
 
@@ -38,7 +39,7 @@ impl Breaks {
     }
 }
 
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(crate) fn promise(&mut self, until: Ticks) {
         let promised = &mut self.member.breaks.promised_until;
         *promised = (*promised).max(until);

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use hallpass_core::{NodeId, Ticks};
 
 use super::{Action, Views};
+use crate::faults::Conduct;
 use crate::links::{Links, Process};
 use crate::membership::HelloError;
 use crate::node::Checked;
 use crate::wire::{Hello, Plane};
 
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(crate) fn hello(&self, peer: NodeId, links: &Links) -> Option<Hello> {
         let link = &links[links.position(peer)?];
         let mut hello = self.base.greeting(peer, Plane::Locks);

@@ -7,11 +7,12 @@ use hallpass_core::NodeId;
 use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Views};
+use crate::faults::Conduct;
 use crate::membership::control::{Contacts, Control, Envelope};
 use crate::membership::group::Member;
 use crate::status::Contact;
 
-impl Views {
+impl<F: Conduct> Views<F> {
     /// Whom this node is to be connected with.
     pub(super) fn peers(&self) -> BTreeMap<NodeId, &Member> {
         let members =

@@ -3,6 +3,7 @@
 use super::Views;
 use super::base::Purpose;
 use crate::config::{Founding, ViewsConfig};
+use crate::faults::Conduct;
 use crate::membership::keys;
 use crate::wire::Hello;
 
@@ -22,7 +23,7 @@ impl HeldBack {
     }
 }
 
-impl Views {
+impl<F: Conduct> Views<F> {
     /// No other node was ever in the group that this node is in.
     fn has_always_been_alone(&self) -> bool {
         let others = |id| id != self.base.me.id;

@@ -8,7 +8,7 @@ use super::member::Prepared;
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::Incarnation;
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Sabotage};
 use crate::links::Sender;
 use crate::locks::{Classes, Held, HeldLock};
 use crate::membership::control::Control;
@@ -17,7 +17,7 @@ use crate::membership::install::{Prepare, Step, parts};
 use crate::node::Checked;
 
 /// The steward's side.
-impl Views {
+impl<F: Conduct> Views<F> {
     /// Goes on with the installation of the view: members that have not answered are told again. False if there is nothing new.
     pub(super) fn announce(&mut self) -> bool {
         let (voters, now, interval) = (self.voters(), self.base.now, self.repeat_after());
@@ -26,7 +26,7 @@ impl Views {
         let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return false };
         let target = steward.voters(group, &voters, me, limits, now);
         if !target.is_empty() && target != engine.voters() {
-            engine.set_voters(&target);
+            engine.set_voters(&target, self.base.settings.conduct);
         }
         let step = (steward.installation.epoch, steward.installation.step);
         let is_new = steward.announced != Some(step);
@@ -84,6 +84,7 @@ impl Views {
     pub(super) fn on_report(&mut self, from: (u64, NodeId, Incarnation), part: u32, parts: u32, held: Vec<Held>) {
         let Some((_, _, steward)) = Voter::serving(&mut self.voter) else { return };
         steward.installation.on_report(from, part, parts, held);
+        #[cfg(any(test, feature = "planted-bugs"))]
         if self.base.breaks(Sabotage::NoWaitForReports) {
             steward.installation.wait_no_longer();
         }
@@ -97,7 +98,7 @@ impl Views {
 }
 
 /// A member's side.
-impl Views {
+impl<F: Conduct> Views<F> {
     /// The steward asks whether this node is there, and which view it has started.
     pub(super) fn on_probe(&mut self, from: NodeId, epoch: u64) {
         let (incarnation, started) = (self.base.me.incarnation, self.member.install().open().unwrap_or(0));
@@ -197,6 +198,7 @@ impl Views {
     }
 
     pub(super) fn on_start(&mut self, from: NodeId, epoch: u64, part: u32, count: u32, locks: Vec<HeldLock>) {
+        #[cfg(any(test, feature = "planted-bugs"))]
         if self.base.breaks(Sabotage::AcceptStaleStart) {
             self.member.pretend_reported(epoch);
         }

@@ -7,6 +7,7 @@ use hallpass_core::{NodeId, Ticks};
 use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Views};
+use crate::faults::Conduct;
 use crate::links::Links;
 use crate::locks::Classes;
 use crate::membership::control::{Contacts, Control};
@@ -15,7 +16,7 @@ use crate::membership::steward::Candidate;
 use crate::output::Request;
 
 /// The side of a node that asks.
-impl Views {
+impl<F: Conduct> Views<F> {
     /// Says again what has not been answered.
     pub(super) fn repeat(&mut self, links: &Links) {
         let rests = matches!(self.member.phase(), Phase::Waiting { .. } | Phase::Persisting | Phase::Gone);
@@ -179,7 +180,7 @@ impl Views {
 }
 
 /// The steward's side.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn on_join(&mut self, from: NodeId, member: Member, reached: Vec<NodeId>) {
         let Some((_, group, steward)) = Voter::serving(&mut self.voter) else {
             self.send_founding(from);

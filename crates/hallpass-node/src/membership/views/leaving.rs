@@ -6,13 +6,13 @@ use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::Incarnation;
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Sabotage};
 use crate::membership::control::Control;
 use crate::membership::steward::Withdrawal;
 use crate::output::Request;
 
 /// The side of the member that leaves.
-impl Views {
+impl<F: Conduct> Views<F> {
     /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has.
     pub(super) fn cannot_leave(&self) -> Option<String> {
         let group = self.group().filter(|group| group.durable && self.base.me.durable)?;
@@ -90,7 +90,7 @@ impl Views {
 }
 
 /// The steward's side.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn on_withdraw(&mut self, from: NodeId, incarnation: Incarnation, keeps_vote: bool) {
         let voters = self.voters();
         let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else {

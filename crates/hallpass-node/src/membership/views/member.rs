@@ -310,11 +310,13 @@ impl MemberRole {
 /// Planted bugs: what no member does.
 impl MemberRole {
     /// See [`Session::revive`].
+    #[cfg(any(test, feature = "planted-bugs"))]
     pub(super) fn revive(&mut self, sent: Ticks) {
         self.session.revive(sent);
     }
 
     /// See [`Install::pretend_reported`].
+    #[cfg(any(test, feature = "planted-bugs"))]
     pub(super) fn pretend_reported(&mut self, epoch: u64) {
         self.install.pretend_reported(epoch, None);
     }

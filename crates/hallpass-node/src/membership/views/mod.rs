@@ -36,7 +36,8 @@ use hallpass_core::codec::{DecodeError, Reader};
 use hallpass_core::protocol::OptionError;
 use hallpass_core::{NodeId, Ticks};
 
-use crate::config::{Founding, NodeConfig, Sabotage, ViewsConfig};
+use crate::config::{Founding, NodeConfig, ViewsConfig};
+use crate::faults::{Conduct, Sabotage};
 use crate::links::Links;
 use crate::membership::control::{Control, Envelope, Founder};
 use crate::membership::founding::Founders;
@@ -51,16 +52,16 @@ use member::{MemberRole, Phase};
 use outside::Outside;
 use voter::Voter;
 
-pub(crate) struct Views {
-    base: Base,
+pub(crate) struct Views<F> {
+    base: Base<F>,
     outside: Outside,
     member: MemberRole,
     /// `None` on a node that takes no part in consensus.
-    voter: Option<Voter>,
+    voter: Option<Voter<F>>,
 }
 
-impl Views {
-    pub(crate) fn new(config: &NodeConfig, views: &ViewsConfig) -> Result<Self, OptionError> {
+impl<F: Conduct> Views<F> {
+    pub(crate) fn new(config: &NodeConfig, views: &ViewsConfig, conduct: F) -> Result<Self, OptionError> {
         if config.me == NodeId::SERVER {
             return Err(OptionError("a node's id is not 0".to_owned()));
         }
@@ -69,7 +70,7 @@ impl Views {
             None => None,
             Some(bytes) => Some(Group::decode(&mut Reader::new(bytes)).map_err(|error| unusable(&error))?),
         };
-        let base = Base::new(config, views, last_seen.as_ref());
+        let base = Base::new(config, views, last_seen.as_ref(), conduct);
         let voter = Voter::restore(&base, &views.stored).map_err(|error| unusable(&error))?;
         let member = MemberRole::new(config.incarnation, last_seen.map_or(views.ttl, |group| group.ttl));
         let mut node = Self { base, outside: Outside::default(), member, voter };

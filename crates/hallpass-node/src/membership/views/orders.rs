@@ -8,6 +8,7 @@ use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::config::Digest;
+use crate::faults::Conduct;
 use crate::locks::Classes;
 use crate::membership::control::Control;
 use crate::membership::group::{Group, Member};
@@ -16,7 +17,7 @@ use crate::node::Checked;
 use crate::output::{Request, RequestError};
 
 /// The side of the node that asks.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(crate) fn on_request(&mut self, request: Request, token: u64, now: Checked) {
         self.base.now = now.ticks();
         if let Some(error) = self.why_impossible(&request) {
@@ -73,7 +74,7 @@ impl Views {
 }
 
 /// The steward's side.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn on_ask(&mut self, from: NodeId, token: u64, request: Request) {
         let Some((_, group, steward)) = Voter::serving(&mut self.voter) else {
             if from != self.base.me.id {
@@ -166,7 +167,12 @@ impl Views {
 }
 
 /// What can be said about an order to evict at once; `None` if it is to be carried out.
-fn answer_to_evict(group: &Group, steward: &Steward, node: NodeId, ban: bool) -> Option<Result<(), String>> {
+fn answer_to_evict<F: Conduct>(
+    group: &Group,
+    steward: &Steward<F>,
+    node: NodeId,
+    ban: bool,
+) -> Option<Result<(), String>> {
     let stays = |member: &Member| {
         let is_leaving = steward.sessions.is_unacknowledged(member.id);
         member.id != node && !group.banned.contains(&member.name) && !is_leaving

@@ -6,6 +6,7 @@ use super::elsewhere::HeldBack;
 use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Purpose, Views};
+use crate::faults::Conduct;
 use crate::membership::control::{Contacts, Control, Founder};
 use crate::membership::founding::Founders;
 use crate::membership::group::Group;
@@ -20,7 +21,7 @@ pub(super) struct Outside {
     pub(super) held_back: Option<HeldBack>,
 }
 
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn is_in_group(&self) -> bool {
         self.base.group_id != 0 || self.voter.is_some()
     }

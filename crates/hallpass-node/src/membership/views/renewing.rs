@@ -9,13 +9,13 @@ use super::member::Phase;
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::Incarnation;
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Sabotage};
 use crate::links::Links;
 use crate::membership::control::Control;
 use crate::membership::keys;
 use crate::node::Checked;
 
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn renew(&mut self, links: &Links) {
         let ttl = self.member.session().ttl();
         self.member.renew_at = self.base.now + ttl / 4;
@@ -62,6 +62,7 @@ impl Views {
     }
 
     pub(super) fn on_renewed(&mut self, from: NodeId, incarnation: Incarnation, sent: Ticks) {
+        #[cfg(any(test, feature = "planted-bugs"))]
         if self.base.breaks(Sabotage::LateAckUndoesLapse) {
             self.member.revive(sent);
         }

@@ -5,12 +5,12 @@ use hallpass_core::{NodeId, Ticks};
 use super::voter::Voter;
 use super::{Action, Views};
 use crate::Incarnation;
-use crate::config::Sabotage;
+use crate::faults::{Conduct, Sabotage};
 use crate::membership::control::Control;
 use crate::membership::group::Command;
 use crate::membership::sessions::Renewal;
 
-impl Views {
+impl<F: Conduct> Views<F> {
     /// One step; false if there is nothing to do.
     pub(super) fn serve_group(&mut self) -> bool {
         let serves = self.steward().is_some() && self.outside.held_back.is_none();

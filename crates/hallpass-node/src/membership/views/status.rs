@@ -6,11 +6,12 @@ use hallpass_core::NodeId;
 
 use super::Views;
 use super::member::Phase;
+use crate::faults::Conduct;
 use crate::links::Links;
 use crate::membership::group::{Group, Member};
 use crate::status::{MemberStatus, Status, ViewState};
 
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(crate) fn state(&self) -> ViewState {
         self.member.state()
     }

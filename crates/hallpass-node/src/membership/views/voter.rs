@@ -7,7 +7,7 @@ use hallpass_core::{NodeId, Ticks};
 
 use super::base::{Base, Purpose};
 use super::{Action, Views};
-use crate::config::Sabotage;
+use crate::faults::Conduct;
 use crate::membership::control::Control;
 use crate::membership::engine::{Engine, Event};
 use crate::membership::group::{Command, Group};
@@ -15,11 +15,14 @@ use crate::membership::keys;
 use crate::membership::steward::Steward;
 use crate::output::Write;
 
+/// What the steward works with.
+pub(super) type Serving<'a, F> = (&'a mut Engine, &'a Group, &'a mut Steward<F>);
+
 /// A node's part in consensus.
-pub(super) struct Voter {
+pub(super) struct Voter<F> {
     pub(super) engine: Engine,
     /// `None` until the leader has sent it.
-    replica: Option<Replica>,
+    replica: Option<Replica<F>>,
     /// The group that this node has founded. It is written together with the first state of the log: with one of them alone a node
     /// that crashed in between would be in a group that it never votes in.
     founded: Option<Vec<u8>>,
@@ -32,25 +35,22 @@ pub(super) struct Voter {
 }
 
 /// The group as consensus has it.
-struct Replica {
+struct Replica<F> {
     group: Group,
     /// What the steward knows; `None` on every other voter.
-    steward: Option<Steward>,
+    steward: Option<Steward<F>>,
 }
 
-impl Voter {
+impl<F: Conduct> Voter<F> {
     fn new(engine: Engine) -> Self {
         Self { engine, replica: None, founded: None, tick_at: 0, campaign_until: 0, elections: 0 }
     }
 
     /// A founder that votes.
-    pub(super) fn found(base: &Base, group: &Group, voters: &[NodeId], campaign_until: Ticks) -> Self {
+    pub(super) fn found(base: &Base<F>, group: &Group, voters: &[NodeId], campaign_until: Ticks) -> Self {
         let mut state = Vec::new();
         group.encode(&mut state);
         let mut engine = Engine::found(base.me.id, voters, state.clone(), base.settings.seed);
-        if base.breaks(Sabotage::HandVotesToSilence) {
-            engine.trust_silence();
-        }
         if voters.first() == Some(&base.me.id) {
             engine.campaign();
         }
@@ -59,17 +59,14 @@ impl Voter {
     }
 
     /// A node that was chosen to vote, and waits for the group.
-    fn join(base: &Base) -> Self {
+    fn join(base: &Base<F>) -> Self {
         Self::new(Engine::join(base.me.id, base.settings.seed))
     }
 
     /// Goes on from what is stored, if there is something.
-    pub(super) fn restore(base: &Base, stored: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Self>, String> {
+    pub(super) fn restore(base: &Base<F>, stored: &BTreeMap<u64, Vec<u8>>) -> Result<Option<Self>, String> {
         let restored = Engine::restore(base.me.id, stored, base.settings.seed).map_err(|error| error.to_string())?;
-        let Some(mut engine) = restored else { return Ok(None) };
-        if base.breaks(Sabotage::HandVotesToSilence) {
-            engine.trust_silence();
-        }
+        let Some(engine) = restored else { return Ok(None) };
         Ok(Some(Self::new(engine)))
     }
 
@@ -82,12 +79,12 @@ impl Voter {
         self.replica.as_ref().map(|replica| &replica.group)
     }
 
-    pub(super) fn steward(&self) -> Option<&Steward> {
+    pub(super) fn steward(&self) -> Option<&Steward<F>> {
         self.replica.as_ref()?.steward.as_ref()
     }
 
     /// What the steward works with; `None` on every other node.
-    pub(super) fn serving(voter: &mut Option<Self>) -> Option<(&mut Engine, &Group, &mut Steward)> {
+    pub(super) fn serving(voter: &mut Option<Self>) -> Option<Serving<'_, F>> {
         let Self { engine, replica, .. } = voter.as_mut()?;
         let Replica { group, steward } = replica.as_mut()?;
         Some((engine, group, steward.as_mut()?))
@@ -108,7 +105,7 @@ impl Voter {
 }
 
 /// What consensus does.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn tick_if_due(&mut self) {
         let (now, tick) = (self.base.now, self.tick());
         if let Some(voter) = &mut self.voter {
@@ -187,9 +184,7 @@ impl Views {
         let Some(voter) = &mut self.voter else { return };
         let Some(replica) = &mut voter.replica else { return };
         voter.elections += 1;
-        let mut steward = Steward::new(&replica.group, self.base.now);
-        steward.sabotage = self.base.settings.sabotage;
-        replica.steward = Some(steward);
+        replica.steward = Some(Steward::new(&replica.group, self.base.now, self.base.settings.conduct));
         self.member.renew_at = 0;
         self.base.actions.push_back(Action::View);
     }
@@ -219,7 +214,7 @@ impl Views {
 }
 
 /// Who votes, who leads, and what that means for this node.
-impl Views {
+impl<F: Conduct> Views<F> {
     pub(super) fn engine(&self) -> Option<&Engine> {
         self.voter.as_ref().map(|voter| &voter.engine)
     }
@@ -229,7 +224,7 @@ impl Views {
         self.voter.as_ref().and_then(Voter::group)
     }
 
-    pub(super) fn steward(&self) -> Option<&Steward> {
+    pub(super) fn steward(&self) -> Option<&Steward<F>> {
         self.voter.as_ref().and_then(Voter::steward)
     }
 
@@ -287,7 +282,7 @@ impl Views {
 
     /// A steward that decides alone acknowledges itself, unless it is to be removed.
     pub(super) fn renews_alone(&self) -> bool {
-        let is_leaving = |steward: &Steward| steward.sessions.is_unacknowledged(self.base.me.id);
+        let is_leaving = |steward: &Steward<F>| steward.sessions.is_unacknowledged(self.base.me.id);
         let is_member = |group: &Group| group.incarnation_of(self.base.me.id) == Some(self.base.me.incarnation);
         self.decides_alone() && !self.steward().is_some_and(is_leaving) && self.replica().is_some_and(is_member)
     }

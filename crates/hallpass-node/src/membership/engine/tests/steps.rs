@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::*;
 use super::world::World;
+use crate::faults::Honest;
 
 type Tested = Result<(), String>;
 
@@ -144,7 +145,7 @@ fn commands_are_bounded_and_never_empty() {
     assert!(engine.propose(vec![0; COMMAND_MAX]));
     let (mut follower, _) = founded(&[1, 2, 3]);
     assert!(!follower.propose(b"one".to_vec()));
-    assert!(!follower.set_voters(&[NodeId(1)]));
+    assert!(!follower.set_voters(&[NodeId(1)], Honest));
     follower.confirm(1);
     assert_eq!(follower.poll(), None);
 }
@@ -228,7 +229,7 @@ fn a_damaged_log_is_refused() {
 #[test]
 fn a_term_is_stored_before_a_learner_hears_of_it() {
     let (mut engine, mut disk) = led();
-    assert!(engine.set_voters(&[NodeId(1), NodeId(2), NodeId(3)]));
+    assert!(engine.set_voters(&[NodeId(1), NodeId(2), NodeId(3)], Honest));
     settle(&mut engine, &mut disk);
     assert_eq!(engine.learners(), [NodeId(2)]);
     let mut again = Engine::restore(NodeId(1), &disk, 3).expect("it is whole").expect("something is stored");

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::codec;
 use super::super::*;
+use crate::faults::Honest;
 
 /// Chance from a seed.
 pub(super) struct Chance(u64);
@@ -364,7 +365,7 @@ impl World {
     }
 
     pub(super) fn set_voters(&mut self, id: NodeId, target: &[NodeId]) -> Result<bool, String> {
-        let more = self.engine(id).set_voters(target);
+        let more = self.engine(id).set_voters(target, Honest);
         self.drain(id)?;
         Ok(more)
     }
