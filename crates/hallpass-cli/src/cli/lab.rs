@@ -27,6 +27,9 @@ pub(crate) enum LabCommand {
     /// Draw a space-time diagram of a scenario or of a run
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArgs),
+    /// Draw the states of a member, or of the installation of a view
+    #[command(after_help = STATES_EXAMPLES)]
+    States(StatesArgs),
     /// Compare protocols over group sizes and loads, as a page
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
@@ -151,6 +154,13 @@ Examples:
   hallpass lab serve --listen 127.0.0.1:0
   hallpass lab serve --listen 0.0.0.0:8700 --host lab.example.org
   hallpass lab serve --export public/lab";
+
+const STATES_EXAMPLES: &str = "\
+Exit code: 0.
+
+Examples:
+  hallpass lab states
+  hallpass lab states --of installation --format svg --out installation.svg";
 
 const TRACE_EXAMPLES: &str = concat!(
     grammar!(),
@@ -358,6 +368,33 @@ pub(crate) struct TraceArgs {
     /// The file to write [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatesArgs {
+    /// Whose states: member or installation
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = StatesOf::Member)]
+    pub(crate) of: StatesOf,
+    /// Format: text or svg
+    #[arg(long, value_enum, hide_possible_values = true, default_value_t = StatesFormat::Text)]
+    pub(crate) format: StatesFormat,
+    /// The file to write [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<String>,
+}
+
+/// Which diagram is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatesOf {
+    Member,
+    Installation,
+}
+
+/// How a state diagram is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatesFormat {
+    Text,
+    Svg,
 }
 
 /// How a trace is drawn.

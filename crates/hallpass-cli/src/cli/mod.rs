@@ -12,7 +12,8 @@ use crate::group::{
 use crate::install::{CompletionsArgs, ManArgs};
 
 pub(crate) use lab::{
-    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, SwarmArgs, SweepArgs, TraceArgs,
+    CheckArgs, ClaimsArgs, Format, LabCommand, LabRunArgs, ServeArgs, Size, StatesArgs, StatesFormat, StatesOf,
+    SwarmArgs, SweepArgs, TraceArgs,
 };
 
 /// Locks across processes and machines, without a lock server

@@ -5,6 +5,7 @@ mod check;
 mod claims;
 mod run;
 mod serve;
+mod states;
 mod swarm;
 mod sweep;
 mod trace;
@@ -19,6 +20,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<Outcome, Fault> {
         LabCommand::Claims(args) => claims::run(args),
         LabCommand::Check(args) => check::run(args),
         LabCommand::Trace(args) => trace::run(args),
+        LabCommand::States(args) => states::run(args),
         LabCommand::Sweep(args) => sweep::run(args),
         LabCommand::Swarm(args) => swarm::run(args),
         LabCommand::Serve(args) => serve::run(args),
