@@ -184,7 +184,7 @@ class Losses(WithAgent):
             until(lambda: self.client.lock_info("x")["waiters"] == 1, "it waits")
             client.close()
             waiting.join(DEADLINE_SECONDS)
-        self.assertEqual(client._idle, [])
+        self.assertEqual(len(client._idle), 0)
 
     def test_an_agent_that_is_not_there(self) -> None:
         for url in ("unix:/nonexistent/api.sock", "http://127.0.0.1:1"):

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
+use hallpass_testkit::wait_until;
 use serde_json::Value;
 
 fn command(line: &str) -> Command {
@@ -117,14 +117,6 @@ fn nothing_is_left_when_the_benchmark_is_killed() {
     bench.wait().unwrap();
     wait_until("the workers are gone", || workers.iter().all(|id| is_gone(*id)));
     wait_until("the directory is gone", || !directory.exists());
-}
-
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < until, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn children(parent: u32) -> Vec<u32> {

@@ -2,14 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use hallpass_testkit::{LIMIT, Scratch, StopOnDrop, free_port, wait_until, without_settings};
 
 const TRACE: [u8; 16] = *b"\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c";
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Takes whatever is sent to it, and says yes.
 fn collector() -> (String, Receiver<(String, Vec<u8>)>) {
@@ -58,20 +58,18 @@ fn read_message(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> 
 }
 
 struct Agent {
-    child: Child,
-    directory: PathBuf,
+    child: StopOnDrop,
+    _directory: Scratch,
     port: u16,
 }
 
 impl Agent {
-    fn command(name: &str, collector: &str) -> (Command, PathBuf, u16) {
-        let directory = std::env::temp_dir().join(format!("hallpass-traces-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    fn command(name: &str, collector: &str) -> (Command, Scratch, u16) {
+        let directory = Scratch::new(name);
+        let port = free_port();
         let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
-        let inherited = |name: &str| name.starts_with("HALLPASS_") || name.starts_with("OTEL_");
-        for (name, _) in std::env::vars().filter(|(name, _)| inherited(name)) {
+        without_settings(&mut command);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OTEL_")) {
             command.env_remove(name);
         }
         command.args([
@@ -92,12 +90,9 @@ impl Agent {
     fn start(name: &str, collector: &str, delay_ms: u32) -> Self {
         let (mut command, directory, port) = Self::command(name, collector);
         let child = command.env("OTEL_BSP_SCHEDULE_DELAY", delay_ms.to_string()).spawn().unwrap();
-        let agent = Self { child, directory, port };
-        let end = Instant::now() + LIMIT;
-        while !matches!(agent.try_ask("GET", "/readyz", "").as_deref(), Some(answer) if answer.contains(" 200 ")) {
-            assert!(Instant::now() < end, "the agent is not ready");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let agent = Self { child: StopOnDrop(child), _directory: directory, port };
+        let is_ready = |answer: String| answer.contains(" 200 ");
+        wait_until("the agent is ready", || agent.try_ask("GET", "/readyz", "").is_some_and(is_ready));
         agent
     }
 
@@ -113,14 +108,6 @@ impl Agent {
         let headers = format!("traceparent: {PARENT}\r\n");
         let answer = self.try_ask("POST", &format!("/v1/locks/{lock}/acquire"), &headers).unwrap();
         assert!(answer.contains(" 200 "), "{answer}");
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -171,9 +158,8 @@ fn an_agent_without_its_collector_serves_all_the_same() {
 
 #[test]
 fn an_address_that_cannot_be_used_is_refused() {
-    let (mut command, directory, _) = Agent::command("wrong", "https://collector.example");
+    let (mut command, _directory, _) = Agent::command("wrong", "https://collector.example");
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(64) && error.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{error}");
-    let _ = std::fs::remove_dir_all(directory);
 }

@@ -26,6 +26,7 @@ files! {
     "icon.svg": "image/svg+xml";
     "dom.js": "text/javascript; charset=utf-8" = hallpass_page::DOM,
     "trace.js": "text/javascript; charset=utf-8" = hallpass_page::TRACE,
+    "viewport.js": "text/javascript; charset=utf-8" = hallpass_page::VIEWPORT,
     "diagram.js": "text/javascript; charset=utf-8" = hallpass_page::DIAGRAM,
     "player.js": "text/javascript; charset=utf-8" = hallpass_page::PLAYER,
     "diagram.css": "text/css; charset=utf-8" = hallpass_page::DIAGRAM_STYLE,

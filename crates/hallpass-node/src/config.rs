@@ -55,7 +55,7 @@ pub struct ViewsConfig {
     pub stored: BTreeMap<u64, Vec<u8>>,
     /// A group that it founds has epochs above this one.
     pub epoch_floor: u64,
-    /// Every earlier process of this node is dead, and so is whoever it had granted a lock to.
+    /// Every earlier process of this node is dead, and so are the callers it had granted locks to.
     pub predecessor_is_dead: bool,
     /// How long a session lasts without being renewed, in a group that this node founds.
     pub ttl: Ticks,
@@ -63,7 +63,7 @@ pub struct ViewsConfig {
     pub drift_ppm: u32,
     /// A voter that is away for longer is replaced.
     pub replace_after: Ticks,
-    /// At most so many members vote: 1, 3 or 5.
+    /// The most members that vote: 1, 3 or 5.
     pub voters_max: usize,
     /// A bug to plant, to test what finds bugs.
     #[doc(hidden)]
@@ -184,14 +184,14 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// So many bytes of one peer are kept until the group is complete. A sender holds back its requests at `backlog_max`, but
+    /// How many bytes of one peer are kept until its view is open here. A sender holds back its requests at `backlog_max`, but
     /// not what belongs to requests that it has made before, and not what it passes on: the receiver keeps twice as much, so
     /// that no member is cut off for being busy.
     pub(crate) fn inbound_max(&self) -> usize {
         self.backlog_max.saturating_mul(2).saturating_add(FRAME_MAX)
     }
 
-    /// So many bytes of answers are kept for a peer that does not read them, while it goes on asking. A member never comes
+    /// How many bytes of answers are kept for a peer that does not read them, while it goes on asking. A member never comes
     /// near: it asks only while at most `backlog_max` bytes of its own are not acknowledged, what acknowledges them has come
     /// behind the answers, and an answer is less than four times as long as what it answers.
     pub(crate) fn unread_max(&self) -> usize {

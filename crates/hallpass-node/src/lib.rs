@@ -11,7 +11,7 @@
 //!    - [`Output::Persist`]: start the write to disk. Once it is synced, which may be much later, call
 //!      [`Node::handle_persisted`]. The node holds back everything that depends on it until then.
 //!    - [`Output::Answer`]: give a waiting caller its answer. [`Output::Lapsed`], [`Output::Lost`] and [`Output::Revoked`] take
-//!      away what was granted: whoever holds it must know before the next output is carried out.
+//!      away what was granted: its holder must know before the next output is carried out.
 //!    - [`Output::View`]: connect with [`Node::contacts`] on both [planes](wire::Plane), the lower id dials; while
 //!      [`Node::needs_seeds`], dial the addresses that were given, too. [`Output::Disconnect`]: close a connection.
 //!    - [`Output::Control`]: one message for a control connection. It may be lost.

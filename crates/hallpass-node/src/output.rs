@@ -152,7 +152,7 @@ pub enum Request {
     },
     /// Locks whose names begin with a prefix get another protocol, from the next view on.
     SetClass(Class),
-    /// Whoever holds this lock has to give it back, and loses it if it does not.
+    /// Callers who hold this lock have to give it back. They lose it if they do not.
     Break {
         /// The lock's name.
         lock: String,

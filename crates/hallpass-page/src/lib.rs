@@ -7,6 +7,8 @@
 pub const DOM: &str = include_str!("../js/dom.js");
 /// A run's events and what follows from them: `trace.js`.
 pub const TRACE: &str = include_str!("../js/trace.js");
+/// The part of a run that is in view: `viewport.js`.
+pub const VIEWPORT: &str = include_str!("../js/viewport.js");
 /// The space-time diagram on a canvas: `diagram.js`.
 pub const DIAGRAM: &str = include_str!("../js/diagram.js");
 /// A diagram with controls, to step through a run: `player.js`.
@@ -70,7 +72,13 @@ mod tests {
 
     #[test]
     fn the_shared_modules_import_only_each_other() {
-        let modules = [("dom.js", DOM), ("trace.js", TRACE), ("diagram.js", DIAGRAM), ("player.js", PLAYER)];
+        let modules = [
+            ("dom.js", DOM),
+            ("trace.js", TRACE),
+            ("viewport.js", VIEWPORT),
+            ("diagram.js", DIAGRAM),
+            ("player.js", PLAYER),
+        ];
         for (at, (name, text)) in modules.iter().enumerate() {
             for from in text.split(" from \"./").skip(1).filter_map(|rest| rest.split('"').next()) {
                 assert!(modules[..at].iter().any(|(before, _)| *before == from), "{name} imports {from}");

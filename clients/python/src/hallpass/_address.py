@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from dataclasses import dataclass
 from typing import Optional
@@ -43,7 +44,7 @@ def parse(url: Optional[str], tls: Optional[ssl.SSLContext], cafile: Optional[st
             raise ValueError(f"{url!r} has no path; write a socket as unix:/run/hallpass/agent-api.sock")
         return Address(path=path)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        raise ValueError(f"{url!r} is no agent's URL; write http://host:port, https://host:port or unix:/path")
+        raise ValueError(f"{url!r} is not an agent's URL; write http://host:port, https://host:port or unix:/path")
     is_tls = parts.scheme == "https"
     context = (tls or ssl.create_default_context(cafile=cafile)) if is_tls else None
     return Address(host=parts.hostname, port=parts.port or (443 if is_tls else 80), tls=context)
@@ -69,3 +70,11 @@ def _home() -> str:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         return "/nonexistent"
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Lets the system notice within a minute that the other machine is gone, while a request waits for a lock."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

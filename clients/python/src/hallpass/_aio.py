@@ -6,14 +6,14 @@ import asyncio
 import os
 import ssl
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from . import _address, _clock, _lease
-from ._errors import Busy, Unreachable
-from ._http import Answer, Reader, Request, path
-from ._lease import ANSWER_SECONDS, CONFIRMATIONS_MAX, Lease, Wanted
-from ._sync import IDLE_CONNECTIONS_MAX, IDLE_SECONDS, keep_alive
+from . import _address, _calls, _clock
+from ._address import keep_alive
+from ._calls import Call, ErrorType, HeldState, IdleConnections, Result, Trace
+from ._errors import Unreachable
+from ._http import Answer, Reader, Request
+from ._lease import ANSWER_SECONDS, Lease, Wanted
 
 _Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -31,8 +31,7 @@ class AsyncClient:
     ) -> None:
         self._address = _address.parse(url, tls, cafile)
         self._token = token or os.environ.get("HALLPASS_TOKEN") or None
-        self._idle: List[Tuple[_Streams, float]] = []
-        self._is_closed = False
+        self._idle: IdleConnections[_Streams] = IdleConnections(_is_usable, _close)
         self._held: Set[AsyncHeld] = set()
 
     def lock(
@@ -50,47 +49,34 @@ class AsyncClient:
 
     async def status(self) -> Dict[str, Any]:
         """The agent, its node and its group."""
-        return await self._ask("GET", "status")
+        return await self._run(_calls.status())
 
     async def members(self) -> List[Dict[str, Any]]:
         """The members of the group."""
-        found: List[Dict[str, Any]] = (await self._ask("GET", "members"))["members"]
-        return found
+        return await self._run(_calls.members())
 
     async def locks(self, *, prefix: str = "", search: str = "", held: bool = False) -> List[Dict[str, Any]]:
         """The locks that the agent knows of, by name."""
-        found: List[Dict[str, Any]] = []
-        after: Optional[str] = None
-        while True:
-            page = await self._ask("GET", "locks", prefix=prefix, search=search, held=held, after=after, limit=1000)
-            found += page["locks"]
-            after = page.get("next")
-            if after is None:
-                return found
+        return await self._run(_calls.locks(prefix, search, held))
 
     async def lock_info(self, name: str) -> Dict[str, Any]:
         """Who holds a lock, and who waits for it, as far as the agent knows."""
-        return await self._ask("GET", "locks", name)
+        return await self._run(_calls.lock_info(name))
 
     async def break_lock(self, name: str) -> None:
-        """Takes a lock away from whoever holds it. Returns when nobody does."""
-        await self._ask("POST", "locks", name, "break")
+        """Takes a lock from its holder. Returns when nobody holds it."""
+        await self._run(_calls.break_lock(name))
 
     async def evict(self, member: str, *, ban: bool = False) -> None:
         """Removes a member from the group. Returns when it is out."""
-        request = Request("POST", path("v1", "members", member, "evict"), {"ban": ban})
-        (await self._send(request, 2 * ANSWER_SECONDS)).ok()
+        await self._run(_calls.evict(member, ban))
 
     async def close(self) -> None:
         """Releases what is held, and closes all connections."""
         for held in list(self._held):
             with suppress(Unreachable):
                 await held.release()
-        # What other tasks have under way is not kept either.
-        self._is_closed = True
-        idle, self._idle = self._idle, []
-        for (_, writer), _ in idle:
-            writer.close()
+        self._idle.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -101,14 +87,29 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"<hallpass.AsyncClient of {self._address}>"
 
-    async def _ask(self, method: str, *names: str, **query: Any) -> Dict[str, Any]:
-        answer = await self._send(Request(method, path("v1", *names, **query)), 2 * ANSWER_SECONDS)
-        found: Dict[str, Any] = answer.ok()
-        return found
+    async def _run(self, call: Call[Result]) -> Result:
+        """Carries out the steps of a call. After an error, what it still sends is not cancelled with its task."""
+        has_failed = False
+        try:
+            step = next(call)
+            while True:
+                sending = self._send(step.request, step.patience)
+                try:
+                    answer = await (asyncio.shield(sending) if has_failed else sending)
+                except BaseException as error:
+                    has_failed = True
+                    step = call.throw(error)
+                else:
+                    step = call.send(answer)
+        except StopIteration as done:
+            result: Result = done.value
+            return result
 
     async def _send(self, request: Request, patience: Optional[float]) -> Answer:
-        """Sends a request and waits for the answer, no longer than `patience`. Whatever goes wrong closes the connection, by which the
-        agent notices that nobody waits any more."""
+        """Sends a request and waits for the answer, no longer than `patience`.
+
+        An error closes the connection: by that the agent notices that nobody waits any more.
+        """
         try:
             return await asyncio.wait_for(self._exchange(request), patience)
         except Unreachable:
@@ -118,7 +119,7 @@ class AsyncClient:
             raise Unreachable(f"no answer from the agent at {self._address}: {why}") from error
 
     async def _exchange(self, request: Request) -> Answer:
-        streams = self._take_idle() or await self._connect()
+        streams = self._idle.take() or await self._connect()
         reader, writer = streams
         try:
             writer.write(request.encode(self._address.authority, self._token))
@@ -129,19 +130,8 @@ class AsyncClient:
         except BaseException:
             writer.close()
             raise
-        if answer.can_be_reused and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
-            self._idle.append((streams, _clock.now()))
-        else:
-            writer.close()
+        self._idle.put(streams, answer)
         return answer
-
-    def _take_idle(self) -> Optional[_Streams]:
-        while self._idle:
-            (reader, writer), since = self._idle.pop()
-            if _clock.now() - since < IDLE_SECONDS and not reader.at_eof() and not writer.is_closing():
-                return reader, writer
-            writer.close()
-        return None
 
     async def _connect(self) -> _Streams:
         address = self._address
@@ -154,6 +144,15 @@ class AsyncClient:
             raise Unreachable(f"no agent at {address}: {error or 'timed out'}") from error
         keep_alive(writer.get_extra_info("socket"))
         return reader, writer
+
+
+def _is_usable(streams: _Streams) -> bool:
+    reader, writer = streams
+    return not reader.at_eof() and not writer.is_closing()
+
+
+def _close(streams: _Streams) -> None:
+    streams[1].close()
 
 
 class AsyncLock:
@@ -172,33 +171,12 @@ class AsyncLock:
 
     async def acquire(self) -> AsyncHeld:
         """Waits for the lock. Raises LockTimeout if there is a timeout. Cancelling it leaves nothing behind."""
-        return await self._acquire(self._wanted)
+        return AsyncHeld(self._client, await self._client._run(_calls.acquire(self._wanted)))
 
     async def try_acquire(self) -> Optional[AsyncHeld]:
         """The lock if it is free now, else None."""
-        wanted = self._wanted
-        try:
-            return await self._acquire(Wanted(wanted.name, shared=wanted.shared, tries=True, ttl=wanted.ttl))
-        except Busy:
-            return None
-
-    async def _acquire(self, wanted: Wanted) -> AsyncHeld:
-        sent = _clock.now()
-        lease = wanted.granted(await self._client._send(wanted.request(), wanted.patience()), sent)
-        try:
-            # It may have waited for long: only an answer to something that was sent lately says until when it is held.
-            for _ in range(CONFIRMATIONS_MAX):
-                if lease.is_fresh():
-                    break
-                sent = _clock.now()
-                lease.confirm(await self._client._send(lease.keepalive(), ANSWER_SECONDS), sent)
-            else:
-                raise Unreachable(f"'{wanted.name}' was granted, but the agent answers too slowly to hold it")
-        except BaseException:
-            with suppress(Unreachable):
-                await asyncio.shield(self._client._send(lease.release(), ANSWER_SECONDS))
-            raise
-        return AsyncHeld(self._client, lease)
+        lease = await self._client._run(_calls.try_acquire(self._wanted))
+        return None if lease is None else AsyncHeld(self._client, lease)
 
     async def __aenter__(self) -> AsyncHeld:
         held = await self.acquire()
@@ -208,9 +186,7 @@ class AsyncLock:
             held._cancels(task)
         return held
 
-    async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: Optional[BaseException], trace: Trace) -> None:
         task = asyncio.current_task()
         held = self._entered[task].pop()
         if not self._entered[task]:
@@ -218,53 +194,19 @@ class AsyncLock:
         await held.__aexit__(kind, error, trace)
 
 
-class AsyncHeld:
+class AsyncHeld(HeldState):
     """A lock that is held, until it is released or lost."""
 
     def __init__(self, client: AsyncClient, lease: Lease) -> None:
-        self._client = client
-        self._lease = lease
         self._lost = asyncio.Event()
-        self._released = False
+        super().__init__(lease, self._lost)
+        self._client = client
         self._callbacks: List[Callable[[AsyncHeld], None]] = []
         self._task: Optional[asyncio.Task[Any]] = None
         self._has_cancelled = False
         client._held.add(self)
         # Two tasks, so that an agent that does not answer delays nothing.
         self._keeping = [asyncio.ensure_future(self._keep()), asyncio.ensure_future(self._watch())]
-
-    @property
-    def name(self) -> str:
-        """The lock's name."""
-        return self._lease.name
-
-    @property
-    def shared(self) -> bool:
-        return self._lease.shared
-
-    @property
-    def fence(self) -> int:
-        """A number that only grows from holder to holder: let a storage refuse writes with a smaller one."""
-        return self._lease.fence
-
-    @property
-    def lost(self) -> bool:
-        """True if it is not held any more, though it was not released. By this process's clock; nobody else has it before."""
-        return not self._released and (self._lost.is_set() or self._lease.is_lost())
-
-    @property
-    def at_risk(self) -> bool:
-        """Still held, but the agent is out of touch with its group, or an operator has broken the lock: come to an end."""
-        return self._lease.is_at_risk
-
-    @property
-    def broken(self) -> bool:
-        """An operator has broken the lock: it will be lost."""
-        return self._lease.is_broken
-
-    def valid_for(self) -> float:
-        """For how many more seconds it is held for certain, if nothing is heard of the agent."""
-        return 0.0 if self._released else self._lease.left()
 
     async def wait_lost(self) -> bool:
         """Waits until it is lost; false if it is released meanwhile."""
@@ -278,11 +220,6 @@ class AsyncHeld:
         else:
             self._callbacks.append(callback)
 
-    def check(self) -> None:
-        """Raises LockLost if it is lost."""
-        if self.lost:
-            raise self._lease.lost()
-
     async def release(self) -> bool:
         """Gives the lock back. False if it was lost before, or released."""
         if self._released:
@@ -290,18 +227,13 @@ class AsyncHeld:
         was_lost, self._released = self.lost, True
         self._end()
         self._lost.set()
-        try:
-            answer = await asyncio.shield(asyncio.ensure_future(self._client._send(self._lease.release(), ANSWER_SECONDS)))
-        except Unreachable:
-            return False
-        return _lease.released(answer) and not was_lost
+        releasing = asyncio.ensure_future(self._client._run(_calls.release(self._lease)))
+        return await asyncio.shield(releasing) and not was_lost
 
     async def __aenter__(self) -> AsyncHeld:
         return self
 
-    async def __aexit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    async def __aexit__(self, kind: ErrorType, error: Optional[BaseException], trace: Trace) -> None:
         was_lost = self.lost
         self._end()
         was_cancelled_by_others = await self._take_back_cancellation(kind)
@@ -311,14 +243,10 @@ class AsyncHeld:
         if was_lost and (kind is None or (self._has_cancelled and kind is asyncio.CancelledError)):
             raise self._lease.lost() from None
 
-    def __repr__(self) -> str:
-        state = "released" if self._released else "lost" if self.lost else "held"
-        return f"<hallpass.AsyncHeld {self.name!r} fence {self.fence}, {state}>"
-
     def _cancels(self, task: asyncio.Task[Any]) -> None:
         self._task = task
 
-    async def _take_back_cancellation(self, kind: Optional[Type[BaseException]]) -> bool:
+    async def _take_back_cancellation(self, kind: ErrorType) -> bool:
         """Undoes our cancellation of the block's task. True if somebody else has cancelled it, too."""
         if not self._has_cancelled or self._task is None:
             return False
@@ -339,13 +267,8 @@ class AsyncHeld:
         lease = self._lease
         while not lease.has_ended:
             await asyncio.sleep(max(0.0, lease.renew_at() - _clock.now()))
-            sent = _clock.now()
-            try:
-                lease.kept(await self._client._send(lease.keepalive(), lease.patience()), sent)
-            except Unreachable as error:
-                lease.unanswered(str(error))
-            if lease.renewed < sent:
-                await asyncio.sleep(lease.ttl / 20)
+            if not await self._client._run(_calls.renew(lease)):
+                await asyncio.sleep(_calls.retry_after(lease))
 
     async def _watch(self) -> None:
         lease = self._lease

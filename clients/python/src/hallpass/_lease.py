@@ -1,4 +1,4 @@
-"""What both clients share: how a lock is asked for, and until when it is held."""
+"""How a lock is asked for, and until when it is held."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from . import _clock
 from ._errors import Busy, LockLost, LockTimeout
 from ._http import Answer, Request, path
 
-# An answer to a request with a time limit may come this much later.
+# How much later than its own time limit a request may be answered.
 ANSWER_SECONDS = 10.0
 # Renewals begin when this share of the lease has passed since the last one was sent; so several are sent before it ends.
 RENEW_SHARE = 0.3
-# How often a lock that was granted is confirmed at most before it is given up. More than one is for a process that was paused.
-CONFIRMATIONS_MAX = 5
 # A keepalive that is not answered within this share of the lease is sent again on another connection.
 PATIENCE_SHARE = 0.25
 
@@ -50,7 +48,7 @@ class Wanted:
         return Request("POST", path("v1", "locks", self.name, "acquire"), body)
 
     def patience(self) -> Optional[float]:
-        """How long to wait for the answer; None for ever."""
+        """How long to wait for the answer; None waits forever."""
         if self.tries or self.timeout == 0:
             return ANSWER_SECONDS
         return None if self.timeout is None else self.timeout + ANSWER_SECONDS
@@ -155,11 +153,3 @@ class Lease:
 
     def lost(self) -> LockLost:
         return LockLost(f"lock '{self.name}' is lost: {self.why}")
-
-
-def released(answer: Answer) -> bool:
-    """True if the lease was there until now."""
-    if answer.status == 404:
-        return False
-    answer.ok()
-    return True

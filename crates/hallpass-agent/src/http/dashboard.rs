@@ -33,6 +33,7 @@ const FILES: &[File] = &[
     ("parts.js", SCRIPT, include_str!("../../dashboard/parts.js")),
     ("style.css", STYLE, include_str!("../../dashboard/style.css")),
     ("trace.js", SCRIPT, hallpass_page::TRACE),
+    ("viewport.js", SCRIPT, hallpass_page::VIEWPORT),
 ];
 
 /// The page that shows the group. It needs no right: it asks for what it shows with the token of its user.

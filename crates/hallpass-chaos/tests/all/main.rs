@@ -1,4 +1,3 @@
-//! Tests of the program, and of the page that says what its runs and other nets have found.
+//! Tests of the program.
 
 mod check;
-mod track_record;

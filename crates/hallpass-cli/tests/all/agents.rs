@@ -6,9 +6,10 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
+use hallpass_testkit::{free_ports, wait_until};
 use serde_json::Value;
 
-use crate::user::{Ran, User, first_line, is_running, kill, wait_until};
+use crate::user::{Ran, User, first_line, is_running, kill};
 
 /// An agent that is started while another one runs fails at once. If it waited, its wait could be over before the other is killed.
 #[test]
@@ -134,14 +135,4 @@ pub(crate) fn agents(user: &User, base: u16) -> Vec<Child> {
         });
     }
     agents
-}
-
-/// The first of so many consecutive ports that are free now. Tests of this process that run at once get different ones.
-pub(crate) fn free_ports(count: u16) -> u16 {
-    use std::sync::atomic::{AtomicU16, Ordering};
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let first = 20_000 + std::process::id() as u16 % 100 * 100;
-    let bases = std::iter::repeat_with(|| first + NEXT.fetch_add(4, Ordering::Relaxed));
-    bases.take(1000).find(|base| (0..count).all(|offset| is_free(base + offset))).unwrap()
 }

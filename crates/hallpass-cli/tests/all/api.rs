@@ -5,25 +5,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use hallpass_testkit::{Scratch, without_settings};
 use serde_json::Value;
 
 /// A directory for one test.
-struct Place(PathBuf);
+struct Place(Scratch);
 
 impl Place {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("hallpass-api-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(Scratch::new(name))
     }
 
     fn prepare(&self, command: &mut Command) -> Output {
         command.current_dir(&self.0).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HALLPASS_")) {
-            command.env_remove(name);
-        }
-        command.output().expect("it runs")
+        without_settings(command).output().expect("it runs")
     }
 
     fn hallpass(&self, line: &str) -> Output {
@@ -43,12 +38,6 @@ impl Place {
         let error = String::from_utf8(stderr).unwrap();
         let last = error.lines().last().unwrap_or_default();
         assert!(status.code() == Some(64) && last.contains(part), "{line}: {status}: {error}");
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -97,7 +86,7 @@ fn the_examples_of_the_page_work() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md")).unwrap();
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 5, "{blocks:?}");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = hallpass_testkit::free_port();
     let script = format!(
         "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
         blocks.concat().replace(":7500", &format!(":{port}"))

@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use crate::agents::free_ports;
-use crate::user::{User, kill, wait_until};
+use hallpass_testkit::{free_ports, wait_until};
+
+use crate::user::{User, kill};
 use crate::views::Group;
 
 /// It was told to join, and its directory belongs to a group of its own.

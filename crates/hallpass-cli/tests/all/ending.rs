@@ -34,7 +34,7 @@ fn an_agent_that_is_ended_lets_nobody_in_before_the_last_holder_is_out() {
 #[test]
 fn a_holder_that_ends_in_time_releases_the_lock_to_the_other_members() {
     let user = User::new("in-time");
-    let base = crate::agents::free_ports(2);
+    let base = hallpass_testkit::free_ports(2);
     let peers = format!("127.0.0.1:{base},127.0.0.1:{}", base + 1);
     let start = |name: &str, port: u16| {
         user.start(&format!(

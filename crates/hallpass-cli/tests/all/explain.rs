@@ -1,8 +1,9 @@
 //! What people are told who wait, and who ask who holds a lock.
 
+use hallpass_testkit::wait_until;
 use serde_json::Value;
 
-use crate::user::{Ran, User, kill, wait_until};
+use crate::user::{Ran, User, kill};
 
 #[test]
 fn who_waits_is_told_for_whom() {
@@ -27,7 +28,7 @@ fn who_waits_is_told_for_whom() {
 #[test]
 fn who_waits_is_told_which_member_is_missing() {
     let user = User::new("missing");
-    let base = crate::agents::free_ports(2);
+    let base = hallpass_testkit::free_ports(2);
     let mut agent = user.start(&format!(
         "agent --name a --listen 127.0.0.1:{base} --peers 127.0.0.1:{base},b@127.0.0.1:{} --socket a.sock",
         base + 1
@@ -101,7 +102,7 @@ fn locks_names_holders_and_waiters() {
 #[test]
 fn locks_tells_cached_from_held_elsewhere() {
     let user = User::new("elsewhere");
-    let mut agents = crate::agents::agents(&user, crate::agents::free_ports(3));
+    let mut agents = crate::agents::agents(&user, hallpass_testkit::free_ports(3));
     let lock = |name: &str| -> Value {
         let ran = user.run(&format!("locks --json --socket group/{name}/agent.sock"));
         serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()

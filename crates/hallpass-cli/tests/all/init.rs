@@ -2,34 +2,28 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
+use hallpass_testkit::{Scratch, free_ports, wait_until, without_settings};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::Value;
 
-/// A directory for one test, and the agents that it has started.
+/// A directory for one test, and the agents that were started in it.
 struct Host {
-    home: PathBuf,
+    home: Scratch,
     agents: Vec<Child>,
 }
 
 impl Host {
     fn new(name: &str) -> Self {
-        let home = std::env::temp_dir().join(format!("hallpass-init-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(&home).unwrap();
-        Self { home, agents: Vec::new() }
+        Self { home: Scratch::new(name), agents: Vec::new() }
     }
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hallpass"));
         command.args(line.split_whitespace()).current_dir(&self.home).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("HALLPASS_")) {
-            command.env_remove(name);
-        }
+        without_settings(&mut command);
         command
     }
 
@@ -84,31 +78,13 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.stop();
-        let _ = fs::remove_dir_all(&self.home);
     }
-}
-
-/// Waits for something that must happen. The limit is generous: it measures nothing.
-#[track_caller]
-fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !happened() {
-        assert!(Instant::now() < end, "it never happened that {what}");
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// The first of three consecutive ports that are free now.
-fn free_ports(salt: u16) -> u16 {
-    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("::", port)).is_ok();
-    let start = 40_000 + std::process::id() as u16 % 90 * 100 + salt * 10;
-    (start..).step_by(3).find(|port| (0..3).all(|offset| is_free(port + offset))).unwrap()
 }
 
 #[test]
 fn a_member_listens_on_ipv6_and_ipv4() {
     let mut host = Host::new("dual");
-    let port = free_ports(0);
+    let port = free_ports(3);
     host.run(&format!("init --names a,b --out group --port {port}"));
     assert!(host.read("group/a/hallpass.toml").contains(&format!("listen = \"[::]:{port}\"")));
     host.start("group", &["a"]);
@@ -121,7 +97,7 @@ fn a_member_listens_on_ipv6_and_ipv4() {
 #[test]
 fn certificates_end_and_an_agent_says_so_in_time() {
     let mut host = Host::new("end");
-    let ports = free_ports(1);
+    let ports = free_ports(3);
     let said = host.run(&format!("init --names a,b --out group --loopback --port {ports} --days 10"));
     assert!(said.contains("the certificates end on 20") && said.contains("hallpass init --renew group"), "{said}");
     host.start("group", &["a"]);
@@ -148,7 +124,7 @@ fn certificates_end_and_an_agent_says_so_in_time() {
 #[test]
 fn renewed_certificates_are_of_the_same_group() {
     let mut host = Host::new("renew");
-    let ports = free_ports(2);
+    let ports = free_ports(3);
     host.run(&format!("init --names a,b --out group --loopback --port {ports}"));
     let files = ["a/node.key", "a/node.pem", "a/hallpass.toml", "a/authority.pem", "b/node.pem", "authority.key"];
     let read = |host: &Host| files.map(|file| host.read(&format!("group/{file}")));
@@ -226,7 +202,7 @@ fn the_commands_of_the_page_work_as_they_stand() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md")).unwrap();
     let block = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of commands");
     // Ports that are free here, and more time on a machine that is busy.
-    let block = block.replace("--loopback", &format!("--loopback --port {}", free_ports(4)));
+    let block = block.replace("--loopback", &format!("--loopback --port {}", free_ports(3)));
     let patient =
         "until [ -S group/a/agent.sock -a -S group/b/agent.sock -a -S group/c/agent.sock ]; do sleep 0.1; done";
     let block = block.replace("sleep 1\n", &format!("{patient}\n"));

@@ -3,13 +3,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+
+use hallpass_testkit::StopOnDrop;
 
 /// A server of its own, which ends with the test.
 struct Server {
-    child: Child,
     address: String,
+    _child: StopOnDrop,
 }
 
 impl Server {
@@ -24,7 +26,7 @@ impl Server {
             .read_line(&mut line)
             .expect("it says where it is");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
-        Self { address: address.to_owned(), child }
+        Self { address: address.to_owned(), _child: StopOnDrop(child) }
     }
 
     /// The status and the body.
@@ -50,13 +52,6 @@ impl Server {
 
     fn get(&self, path: &str) -> (u16, String) {
         self.ask("GET", path, "", "")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -107,7 +107,7 @@ fn script(name: &str, text: &str) {
     let mut command = in_namespaces();
     command.arg("./script");
     user.settings(&mut command);
-    command.env_remove("HALLPASS_CONFIG").env("PORT", crate::agents::free_ports(2).to_string());
+    command.env_remove("HALLPASS_CONFIG").env("PORT", hallpass_testkit::free_ports(2).to_string());
     let ran = Ran::of(command.output().unwrap());
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
 }

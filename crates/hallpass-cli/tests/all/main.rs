@@ -17,6 +17,7 @@ mod install;
 mod lab_serve;
 #[cfg(target_os = "linux")]
 mod machine;
+mod pages;
 mod place;
 mod private_agent;
 mod processes;

@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::user::{Ran, User, is_root, kill, skipped, wait_until, words};
+use hallpass_testkit::wait_until;
+
+use crate::user::{Ran, User, is_root, kill, skipped, words};
 
 /// A login shell and a cron job, a unit without HOME: the same user, the same agent.
 #[test]
@@ -60,7 +62,7 @@ fn a_place_that_somebody_else_created_is_not_used() {
 
 /// Two members; the agent of one of them is at the default place.
 fn member(user: &User) -> (std::process::Child, std::process::Child) {
-    let base = crate::agents::free_ports(2);
+    let base = hallpass_testkit::free_ports(2);
     let peers = format!("127.0.0.1:{base},127.0.0.1:{}", base + 1);
     let start = |name: &str, port: u16, socket: &str| {
         user.start(&format!("agent --name {name} --listen 127.0.0.1:{port} --peers {peers} {socket}"))

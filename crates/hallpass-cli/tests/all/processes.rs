@@ -9,8 +9,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
+use hallpass_testkit::wait_until;
+
 use crate::user::ignores;
-use crate::user::{Ran, User, is_running, kill, skipped, wait_until, words};
+use crate::user::{Ran, User, is_running, kill, skipped, words};
 
 #[cfg(target_os = "linux")]
 #[test]

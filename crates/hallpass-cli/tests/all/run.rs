@@ -6,9 +6,10 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use hallpass_testkit::wait_until;
 use serde_json::Value;
 
-use crate::user::{Ran, User, kill, wait_until, words};
+use crate::user::{Ran, User, kill, words};
 
 #[test]
 fn run_passes_the_commands_own_exit_code_on() {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::Child;
 
-use crate::user::{User, copy_program, is_root, is_running, kill, skipped, wait_until};
+use hallpass_testkit::wait_until;
+
+use crate::user::{User, copy_program, is_root, is_running, kill, skipped};
 
 /// Starts a worker that has closed every descriptor it could and left the session, as a daemon does: nothing but its ancestry leads
 /// to it.

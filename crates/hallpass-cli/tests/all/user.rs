@@ -6,8 +6,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+
+use hallpass_testkit::wait_until;
 
 /// A user with directories of its own. The private agent that was started for it ends with it.
 pub(crate) struct User {
@@ -160,15 +160,6 @@ pub(crate) fn words(line: &str) -> Vec<&str> {
         if index % 2 == 1 { words.push(part) } else { words.extend(part.split_whitespace()) }
     }
     words
-}
-
-/// Waits for something that must happen. The limit is generous: it measures nothing.
-pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !happened() {
-        assert!(Instant::now() < end, "it never happened that {what}");
-        sleep(Duration::from_millis(10));
-    }
 }
 
 pub(crate) fn is_running(pid: u32) -> bool {

@@ -9,10 +9,10 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use hallpass_testkit::{free_ports, wait_until};
 use serde_json::{Value, json};
 
-use crate::agents::free_ports;
-use crate::user::{Ran, User, is_running, kill, wait_until, words};
+use crate::user::{Ran, User, is_running, kill, words};
 
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -390,7 +390,7 @@ fn a_broken_lock_is_taken_from_its_command_on_another_member() {
 #[test]
 fn a_lock_that_is_broken_for_a_client_that_is_gone_is_noted() {
     let mut group = Group::new("gone", "1s");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = hallpass_testkit::free_port();
     group.start_with("a", &format!("--api 127.0.0.1:{port}"));
     group.wait_until_open("a");
     let (holder, _) = group.hold("a");

@@ -58,7 +58,7 @@ pub(crate) struct Process {
     pub(crate) boot_id: u64,
 }
 
-/// After so many frames without one to carry it, an acknowledgement is sent by itself. It bounds what the other end keeps.
+/// After this number of frames without one to carry it, an acknowledgement gets a frame of its own. It bounds what the other end keeps.
 const ACKNOWLEDGE_EVERY: u64 = 32;
 /// Acknowledged bytes are moved out of the way when there are this many.
 const COMPACT_BYTES: usize = 64 * 1024;
@@ -274,7 +274,7 @@ impl Link {
         self.out.capacity() + self.frames.capacity() + self.inbound.capacity()
     }
 
-    /// So much was received since the last frame was sent that an acknowledgement must go by itself.
+    /// Enough was received since the last frame was sent that an acknowledgement needs a frame of its own.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
         self.received - self.acknowledged >= ACKNOWLEDGE_EVERY
     }

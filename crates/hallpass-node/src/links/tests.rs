@@ -39,7 +39,7 @@ fn acknowledge_if_due(link: &mut Link, sender: Sender) {
     }
 }
 
-/// What the connection takes: at most so many bytes.
+/// What the connection takes, at most this number of bytes.
 fn take(link: &mut Link, most: usize) -> Vec<u8> {
     let bytes = link.transmit()[..link.transmit().len().min(most)].to_vec();
     link.transmitted(bytes.len());
@@ -130,7 +130,7 @@ fn answers_acknowledge_and_silence_is_broken_in_time() {
     assert_eq!(give(&mut ends[0], ONE, &sent), Ok(vec![]));
     assert_eq!(ends[0].backlog(), 0);
     acknowledge_if_due(&mut ends[0], ONE);
-    assert_eq!(ends[0].transmit(), [0; 0], "an acknowledgement is not acknowledged by itself");
+    assert_eq!(ends[0].transmit(), [0; 0], "no frame is sent to acknowledge an acknowledgement");
 }
 
 #[test]

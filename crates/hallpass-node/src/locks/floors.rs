@@ -10,7 +10,7 @@ use crate::config::Digest;
 /// becomes so for another.
 pub(crate) struct Floors([Floor; COUNT]);
 
-/// One lock in so many shares its floor with a busy one.
+/// One lock in this number shares its floor with a busy one.
 const COUNT: usize = 1024;
 
 impl Floors {

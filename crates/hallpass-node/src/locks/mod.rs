@@ -119,7 +119,7 @@ impl<C> Locks<C> {
             return Ok(());
         }
         let Arrived { from, lock, attempt, bytes } = arrived;
-        // Also beyond `locks_max`, which is for callers here: a request that is not answered would wait for ever, and the
+        // Also beyond `locks_max`, which is for callers here: a request that is not answered would wait forever, and the
         // sender's own limit bounds what it can cause.
         let slot = self.table.find(lock).unwrap_or_else(|| self.add(lock));
         let sent = links[link].sent();

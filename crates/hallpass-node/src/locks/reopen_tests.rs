@@ -301,7 +301,7 @@ fn between_two_epochs_nothing_is_sent_or_entered_and_nothing_is_forgotten() {
 }
 
 #[test]
-fn whoever_lapses_holds_nothing_and_waits_for_the_next_epoch() {
+fn a_node_that_lapses_holds_nothing_and_waits_for_the_next_epoch() {
     let mut group = group(3, None);
     let held = group.enters(1, WRITE);
     group.waits(1, WRITE);
@@ -320,7 +320,7 @@ fn whoever_lapses_holds_nothing_and_waits_for_the_next_epoch() {
 }
 
 #[test]
-fn whoever_is_not_listed_has_lost_its_lock() {
+fn a_holder_that_is_not_listed_has_lost_its_lock() {
     let mut group = group(2, None);
     let held = group.enters(1, WRITE);
     group.waits(1, WRITE);

@@ -1,4 +1,4 @@
-//! What nodes say to each other about the group. Every message may be lost, repeated or overtaken: whoever needs an answer asks
+//! What nodes say to each other about the group. Every message may be lost, repeated or overtaken: a node that needs an answer asks
 //! again, and what is out of date is ignored.
 
 use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
@@ -108,12 +108,12 @@ pub(crate) enum Control {
         token: u64,
         result: Result<(), String>,
     },
-    /// Whoever holds this lock is to give it back. `token` tells one such order from the next.
+    /// The holders of this lock are to give it back. `token` tells one such order from the next.
     Break {
         token: u64,
         lock: String,
     },
-    /// So many holders there were when the order came, and so many of them are left.
+    /// How many holders there were when the order came, and how many of them are left.
     Broken {
         token: u64,
         before: u64,

@@ -10,7 +10,7 @@ use crate::config::{Class, Digest};
 
 /// A node that is in no group, and what it knows of others that are in none.
 ///
-/// A group is founded when as many nodes as are expected have said, each by itself, that it knows exactly the same ones. A
+/// A group is founded when as many nodes as are expected have said, each on its own, that it knows exactly the same ones. A
 /// node that has founded a group never says anything else again; so no other set of which it is a part can be agreed on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Founders {
@@ -142,7 +142,7 @@ pub fn found(founders: &[Founder], classes: &[Class], ttl: u64, drift_ppm: u32) 
     }
 }
 
-/// How many of so many members vote.
+/// How many of the members vote.
 pub fn voters(members: usize, voters_max: usize) -> usize {
     match members.min(voters_max) {
         0..=2 => 1,

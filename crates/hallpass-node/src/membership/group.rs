@@ -27,7 +27,7 @@ pub struct Group {
     pub classes: Vec<Class>,
     pub ttl: Ticks,
     pub drift_ppm: u32,
-    /// Whoever has no directory has no vote.
+    /// A member without a directory has no vote.
     pub durable: bool,
 }
 

@@ -52,8 +52,8 @@ impl<C> Node<C> {
         Ok(())
     }
 
-    /// The end of a connection with an earlier process of a peer may be lost with the network. Whoever is to make the next one learns of it
-    /// by the greeting of the later process.
+    /// The end of a connection with an earlier process of a peer may be lost with the network. The node that makes the next one
+    /// learns of it by the greeting of the later process.
     fn disconnect_earlier(&mut self, hello: &Hello, now: Checked) {
         let Some(index) = self.links.position(hello.from) else { return };
         let link = &mut self.links[index];
@@ -117,7 +117,7 @@ impl<C> Node<C> {
         self.links.offer_all();
     }
 
-    /// The connection with this peer has taken so many of the bytes of [`poll_transmit`](Self::poll_transmit).
+    /// The connection with this peer has taken this number of the bytes of [`poll_transmit`](Self::poll_transmit).
     pub fn handle_transmitted(&mut self, peer: NodeId, bytes: usize) {
         if let Some(link) = self.links.position(peer) {
             self.links.transmitted(link, bytes);

@@ -25,8 +25,8 @@ impl<C> Node<C> {
         self.lapse_count
     }
 
-    /// Until when everything that is held here is held for certain; [`Ticks::MAX`] if nothing can take it away. Whoever reads
-    /// it must look at the clock afterwards.
+    /// Until when everything that is held here is held for certain; [`Ticks::MAX`] if nothing can take it away. Look at
+    /// the clock after reading it.
     #[inline]
     pub fn valid_until(&self) -> Ticks {
         self.valid_until
@@ -118,7 +118,7 @@ impl<C> Node<C> {
         self.locks_in(0..self.slots())
     }
 
-    /// The locks in these slots, for whoever does not want to look at all of them at once. A lock that is forgotten and
+    /// The locks in these slots, for callers who do not want to look at all of them at once. A lock that is forgotten and
     /// used again between two looks may have moved to another slot.
     pub fn locks_in(&self, slots: Range<u32>) -> impl Iterator<Item = LockStatus<'_>> {
         self.locks.status_in(slots)

@@ -140,7 +140,7 @@ impl<C> Node<C> {
         self.apply_actions(now);
     }
 
-    /// Whoever made this request waits no longer. What it asked for may still happen.
+    /// Nobody waits for the answer to this request any longer. What it asked for may still happen.
     pub fn handle_request_cancel(&mut self, token: u64) {
         self.views.forget_request(token);
     }

@@ -100,7 +100,7 @@ fn an_attempt_does_not_wait_for_a_member_that_is_gone() {
 }
 
 /// What a node sends while somebody tries there has the attempt's mark, permissions for others too. They are no requests:
-/// whoever has deferred an earlier one, given up since, does not answer BUSY to them.
+/// a node that has deferred an earlier one, given up since, does not answer BUSY to them.
 #[test]
 fn a_permission_that_is_given_while_somebody_tries_is_not_answered_busy() {
     let mut nodes: [_; 3] = connected(|_| {});

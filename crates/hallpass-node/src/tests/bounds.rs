@@ -77,7 +77,7 @@ fn a_peer_that_reads_no_acknowledgements_is_cut_off() {
     assert_eq!(cut_off, Some(LinkError::Unread));
 }
 
-/// Whoever asks as much as it may, and reads what comes, is never taken for one that does not.
+/// A member that asks as much as it may, and reads what comes, is never taken for one that does not.
 #[test]
 fn a_member_that_asks_as_much_as_it_may_is_never_cut_off() {
     let mut nodes: [_; 2] = connected(|config| config.backlog_max = 10_000);
@@ -125,7 +125,7 @@ fn held_up() -> ([Driven; 2], Ticket, Ticket) {
 }
 
 #[test]
-fn whoever_waits_behind_a_holder_asks_no_peer_that_takes_nothing() {
+fn a_caller_behind_a_holder_asks_no_peer_that_takes_nothing() {
     let (mut nodes, first, _) = held_up();
     let messages = nodes[0].messages();
     assert!(nodes[0].handle_release(first, 0));
@@ -176,7 +176,7 @@ fn a_peer_that_has_read_everything_and_said_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn whoever_gives_up_while_it_is_held_up_leaves_nothing_behind() {
+fn a_caller_who_gives_up_while_it_is_held_up_leaves_nothing_behind() {
     let (mut nodes, first, second) = held_up();
     assert!(nodes[0].handle_release(first, 0));
     assert!(nodes[0].handle_cancel(second, 0));
@@ -281,7 +281,7 @@ fn a_lock_whose_fences_are_used_up_is_the_only_one() {
     }
 }
 
-/// A number that is just allowed would make the next one here too large: callers are told, instead of waiting for ever.
+/// A number that is just allowed would make the next one here too large: callers are told, instead of waiting forever.
 #[test]
 fn a_lock_whose_numbers_are_used_up_is_refused() {
     let mut nodes: [_; 2] = connected(|_| {});

@@ -43,7 +43,7 @@ impl Deref for Driven {
     }
 }
 
-/// One of so many founders.
+/// The settings of one of the founders.
 pub(super) fn founder(me: u32, founders: usize) -> NodeConfig {
     let views =
         ViewsConfig { founding: Founding::Together(founders), ttl: TTL, ..ViewsConfig::new(format!("host-{me}:1")) };

@@ -415,7 +415,7 @@ fn a_cache_of_nothing_and_for_no_time_forgets_at_once() {
     }
 }
 
-/// Whoever waits when the last fence is gone is told, here and elsewhere; nobody gets it twice.
+/// Callers who wait when the last fence is gone are told, here and elsewhere; nobody gets it twice.
 #[test]
 fn at_the_last_fence_waiters_are_turned_away() {
     let mut nodes: [_; 2] = connected(|_| {});

@@ -18,7 +18,7 @@ fn local_callers_follow_each_other_as_often_as_the_streak_allows() {
     }
 }
 
-/// Whoever is answered last waits for the messages before, and for the hosts that those wake.
+/// A node that is answered last waits for the messages before, and for the hosts that those wake.
 #[test]
 fn the_next_in_line_is_answered_first() {
     for next in [1, 2] {

@@ -37,7 +37,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads a text of at most so many bytes.
+/// Reads a text of at most this number of bytes.
 pub(crate) fn read_text(bytes: &mut Reader<'_>, limit: usize) -> Result<String, DecodeError> {
     let length = bytes.number()?;
     if length > limit as u64 {

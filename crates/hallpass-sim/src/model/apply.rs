@@ -16,8 +16,7 @@ impl<P: Protocol> Model<P> {
         scratch: &mut Scratch<P>,
         trace: Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
-        let mut context = Context { config, scratch, trace };
-        let context = &mut context;
+        let context = &mut Context { config, scratch, trace };
         match step {
             Step::Request { node, mode, draw } => {
                 context.record(node, EventKind::Request(mode));

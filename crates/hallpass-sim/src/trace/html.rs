@@ -10,6 +10,7 @@ use super::{Trace, columns_json, json};
 const SCRIPTS: &[(&str, &str)] = &[
     ("dom.js", hallpass_page::DOM),
     ("trace.js", hallpass_page::TRACE),
+    ("viewport.js", hallpass_page::VIEWPORT),
     ("diagram.js", hallpass_page::DIAGRAM),
     ("player.js", hallpass_page::PLAYER),
     ("page.js", include_str!("page.js")),

@@ -57,7 +57,7 @@ async fn streaks_and_other_protocols_take_turns_too() {
 async fn keys_make_a_group_and_keep_others_out() {
     let scratch = Scratch::new("keys");
     let (ours, theirs) = (Authority::new(), Authority::new());
-    let keys: Vec<Keys> = (0..3).map(|index| ours.keys(&scratch.0, &format!("n{index}"))).collect();
+    let keys: Vec<Keys> = (0..3).map(|index| ours.keys(&scratch, &format!("n{index}"))).collect();
     let nodes = group(3, |index, builder| builder.keys(keys[index].clone())).await;
     contend(&nodes, 6, 100).await;
 
@@ -67,7 +67,7 @@ async fn keys_make_a_group_and_keep_others_out() {
         Node::builder().name(format!("n{index}")).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
     };
     let (member, other) =
-        (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch.0, "n1")).await.unwrap());
+        (start(0, keys[0].clone()).await.unwrap(), start(1, theirs.keys(&scratch, "n1")).await.unwrap());
     assert!(tokio::time::timeout(Duration::from_millis(500), other.ready()).await.is_err());
     assert!(!member.status().complete);
 }
@@ -124,7 +124,7 @@ async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
     let address = addresses(1).remove(0);
     // A node with keys names all founders, itself too.
     let builder = Node::builder().name("n0").listen(&address).peers(named(std::slice::from_ref(&address)));
-    let node = builder.keys(authority.keys(&scratch.0, "n0")).start().await.unwrap();
+    let node = builder.keys(authority.keys(&scratch, "n0")).start().await.unwrap();
     let guard = node.lock("x").acquire().await.unwrap();
     let hello = Hello {
         group: "hallpass".to_owned(),
@@ -147,11 +147,11 @@ async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
     };
     // The certificate of another name; a group that nobody else was ever in.
     for (keys, config_digest) in [("n2", 1), ("n1", 0)] {
-        let answer = call(authority.keys(&scratch.0, keys), Hello { config_digest, ..hello.clone() }).await.unwrap();
+        let answer = call(authority.keys(&scratch, keys), Hello { config_digest, ..hello.clone() }).await.unwrap();
         assert!(answer.starts_with(b"deny"), "{answer:?}");
         assert!(!guard.is_lost() && node.status().complete, "{keys}, {config_digest}");
     }
-    let answer = call(authority.keys(&scratch.0, "n1"), hello).await.unwrap();
+    let answer = call(authority.keys(&scratch, "n1"), hello).await.unwrap();
     assert!(answer.starts_with(b"deny"), "{answer:?}");
     soon("the loss", guard.lost()).await;
     assert!(!node.status().complete);
@@ -166,10 +166,10 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
     let pair = addresses(2);
     let start = |index: usize| {
         let name = format!("n{index}");
-        let keys = authority.keys(&scratch.0, &name);
+        let keys = authority.keys(&scratch, &name);
         Node::builder().name(name).listen(&pair[index]).peers(named(&pair)).keys(keys).start()
     };
-    let impostor = Arc::new(Impostor(authority.keys(&scratch.0, "n2")));
+    let impostor = Arc::new(Impostor(authority.keys(&scratch, "n2")));
 
     // It is called as n1 and answers as n1. The greeting of n0 tells it everything it needs.
     let listener = std::net::TcpListener::bind(&pair[1]).unwrap();
@@ -191,7 +191,7 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
 
     // It calls n1 as n0, first with n0's greeting, then with its own name in it. With n0's keys that works.
     let member = start(1).await.unwrap();
-    let own = Arc::new(Impostor(authority.keys(&scratch.0, "n0")));
+    let own = Arc::new(Impostor(authority.keys(&scratch, "n0")));
     let call = async |who: &Arc<Impostor>, name: &str| {
         let (who, address, hello) = (Arc::clone(who), pair[1].clone(), Hello { name: name.into(), ..greeting.clone() });
         tokio::task::spawn_blocking(move || who.call(&address, &hello)).await.unwrap()
@@ -263,7 +263,7 @@ async fn broken_connections_are_replaced_unnoticed() {
             let name = format!("n{index}");
             let mut builder = Node::builder().name(&name).listen(behind).advertise(front).peers(named(&fronts));
             if encrypted {
-                builder = builder.keys(authority.keys(&scratch.0, &name));
+                builder = builder.keys(authority.keys(&scratch, &name));
             }
             nodes.push(builder.start().await.unwrap());
         }
@@ -373,7 +373,7 @@ async fn permissions_are_kept_for_a_while_after_the_release() {
 async fn a_directory_of_an_earlier_version_is_taken_over() {
     let scratch = Scratch::new("earlier");
     let directory = |name: &str| {
-        let path = scratch.0.join(name);
+        let path = scratch.join(name);
         std::fs::create_dir(&path).unwrap();
         path
     };
@@ -395,8 +395,8 @@ async fn a_directory_of_an_earlier_version_is_taken_over() {
 async fn a_directory_that_others_can_write_to_is_rejected() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("open");
-    std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let error = Node::builder().listen("127.0.0.1:0").data(&scratch.0).start().await.err().unwrap();
+    std::fs::set_permissions(&scratch, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Node::builder().listen("127.0.0.1:0").data(scratch.path()).start().await.err().unwrap();
     assert!(error.to_string().contains("others can write there"), "{error}");
 }
 
@@ -418,7 +418,7 @@ async fn wrong_settings_are_one_clear_line() {
     let classic = text(classic.start().await.err().unwrap());
     assert!(classic.contains("laboratory"), "{classic}");
     let scratch = Scratch::new("data");
-    let data = || Node::builder().data(scratch.0.join("d"));
+    let data = || Node::builder().data(scratch.join("d"));
     let first = data().start().await.unwrap();
     first.ready().await;
     let epoch = first.status().epoch.unwrap();
@@ -427,7 +427,7 @@ async fn wrong_settings_are_one_clear_line() {
     let second = data().start().await.unwrap();
     second.ready().await;
     assert!(second.status().epoch > Some(epoch), "each start counts");
-    let keys = Authority::new().keys(&scratch.0, "a");
+    let keys = Authority::new().keys(&scratch, "a");
     let foreign = text(Node::builder().name("b").keys(keys).start().await.err().unwrap());
     assert!(foreign.contains("not a certificate of 'b'"), "{foreign}");
 }

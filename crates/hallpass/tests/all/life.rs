@@ -29,7 +29,7 @@ async fn waiter(node: &Node, lock: &str) -> JoinHandle<Instant> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_leaves_hands_its_locks_over_at_once() {
     let scratch = Scratch::new("leaves");
-    let with = |index: usize, builder: Builder| builder.ttl(LONG).data(scratch.0.join(index.to_string()));
+    let with = |index: usize, builder: Builder| builder.ttl(LONG).data(scratch.join(index.to_string()));
     let mut nodes = group(4, with).await;
     while nodes.len() > 1 {
         let steward = nodes[0].status().steward;
@@ -131,11 +131,11 @@ async fn nodes_with_keys_join_and_strangers_do_not() {
     let scratch = Scratch::new("keys-join");
     let (authority, other) = (Authority::new(), Authority::new());
     let nodes =
-        group(2, |index, builder| quick(index, builder).keys(authority.keys(&scratch.0, &format!("n{index}")))).await;
+        group(2, |index, builder| quick(index, builder).keys(authority.keys(&scratch, &format!("n{index}")))).await;
     let through = format!("n1@{}", nodes[1].address());
     let join = |name: &str, authority: &Authority, through: &str| {
         let builder = Node::builder().name(name).ttl(TTL).join(through);
-        builder.keys(authority.keys(&scratch.0, name)).start()
+        builder.keys(authority.keys(&scratch, name)).start()
     };
     let joiner = join("joiner", &authority, &through).await.unwrap();
     complete(&[&nodes[0], &nodes[1], &joiner], 3).await;
@@ -157,7 +157,7 @@ async fn the_lock_of_a_process_that_is_killed_and_restarted_is_free_at_once() {
     let addresses = addresses(3);
     let start = |index: usize| {
         let builder = Node::builder().name(format!("n{index}")).listen(&addresses[index]).peers(named(&addresses));
-        builder.data(scratch.0.join(index.to_string())).start()
+        builder.data(scratch.join(index.to_string())).start()
     };
     let mut nodes = [start(0).await.unwrap(), start(1).await.unwrap(), start(2).await.unwrap()];
     complete(&[&nodes[0], &nodes[1], &nodes[2]], 3).await;

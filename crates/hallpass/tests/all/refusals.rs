@@ -1,6 +1,5 @@
 //! Members that reject each other say so to both sides: who, why, and what to do.
 
-use std::path::Path;
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
@@ -70,7 +69,7 @@ async fn a_peers_text_cannot_write_to_the_terminal() {
 #[tokio::test]
 async fn keys_that_do_not_fit_are_named() {
     let (scratch, ours, theirs) = (Scratch::new("foreign"), Authority::new(), Authority::new());
-    let keys = |authority: &Authority, under: &str, name: &str| authority.keys(&scratch.0.join(under), name);
+    let keys = |authority: &Authority, under: &str, name: &str| authority.keys(&scratch.join(under), name);
     let start = async |first: Option<Keys>, second: Option<Keys>| {
         let pair = Pair::new();
         let start = async |index: usize, keys: Option<Keys>| {
@@ -96,9 +95,9 @@ async fn old_certificates_are_named() {
     let log = Log::begin();
     let (scratch, authority) = (Scratch::new("expired"), Authority::new());
     let pair = Pair::new();
-    let expired = authority.keys_until(Path::new(&scratch.0), "a", 2020);
+    let expired = authority.keys_until(&scratch, "a", 2020);
     let a = pair.builder(0).keys(expired).start().await.unwrap();
-    let b = pair.builder(1).keys(authority.keys(&scratch.0, "b")).start().await.unwrap();
+    let b = pair.builder(1).keys(authority.keys(&scratch, "b")).start().await.unwrap();
     trouble(&a, "this node's certificate has expired").await;
     trouble(&b, "its certificate has expired").await;
     assert!((1..=2).contains(&log.with("its certificate has expired").len()), "{:#?}", log.first(10));
@@ -118,7 +117,7 @@ async fn a_name_in_the_list_is_enforced() {
         if encrypted {
             let names = [["c", "b"], ["a", "c"]][other];
             let keyed = builders.into_iter().zip(names);
-            let keyed = keyed.map(|(builder, name)| builder.keys(authority.keys(&scratch.0, name)));
+            let keyed = keyed.map(|(builder, name)| builder.keys(authority.keys(&scratch, name)));
             builders = keyed.collect::<Vec<_>>().try_into().unwrap();
         }
         let [a, b] = builders;

@@ -105,7 +105,7 @@ async fn silent_strangers_do_not_keep_a_member_out() {
 #[tokio::test]
 async fn silent_strangers_do_not_keep_a_member_with_keys_out() {
     let (scratch, authority) = (Scratch::new("strangers"), Authority::new());
-    let keys = ["n0", "n1"].map(|name| Some(authority.keys(&scratch.0, name)));
+    let keys = ["n0", "n1"].map(|name| Some(authority.keys(&scratch, name)));
     a_member_joins(keys, vec![Ipv4Addr::LOCALHOST], b"").await;
 }
 

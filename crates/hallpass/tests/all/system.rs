@@ -25,23 +25,23 @@ async fn a_directory_that_takes_no_file_is_named() {
     let missing = fails(Node::builder().data("/proc/hallpass")).await;
     assert!(missing.contains("/proc/hallpass: cannot create it"), "{missing}");
     let (scratch, file) = (Scratch::new("file"), "a-file");
-    File::create(scratch.0.join(file)).unwrap();
-    let text = fails(Node::builder().data(scratch.0.join(file))).await;
+    File::create(scratch.join(file)).unwrap();
+    let text = fails(Node::builder().data(scratch.join(file))).await;
     assert!(text.contains("a-file: cannot create it"), "{text}");
 }
 
 #[tokio::test]
 async fn a_directory_that_was_written_by_something_else_is_named() {
     let scratch = Scratch::new("garbage");
-    std::fs::write(scratch.0.join("incarnation"), "seven").unwrap();
-    let text = fails(Node::builder().data(&scratch.0)).await;
+    std::fs::write(scratch.join("incarnation"), "seven").unwrap();
+    let text = fails(Node::builder().data(scratch.path())).await;
     assert!(text.contains("holds no number"), "{text}");
 }
 
 #[tokio::test]
 async fn a_key_that_everybody_can_read_is_not_used() {
     let (scratch, authority) = (Scratch::new("public"), Authority::new());
-    let keys = authority.keys(&scratch.0, "a");
+    let keys = authority.keys(&scratch, "a");
     std::fs::set_permissions(&keys.key, PermissionsExt::from_mode(0o644)).unwrap();
     let text = fails(Node::builder().name("a").keys(keys)).await;
     assert!(text.contains("node.key") && text.contains("mode 600"), "{text}");
@@ -59,7 +59,7 @@ async fn ipv6_alone_is_enough() {
             let name = format!("n{index}");
             let mut builder = Node::builder().name(&name).listen(address).peers(crate::common::named(&addresses));
             if encrypted {
-                builder = builder.keys(authority.keys(&scratch.0, &name));
+                builder = builder.keys(authority.keys(&scratch, &name));
             }
             nodes.push(builder.start().await.unwrap());
         }

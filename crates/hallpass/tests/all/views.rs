@@ -47,7 +47,7 @@ async fn a_member_that_stops_is_out_at_once_and_comes_back_as_the_same() {
     // Sessions that nobody waits for here.
     let start = |index: usize| {
         let builder = Node::builder().name(format!("n{index}")).listen(&addresses[index]).peers(named(&addresses));
-        builder.ttl(10 * PATIENCE).data(scratch.0.join(format!("{index}"))).start()
+        builder.ttl(10 * PATIENCE).data(scratch.join(format!("{index}"))).start()
     };
     let mut nodes = Vec::new();
     for index in 0..3 {
@@ -83,7 +83,7 @@ async fn all_are_restarted_and_fences_rise() {
         let mut nodes = Vec::new();
         for (index, address) in addresses.iter().enumerate() {
             let builder = Node::builder().name(format!("n{index}")).listen(address).peers(named(&addresses));
-            nodes.push(quick(index, builder.data(scratch.0.join(format!("{index}")))).start().await.unwrap());
+            nodes.push(quick(index, builder.data(scratch.join(format!("{index}")))).start().await.unwrap());
         }
         for node in &nodes {
             let guard = soon("a lock", node.lock("x").acquire()).await.unwrap();
@@ -246,18 +246,18 @@ async fn a_group_without_directories_is_founded_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_lost_its_majority_is_recovered() {
     let scratch = Scratch::new("recovered");
-    let nodes = group(3, |index, builder| quick(index, builder.data(scratch.0.join(format!("{index}"))))).await;
+    let nodes = group(3, |index, builder| quick(index, builder.data(scratch.join(format!("{index}"))))).await;
     let fence = nodes[0].lock("x").acquire().await.unwrap().fence();
     let epoch = nodes[0].status().epoch.unwrap();
     for node in &nodes {
         node.crash().await;
     }
-    let survivor = scratch.0.join("0");
+    let survivor = scratch.join("0");
     let recovered = hallpass::recover(&survivor).unwrap();
     assert!(recovered > epoch + 60_000, "{recovered} after {epoch}");
     let node = Node::builder().data(&survivor).start().await.unwrap();
     let guard = soon("a lock", node.lock("x").acquire()).await.unwrap();
     assert!(guard.fence() > fence && in_view(&node) == 1);
-    let error = hallpass::recover(scratch.0.join("nothing")).unwrap_err().to_string();
+    let error = hallpass::recover(scratch.join("nothing")).unwrap_err().to_string();
     assert!(error.contains("no node has stored anything there"), "{error}");
 }

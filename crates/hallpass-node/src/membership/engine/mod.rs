@@ -136,7 +136,7 @@ struct Announced {
     voters: Vec<NodeId>,
 }
 
-/// An empty entry after the last change of the voters. Whoever has it on disk has it there, too, that the change is committed:
+/// An empty entry after the last change of the voters. A node that has it on disk has it there, too, that the change is committed:
 /// the leader says so with every entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seal {
@@ -146,7 +146,7 @@ enum Seal {
     Committed,
 }
 
-/// An empty entry before voters are replaced. Whoever of them has it is there, and has been since this was decided: a change that begins towards
+/// An empty entry before voters are replaced. A voter that has it is there, and has been since this was decided: a change that begins towards
 /// a silent majority can neither be finished nor taken back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Inquiry {
@@ -299,7 +299,7 @@ impl Engine {
         let is_recent = |inquiry: &&Inquiry| self.ticks <= inquiry.tick + inquiry.patience;
         let before = self.inquiry.as_ref().filter(|inquiry| inquiry.target == target);
         let Some(inquiry) = before.filter(is_recent) else {
-            // Whoever takes longer to answer, on a long way or with a slow disk, is given longer each time.
+            // A voter that takes longer to answer, on a long way or with a slow disk, is given longer each time.
             let patience = before.map_or(ELECTION_TICKS as u64, |inquiry| (2 * inquiry.patience).min(PATIENCE_MAX));
             let is_asked = self.node.propose(Vec::new(), Vec::new()).is_ok();
             let index = self.node.raft.raft_log.last_index();

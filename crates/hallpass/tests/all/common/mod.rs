@@ -1,16 +1,16 @@
 //! Groups on loopback for tests.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod relay;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use hallpass::{Builder, Keys, Node};
 use hallpass_core::NodeId;
 use hallpass_node::wire::{Hello, Plane};
+pub use hallpass_testkit::{Scratch, free_addresses as addresses};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -51,17 +51,6 @@ pub async fn complete(nodes: &[&Node], members: usize) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("no view of {members}: {:#?}", nodes.iter().map(|node| node.status()).collect::<Vec<_>>());
-}
-
-/// Free addresses on loopback, in rising order. Their ports are below those that systems give to connections: these could take
-/// one before it is used.
-pub fn addresses(count: usize) -> Vec<String> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Processes that follow each other are far apart.
-    let first = 10_000 + std::process::id() % 200 * 100;
-    let candidates = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 10_000);
-    let addresses = candidates.map(|port| format!("127.0.0.1:{port}"));
-    addresses.filter(|address| std::net::TcpListener::bind(address).is_ok()).take(count).collect()
 }
 
 /// The list of members that are called n0, n1 and so on.
@@ -168,24 +157,6 @@ pub async fn trouble(node: &Node, expected: &str) -> String {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("it says '{}', not '{expected}'", trouble());
-}
-
-/// A directory that is removed when this is dropped.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("hallpass-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A certificate authority.

@@ -369,7 +369,7 @@ impl World {
         Ok(more)
     }
 
-    /// Lets whoever leads set these voters, until it is done.
+    /// Lets the leader set these voters, until it is done.
     pub(super) fn reach_voters(&mut self, target: &[u32], ticks: u64) -> Checked {
         let target: Vec<NodeId> = target.iter().copied().map(NodeId).collect();
         let mut failed = Ok(());

@@ -32,7 +32,11 @@ const OURS: &[(&str, &[&str])] = &[
     ("hallpass-bench", &["hallpass", "hallpass-agent", "hallpass-chart"]),
     // It sees the program from outside only; of the core it takes the random generator.
     ("hallpass-chaos", &["hallpass-core"]),
+    (TESTKIT, &[]),
 ];
+
+/// What tests share. Every crate may use it in its tests, and in nothing else.
+const TESTKIT: &str = "hallpass-testkit";
 
 /// Crates that read no clock, no socket and no chance, with everything from elsewhere that they may depend on.
 const DETERMINISTIC: &[(&str, &[&str])] = &[
@@ -77,7 +81,12 @@ fn dependencies_within_the_workspace_point_one_way() {
     for package in packages() {
         let allowed =
             allowed(OURS, &package).unwrap_or_else(|| panic!("{} is not in this test's list", name(&package)));
-        for dependency in dependencies(&package, true) {
+        assert!(
+            !dependencies(&package, false).contains(&TESTKIT),
+            "{} may use {TESTKIT} in tests only",
+            name(&package)
+        );
+        for dependency in dependencies(&package, true).into_iter().filter(|dependency| *dependency != TESTKIT) {
             let ours = OURS.iter().any(|(listed, _)| *listed == dependency);
             assert!(!ours || allowed.contains(&dependency), "{} may not depend on {dependency}", name(&package));
         }

@@ -1,8 +1,8 @@
 //! docs/track-record.md names tests that exist, and counts what it lists.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use hallpass_testkit::repository::{files, read};
 
 /// A row of the list.
 #[derive(Debug)]
@@ -13,10 +13,6 @@ struct Bug {
     found_by: String,
     /// A crate, and the name of a function in it.
     tests: Vec<(String, String)>,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The rows of all tables, without their heads.
@@ -40,32 +36,20 @@ fn bugs(page: &str) -> Vec<Bug> {
     rows(list).iter().skip(1).map(bug).collect()
 }
 
-fn sources(directory: &Path, text: &mut String) {
-    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(&path).unwrap());
-        }
-    }
-}
-
-fn page() -> String {
-    fs::read_to_string(root().join("docs/track-record.md")).unwrap()
+/// All Rust code of a crate.
+fn sources(krate: &str) -> String {
+    let folder = format!("crates/{krate}/");
+    let files = files().into_iter().filter(|path| path.starts_with(&folder) && path.ends_with(".rs"));
+    files.map(|path| read(&path)).collect()
 }
 
 #[test]
 fn every_test_of_the_track_record_exists() {
     let mut crates: BTreeMap<String, String> = BTreeMap::new();
     let mut missing = Vec::new();
-    let bugs = bugs(&page());
+    let bugs = bugs(&read("docs/track-record.md"));
     for (bug, (krate, name)) in bugs.iter().flat_map(|bug| bug.tests.iter().map(move |test| (bug, test))) {
-        let text = crates.entry(krate.clone()).or_insert_with(|| {
-            let mut text = String::new();
-            sources(&root().join("crates").join(krate), &mut text);
-            text
-        });
+        let text = crates.entry(krate.clone()).or_insert_with(|| sources(krate));
         if !text.contains(&format!("fn {name}(")) {
             missing.push(format!("bug {}: {krate} has no test {name}", bug.number));
         }
@@ -76,7 +60,7 @@ fn every_test_of_the_track_record_exists() {
 
 #[test]
 fn the_track_record_counts_what_it_lists() {
-    let page = page();
+    let page = read("docs/track-record.md");
     let bugs = bugs(&page);
     let (figures, _) = page.split_once("## What each net missed").unwrap();
     let mut counted = 0;
