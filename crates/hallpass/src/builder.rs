@@ -264,8 +264,8 @@ impl Builder {
         let (jobs, writing) = disk.unzip();
         let listener = listener.into_std().map_err(|source| self.cannot_listen(source))?;
         let seeds = if self.expect.is_some() { Seeds::Every } else { Seeds::One };
-        tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
         driver.begin(jobs);
+        tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
         if is_alone {
             // A caller without peers expects that a free lock is granted at once.
             let _ = timeout(FOUNDED_WITHIN, driver.when_complete()).await;

@@ -84,11 +84,21 @@ pub(crate) struct ViewSummary {
     pub(crate) steward: Option<NodeId>,
 }
 
+/// Where the changes go that the node wants to be stored.
+enum Storage {
+    /// The node has not begun. It takes no input yet: what it asked for before there is a thread that writes would not be written.
+    NotBegun,
+    /// The node has no directory. A change counts as written at once.
+    Nowhere,
+    Thread(Sender<Job>),
+    /// The node is closed, and another one may have the directory. Nothing is written any more, and nothing counts as written.
+    Closed,
+}
+
 /// What the node's lock protects.
 pub(crate) struct State {
     pub(crate) node: Node<Arc<Waiter>>,
-    /// Until the node is closed: then another one may have the directory.
-    disk: Option<Sender<Job>>,
+    storage: Storage,
     lock_connections: LockConnections,
     /// The control connections with each peer. The newest is last, and messages are written to that one.
     controls: BTreeMap<NodeId, Vec<Arc<Outbox>>>,
@@ -138,7 +148,7 @@ impl Driver {
         let (id, is_complete) = (node.id(), node.is_complete());
         let state = State {
             node,
-            disk: None,
+            storage: Storage::NotBegun,
             lock_connections: LockConnections::default(),
             controls: BTreeMap::new(),
             processes: Processes::default(),
@@ -172,10 +182,10 @@ impl Driver {
         })
     }
 
-    /// Hands over the thread that writes what the node stores. What the node has asked for already is carried out now.
+    /// Begins, with the thread that writes if the node has a directory. What the node has asked for already is carried out now.
     pub(crate) fn begin(&self, disk: Option<Sender<Job>>) {
         let mut state = self.state();
-        state.disk = disk;
+        state.storage = disk.map_or(Storage::Nowhere, Storage::Thread);
         self.drain_and_schedule(state);
     }
 

@@ -7,7 +7,7 @@ use hallpass_node::{Output, Request, RequestError};
 use tokio::sync::oneshot;
 
 use super::phase::Phase;
-use super::{Driver, State};
+use super::{Driver, State, Storage};
 use crate::AcquireError;
 use crate::waiter::Wakers;
 
@@ -58,7 +58,7 @@ impl Driver {
         }
         state.lock_connections.close_all();
         std::mem::take(&mut state.controls).into_values().flatten().for_each(|outbox| outbox.close());
-        state.disk = None;
+        state.storage = Storage::Closed;
         state.requests.clear();
         drop(state);
         wakers.wake();

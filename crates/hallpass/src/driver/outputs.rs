@@ -6,7 +6,7 @@ use std::time::Duration;
 use hallpass_core::{NodeId, Ticks};
 use hallpass_node::{Outcome, Output, Write};
 
-use super::{Driver, Granted, State, TICK};
+use super::{Driver, Granted, State, Storage, TICK};
 use crate::AcquireError;
 use crate::clock::sleep_before;
 use crate::disk::Job;
@@ -14,10 +14,10 @@ use crate::os::now;
 use crate::waiter::Wakers;
 
 impl Driver {
-    /// Gives the node an input and carries out the outputs, unless it is closed. The next deadline may have changed.
+    /// Gives the node an input and carries out the outputs, unless it has not begun or is closed. The next deadline may have changed.
     pub(super) fn input<T>(&self, input: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut state = self.state();
-        if self.is_closed() {
+        if self.is_closed() || matches!(state.storage, Storage::NotBegun) {
             return None;
         }
         state.read_clock();
@@ -105,7 +105,9 @@ impl Driver {
         state.is_complete = is_complete;
         if completed && !state.was_complete {
             state.was_complete = true;
-            state.disk.iter().for_each(|disk| drop(disk.send(Job::Settle)));
+            if let Storage::Thread(disk) = &state.storage {
+                drop(disk.send(Job::Settle));
+            }
         }
         drop(state);
         wakers.wake();
@@ -151,11 +153,11 @@ impl State {
         self.node.handle_transmitted(peer, taken);
     }
 
-    /// Hands a change to the thread that writes. Without a directory it counts as written at once.
     fn persist(&mut self, write: Write) {
-        match &self.disk {
-            Some(disk) => drop(disk.send(Job::Write(write))),
-            None => self.node.handle_persisted(write, self.now),
+        match &self.storage {
+            Storage::Thread(disk) => drop(disk.send(Job::Write(write))),
+            Storage::Nowhere => self.node.handle_persisted(write, self.now),
+            Storage::NotBegun | Storage::Closed => {}
         }
     }
 }

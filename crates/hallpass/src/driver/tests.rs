@@ -29,6 +29,29 @@ fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
     driver.acquire(lock, Mode::Exclusive, Patience::Wait)
 }
 
+/// The node's own thread may be quicker than the one that starts the node.
+#[tokio::test]
+async fn nothing_counts_as_stored_before_there_is_a_thread_that_writes() {
+    let driver = outside();
+    let tick_for_a_while = || {
+        for _ in 0..50 {
+            driver.tick();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    tick_for_a_while();
+    let (disk, jobs) = std::sync::mpsc::channel();
+    driver.begin(Some(disk));
+    tick_for_a_while();
+    assert!(!driver.state().node.is_complete(), "nothing was stored");
+    let writes = jobs.try_iter().filter_map(|job| if let Job::Write(write) = job { Some(write) } else { None });
+    let writes: Vec<_> = writes.collect();
+    assert!(!writes.is_empty());
+    driver.persisted(writes);
+    tick_for_a_while();
+    assert!(matches!(jobs.try_recv(), Ok(Job::Write(_))), "it goes on with the next");
+}
+
 #[tokio::test]
 async fn a_node_that_has_failed_grants_nothing_more() {
     let driver = alone();
