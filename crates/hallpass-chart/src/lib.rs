@@ -21,10 +21,12 @@ mod bars;
 mod lines;
 mod marker;
 mod overlap;
+mod states;
 mod svg;
 
 pub use bars::{Bar, BarChart, Panel};
 pub use lines::{LineChart, Series, XAxis};
+pub use states::StateChart;
 pub use svg::{PALETTE_LENGTH, escape};
 
 /// Three significant digits, and all of a whole number below 10000: `0.12`, `35.4`, `2997`, `12.3 k`, `1.4 M`.

@@ -16,6 +16,7 @@ mod models;
 mod run;
 pub mod scenario;
 mod settings;
+mod states;
 mod swarm;
 pub mod sweep;
 pub mod traps;
@@ -31,6 +32,7 @@ pub use hallpass_check::{Flow, Progress};
 pub use models::{ModelSpec, check_model, models};
 pub use run::{RunSpec, simulate, simulate_watched};
 pub use settings::{SETTINGS, Setting, Values};
+pub use states::{state_charts, state_text};
 pub use swarm::{Failure, FailureKind, SwarmReport, SwarmSpec, swarm};
 
 /// Invalid input, described in one line. Nothing has been run.

@@ -66,7 +66,7 @@ impl Drop for Background {
     }
 }
 
-/// Tokio panics when a thread that runs its tasks is blocked; this tells beforehand.
+/// Tokio panics when a thread that runs its tasks is blocked. This check comes before.
 fn check_outside() -> Result<(), InsideRuntime> {
     if Handle::try_current().is_ok() { Err(InsideRuntime) } else { Ok(()) }
 }
@@ -118,7 +118,7 @@ impl Node {
         self.background.wait(self.node.ready())
     }
 
-    /// Waits like [`ready`](Self::ready), but not longer than this. False if the time is over.
+    /// Waits like [`ready`](Self::ready), up to this time. Returns false if the time is over.
     pub fn ready_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.background.wait_timeout(limit, self.node.ready())
     }
@@ -192,7 +192,7 @@ impl Node {
         self.background.wait(self.node.set_class(prefix, protocol, options, limit))?
     }
 
-    /// Takes a lock from whoever holds it. See [`hallpass::Node::break_lock`](crate::Node::break_lock).
+    /// Takes a lock from its holder. See [`hallpass::Node::break_lock`](crate::Node::break_lock).
     pub fn break_lock(&self, lock: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
         self.background.wait(self.node.break_lock(lock, limit))?
     }
@@ -202,7 +202,7 @@ impl Node {
         self.background.wait(self.node.stopped())
     }
 
-    /// Waits like [`stopped`](Self::stopped), but not longer than this. False if the time is over.
+    /// Waits like [`stopped`](Self::stopped), up to this time. Returns false if the time is over.
     pub fn stopped_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.background.wait_timeout(limit, self.node.stopped())
     }
@@ -221,7 +221,7 @@ impl Lock {
         self.lock.name()
     }
 
-    /// Waits until the lock can be held exclusively, for as long as it takes.
+    /// Waits without a limit until the lock can be held exclusively.
     pub fn acquire(&self) -> Result<Guard, AcquireError> {
         self.acquire_with(AcquireOptions::exclusive())
     }
@@ -238,7 +238,7 @@ impl Lock {
         busy_is_none(self.acquire_with(AcquireOptions::exclusive().try_now()))
     }
 
-    /// Waits until the lock can be held exclusively, but not longer than this.
+    /// Waits up to this time until the lock can be held exclusively.
     pub fn acquire_timeout(&self, limit: Duration) -> Result<Guard, AcquireError> {
         self.acquire_with(AcquireOptions::exclusive().timeout(limit))
     }
@@ -276,7 +276,7 @@ impl Guard {
         self.background.wait(self.guard.lost())
     }
 
-    /// Waits like [`lost`](Self::lost), but not longer than this. False if the time is over: the lock is still held.
+    /// Waits like [`lost`](Self::lost), up to this time. Returns false if the time is over: the lock is still held.
     pub fn lost_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.background.wait_timeout(limit, self.guard.lost())
     }
@@ -286,7 +286,7 @@ impl Guard {
         self.background.wait(self.guard.at_risk())
     }
 
-    /// Waits like [`at_risk`](Self::at_risk), but not longer than this. False if the time is over.
+    /// Waits like [`at_risk`](Self::at_risk), up to this time. Returns false if the time is over.
     pub fn at_risk_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.background.wait_timeout(limit, self.guard.at_risk())
     }
@@ -328,7 +328,7 @@ impl Term {
         self.0.lost()
     }
 
-    /// Waits like [`lost`](Self::lost), but not longer than this. False if the time is over: the term goes on.
+    /// Waits like [`lost`](Self::lost), up to this time. Returns false if the time is over: the term goes on.
     pub fn lost_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.0.lost_timeout(limit)
     }
@@ -338,7 +338,7 @@ impl Term {
         self.0.at_risk()
     }
 
-    /// Waits like [`at_risk`](Self::at_risk), but not longer than this. False if the time is over.
+    /// Waits like [`at_risk`](Self::at_risk), up to this time. Returns false if the time is over.
     pub fn at_risk_timeout(&self, limit: Duration) -> Result<bool, InsideRuntime> {
         self.0.at_risk_timeout(limit)
     }

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use crate::connect::resolve;
 use crate::data::{next_incarnation, random, random_id};
 use crate::driver::{Driver, Parts};
-use crate::members::{Entry, Own, check_known, other_spelling, others, parse, reaches};
-use crate::node::Running;
+use crate::members::{ListedMember, Own, check_known, other_spelling, others, parse, reaches};
+use crate::node::StopOnDrop;
 use crate::os::now;
 use crate::tasks::Seeds;
 use crate::tls::{Keys, Tls};
@@ -104,24 +104,24 @@ impl Builder {
     /// The nodes that found a group together: `host:port`, or `name@host:port` to accept only a node of this name there.
     ///
     /// This node's own address may be among them. Nodes that are in no group found one as soon as all that are listed have found
-    /// each other; where there is a group already, this node joins it. So all may have the same list, for ever, and a list
-    /// that has become old still finds the group as long as one of its nodes is a member. With [`keys`](Self::keys)
-    /// every other node needs its name: a certificate is for a name, and says nothing about addresses. Without, all of
-    /// them must be on this machine. Default: none, and this node founds a group alone.
+    /// each other. If a group exists already, this node joins it. So all nodes may have the same list forever. An old list still
+    /// finds the group while one of its nodes is a member. With [`keys`](Self::keys) every other node needs its name: a certificate is
+    /// for a name, and says nothing about addresses. Without keys all of them must be on this machine. Default: none, and this node founds
+    /// a group alone.
     pub fn peers<P: Into<String>>(mut self, peers: impl IntoIterator<Item = P>) -> Self {
         self.peers = peers.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A member of a group that exists, as `host:port` or `name@host:port`: this node joins the group through it, and never founds
-    /// one. May be given several times.
+    /// A member of an existing group, as `host:port` or `name@host:port`: this node joins the group through it, and never founds one. May be
+    /// given several times.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// Joins through this member and in no other way: what [`peers`](Self::peers), [`join`](Self::join) and [`expect`](Self::expect) said
-    /// before does not count any more. An error says what is wrong with the address, before anything depends on it.
+    /// Joins only through this member: it replaces what [`peers`](Self::peers), [`join`](Self::join) and [`expect`](Self::expect) set before.
+    /// An error says what is wrong with the address, before anything depends on it.
     pub fn only_join(mut self, address: impl Into<String>) -> Result<Self, StartError> {
         (self.peers, self.expect, self.join) = (Vec::new(), None, vec![address.into()]);
         self.listed(&self.expected_address())?;
@@ -134,7 +134,7 @@ impl Builder {
         self.join.is_empty() && self.expect.unwrap_or(1) <= 1 && others == 0
     }
 
-    /// True if the node founds no group when it is in none: it joins one.
+    /// True if the node only joins a group and never founds one.
     pub fn only_joins(&self) -> bool {
         !self.join.is_empty()
     }
@@ -144,58 +144,57 @@ impl Builder {
         self.advertise.clone().unwrap_or_else(|| self.listen.clone())
     }
 
-    /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several
-    /// addresses, each a node, as the name of a headless service has; they are looked up again while a group is looked for.
-    /// All of the nodes must be given the same number: with less than half of all nodes, two groups may be founded. Default: as
-    /// many as are listed.
+    /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several addresses, each a
+    /// node, as the name of a headless service has. They are looked up again while the node looks for a group. Give all nodes the same
+    /// number: with half of all nodes or fewer, two groups may be founded. Default: as many as are listed.
     pub fn expect(mut self, nodes: usize) -> Self {
         self.expect = Some(nodes);
         self
     }
 
-    /// How long this node's locks are certain without a word from its group, in a group that it founds. A member that fails, or is
-    /// cut off, has lost its locks after this time, and others get them shortly after. Shorter is quicker, and loses locks
-    /// to shorter disturbances of the network or the machine. Default: 5 seconds.
+    /// How long locks are certain without a message from the group, in a group that this node founds. A member that fails or is cut off has
+    /// lost its locks after this time, and others get them shortly after. A shorter time makes failover faster, but shorter disturbances
+    /// of the network or the machine lose locks. Default: 5 seconds.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.views.ttl = ticks(ttl);
         self
     }
 
-    /// At most so many members vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision
-    /// takes more messages. Default: 5.
+    /// The maximum number of members that vote on who the members are: 1, 3 or 5. With 3 one may fail, with 5 two, and each decision takes
+    /// more messages. Default: 5.
     pub fn voters_max(mut self, voters: usize) -> Self {
         self.config.views.voters_max = voters;
         self
     }
 
-    /// A member that votes and is away for longer gives its vote to another one, if there is one that can take it. Default: 10
-    /// minutes.
+    /// A voting member that is away for longer than this gives its vote to another member, if one can take it. Default: 10 minutes.
     pub fn replace_after(mut self, away: Duration) -> Self {
         self.config.views.replace_after = ticks(away);
         self
     }
 
-    /// Locks of this node are passed on to other processes, which may outlive it: after a crash their session is waited out, even
-    /// if it is certain that the crashed process has ended. Default: false.
+    /// Says that this node lends its locks to other processes, which may outlive it. After a crash the next start then waits until their
+    /// session is over, even if the crashed process has certainly ended. Default: false.
     pub fn has_clients(mut self, has_clients: bool) -> Self {
         self.has_clients = has_clients;
         self
     }
 
-    /// Members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and
-    /// loopback addresses only.
+    /// Makes members authenticate each other and encrypt what they send, by mutual TLS with these keys. Default: no keys, and loopback
+    /// addresses only.
     pub fn keys(mut self, keys: Keys) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// A directory of this node's own. It is created if needed. Keep it where it outlives a reboot.
+    /// A directory for this node alone. It is created if needed. Keep it where it outlives a reboot.
     ///
-    /// With one, a node that is started again is the same member, and keeps its vote; fences rise over every restart of
-    /// everything, whatever the clocks say. Without, a restarted process is a new member; a group whose members all have
-    /// none ends when more than half of those that vote are gone at once. A new one may be founded then, whose fences come from
-    /// the clock in steps of four seconds: they may repeat if clocks are set back, or stand before 2026 or after 2038.
-    /// Default: none.
+    /// With a directory, a node that is started again is the same member and keeps its vote. Fences rise over every restart of everything,
+    /// whatever the clocks say.
+    ///
+    /// Without a directory, a restarted process is a new member. A group in which no member has one ends when more than half of its voters
+    /// are gone at once. A new group may be founded then. Its fences come from the clock in steps of four seconds: they may repeat if
+    /// clocks are set back, or stand before 2026 or after 2038. Default: none.
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Data::Path(directory.into());
         self
@@ -208,11 +207,11 @@ impl Builder {
         self
     }
 
-    /// Locks whose names begin with this prefix use this protocol, with these options (`key=value`).
+    /// Sets the protocol of all locks with this prefix. Options have the form `key=value`.
     ///
-    /// In a group that this node founds, together with others that must be given the same classes; one that it joins has its own,
-    /// and [`Node::set_class`] changes them. Where several prefixes fit, the longest counts. Default:
-    /// `carvalho-roucairol` for all locks.
+    /// This holds for a group that this node founds. All founding nodes must be given the same classes. A group that the node joins has its
+    /// own classes, and [`Node::set_class`] changes them. If several prefixes fit, the longest counts. Default: `carvalho-roucairol` for
+    /// all locks.
     pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         self.config.classes.push(Class { prefix: prefix.into(), protocol: protocol.into(), options });
@@ -226,14 +225,13 @@ impl Builder {
         self
     }
 
-    /// Permissions that were not used for this long are dropped. Longer saves messages and takes memory. Default: 10
-    /// seconds.
+    /// Permissions that were not used for this long are dropped. A longer time saves messages and takes memory. Default: 10 seconds.
     pub fn cache_idle(mut self, idle: Duration) -> Self {
         self.config.cache_idle = ticks(idle);
         self
     }
 
-    /// Starts the node. It listens when this returns, and grants locks once it is a member of a group: [`Node::ready`] tells when.
+    /// Starts the node. It listens when this returns, and grants locks once it is a member of a group: [`Node::ready`] resolves then.
     ///
     /// # Panics
     ///
@@ -255,7 +253,7 @@ impl Builder {
         config.seed = now() ^ random(address);
         let is_alone = listed.is_empty();
         self.fill_in_views(&mut config, &own, listed.len(), data.as_deref())?;
-        let seeds = listed.into_iter().map(Entry::into_peer).collect();
+        let seeds = listed.into_iter().map(ListedMember::into_peer).collect();
         let (name, group, boot_id) = (config.name.clone(), config.group.clone(), config.boot_id);
         let node = hallpass_node::Node::new(config).map_err(|error| StartError::Setting(error.0))?;
         let me = format!("'{name}' ({own})");
@@ -266,13 +264,13 @@ impl Builder {
         let (jobs, writing) = disk.unzip();
         let listener = listener.into_std().map_err(|source| self.cannot_listen(source))?;
         let seeds = if self.expect.is_some() { Seeds::Every } else { Seeds::One };
-        tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
         driver.begin(jobs);
+        tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
         if is_alone {
-            // Whoever has no peers expects no moment in which a free lock is not granted.
+            // A caller without peers expects that a free lock is granted at once.
             let _ = timeout(FOUNDED_WITHIN, driver.when_complete()).await;
         }
-        Ok(Node { running: Arc::new(Running { driver, name, group, address, advertised: own, encrypted }) })
+        Ok(Node { running: Arc::new(StopOnDrop { driver, name, group, address, advertised: own, encrypted }) })
     }
 
     fn cannot_listen(&self, source: std::io::Error) -> StartError {
@@ -294,7 +292,7 @@ impl Builder {
     }
 
     /// The other nodes that are listed, to found a group with or to join one through.
-    fn listed(&self, own: &str) -> Result<Vec<Entry>, StartError> {
+    fn listed(&self, own: &str) -> Result<Vec<ListedMember>, StartError> {
         let setting = |why: &str| Err(StartError::Setting(why.to_owned()));
         if !self.join.is_empty() {
             if !self.peers.is_empty() || self.expect.is_some() {
@@ -319,7 +317,7 @@ impl Builder {
         others(&self.peers, &Own { name: &self.config.name, address: own, has_keys: self.keys.is_some() })
     }
 
-    /// What a node needs to take part in a group.
+    /// Fills in what a node needs to take part in a group.
     fn fill_in_views(
         &self,
         config: &mut NodeConfig,
@@ -368,15 +366,15 @@ impl Builder {
         }
     }
 
-    /// What only the system can tell about the peers' addresses: a name that is not known, or not yet, is no reason not to start.
-    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[Entry]) -> Result<(), StartError> {
+    /// Checks what only the system knows about the peers' addresses. A name that cannot be resolved (yet) does not prevent the start.
+    async fn check_peers(&self, own: &str, bound: SocketAddr, peers: &[ListedMember]) -> Result<(), StartError> {
         let mut lookups = JoinSet::new();
-        for Entry { address, .. } in peers.iter().cloned() {
+        for ListedMember { address, .. } in peers.iter().cloned() {
             lookups.spawn(async move { (timeout(LOOKUP_TIME, resolve(&address)).await, address) });
         }
         while let Some(found) = lookups.join_next().await {
             let Ok((Ok(Ok(found)), address)) = found else { continue };
-            // Where names may have several addresses, this node's own is expected to be one of them.
+            // If names may have several addresses, this node's own is expected to be one of them.
             if self.expect.is_none() && found.iter().any(|found| reaches(*found, bound)) {
                 return Err(StartError::Setting(other_spelling(&address, own)));
             }
@@ -390,13 +388,13 @@ impl Builder {
     }
 }
 
-/// A start does not wait longer for names to be looked up.
+/// How long a start waits for names to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_secs(2);
 
-/// A node without peers has founded its group long before, or is one of a group that it does not find now.
+/// How long a node without peers may take to found its group. One that takes longer is in a group that it cannot reach now.
 const FOUNDED_WITHIN: Duration = Duration::from_millis(500);
 
-/// A shorter session would run out while a machine is merely busy.
+/// The shortest session: a shorter one would run out while a machine is merely busy.
 const MIN_TTL: Ticks = 100_000_000;
 
 fn ticks(duration: Duration) -> Ticks {
@@ -411,7 +409,7 @@ fn is_in_use(error: &StartError) -> bool {
     matches!(error, StartError::InUse(_))
 }
 
-/// A node that was dropped a moment ago gives its address and its directory free when it has told its group.
+/// How long to wait for the address and the directory of a node that was just dropped: it frees them when it has told its group.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
 
 async fn retry<T, E>(mut attempt: impl FnMut() -> Result<T, E>, may_pass: impl Fn(&E) -> bool) -> Result<T, E> {

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 /// No address may take longer to be connected. The system asks a second time after a second, and a third time two seconds later: too late
 /// after a partition, when the next attempt of ours could have been answered at once.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
-/// The next address is tried when the one before has not answered for so long.
+/// How long to wait for an answer before the next address is tried.
 const NEXT_AFTER: Duration = Duration::from_millis(250);
 
 /// Looks an address up. A name may have moved since the last time.

@@ -23,7 +23,7 @@ use crate::peer::Peer;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
-/// A caller's runtime that has not looked at a readable socket for so long is busy with something else.
+/// A caller's runtime that has not looked at a readable socket for this time is busy with something else.
 const UNREAD_FOR: Duration = Duration::from_millis(5);
 
 /// The writing side, used under the node's lock.
@@ -35,7 +35,8 @@ pub(crate) struct Connection {
     /// Decrypted bytes, between two calls only a buffer.
     plain: Vec<u8>,
     signals: Arc<Signals>,
-    pub(crate) generation: u64,
+    /// Tells this connection from others with the same peer.
+    pub(crate) number: u64,
     /// Nothing was received but the greeting.
     is_new: bool,
 }
@@ -60,7 +61,7 @@ impl Signals {
 
 impl Connection {
     pub(crate) fn close(&self) {
-        // The peer learns of it at once, and so does whoever reads it here.
+        // The peer and our own reader learn of it at once.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.signals.close(None);
     }
@@ -149,11 +150,11 @@ fn try_write(mut socket: &TcpStream, mut bytes: &[u8], signals: &Signals) -> usi
     all - bytes.len()
 }
 
-/// The reading side: whoever has the buffer reads, and gives the node what it has read before anybody else reads.
+/// The reading side. The owner of the buffer reads, and gives the node what it has read before another reader can get the buffer.
 struct Reading {
     driver: Arc<Driver>,
     peer: NodeId,
-    generation: u64,
+    number: u64,
     buffer: Mutex<Vec<u8>>,
     /// How often the callers' runtime has looked at the socket.
     visits: AtomicU64,
@@ -173,23 +174,23 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
         encrypted: Vec::new(),
         plain: Vec::new(),
         signals: Arc::clone(&signals),
-        generation: 0,
+        number: 0,
         is_new: received.is_empty(),
     };
-    let generation = driver.connect(hello, connection).map_err(GreetError::Reject)?;
-    let standing = Standing { driver, peer: hello.from, generation, socket: &socket };
+    let number = driver.connect(hello, connection).map_err(GreetError::Reject)?;
+    let standing = Standing { driver, peer: hello.from, number, socket: &socket };
     peer.set_trouble(None);
     if let Some(left_out) = peer.limit.pass_change() {
-        tracing::info!(peer = %peer.address, name = %crate::driver::printable(&hello.name), left_out, "connected");
+        tracing::info!(peer = %peer.address, name = %crate::text::printable(&hello.name), left_out, "connected");
     }
     let reading = Arc::new(Reading {
         driver: Arc::clone(driver),
         peer: hello.from,
-        generation,
+        number,
         buffer: Mutex::new(vec![0; READ_BYTES]),
         visits: AtomicU64::new(0),
     });
-    let first = if received.is_empty() { Ok(()) } else { driver.receive_plain(hello.from, generation, &received) };
+    let first = if received.is_empty() { Ok(()) } else { driver.receive_plain(hello.from, number, &received) };
     let ended = match first {
         Err(error) => Err(error),
         Ok(()) => {
@@ -202,7 +203,7 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
             ended
         }
     };
-    // Whoever reads it where callers run finds its end.
+    // The reader where callers run finds the end of the connection.
     drop(standing);
     let noted = signals.error.lock().unwrap_or_else(PoisonError::into_inner).take();
     match noted.map_or(ended, Err) {
@@ -225,14 +226,14 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
 struct Standing<'a> {
     driver: &'a Driver,
     peer: NodeId,
-    generation: u64,
+    number: u64,
     socket: &'a TcpStream,
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Both);
-        self.driver.disconnect(self.peer, self.generation);
+        self.driver.disconnect(self.peer, self.number);
     }
 }
 
@@ -262,7 +263,7 @@ impl Reading {
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
         let bytes = read.filled();
         if !bytes.is_empty() {
-            self.driver.receive(self.peer, self.generation, bytes)?;
+            self.driver.receive(self.peer, self.number, bytes)?;
         }
         Poll::Ready(Ok(bytes.len()))
     }
@@ -273,7 +274,7 @@ impl Reading {
         loop {
             match socket.read(&mut buffer) {
                 Ok(0) => return Ok(false),
-                Ok(length) => self.driver.receive(self.peer, self.generation, &buffer[..length])?,
+                Ok(length) => self.driver.receive(self.peer, self.number, &buffer[..length])?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),

@@ -12,16 +12,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use crate::connection::decrypt;
-use crate::driver::{Driver, ReceiveError, printable};
+use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
 use crate::peer::Peer;
+use crate::text::printable;
 
-/// So many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: whoever sends them says it again.
+/// How many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: their senders repeat them.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;
 /// How much is given to the socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// What is to be sent over one connection.
+/// The messages to be sent over one connection.
 pub(crate) struct Outbox {
     /// This node has made the connection.
     pub(crate) is_dialed: bool,
@@ -194,7 +195,7 @@ fn handle(driver: &Driver, hello: &Hello, plain: &mut Vec<u8>) -> Result<(), Rec
     let mut taken = 0;
     while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
-        // A rejection may come in place of a first message, and not all at once: no message is so long.
+        // A rejection may come in place of a first message, and in parts. Read as a length it is too long for a message.
         let may_be_rejection = plain.starts_with(REJECTION) && plain.len() <= GREETING_BYTES;
         if length > CONTROL_MAX && !may_be_rejection {
             return Err(DecodeError::TooLong.into());

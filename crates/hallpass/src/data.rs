@@ -300,7 +300,7 @@ fn lock(path: &Path) -> Result<File, StartError> {
         |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
     os::create_private_directory(path).map_err(|error| elsewhere("cannot create it", error))?;
     let found = std::fs::metadata(path).map_err(|error| fail(format!("cannot look at it: {error}")))?;
-    // Whoever can write there could point a file somewhere else, or turn back the count.
+    // A user who can write there could point a file somewhere else, or turn back the count.
     if !os::is_private(&found) {
         return Err(fail(
             "it belongs to another user, or others can write there; give it to this user alone, with mode 700"

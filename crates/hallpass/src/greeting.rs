@@ -14,9 +14,10 @@ use tokio::time::timeout;
 
 use crate::connect::{connect, resolve};
 use crate::connection::decrypt;
-use crate::driver::{Driver, ReceiveError, printable};
+use crate::driver::{Driver, ReceiveError};
 use crate::peer::Peer;
-use crate::strangers::Place;
+use crate::strangers::ConnectionPermit;
+use crate::text::printable;
 use crate::tls::{Tls, is_named};
 use crate::{connection, control, os};
 
@@ -82,7 +83,7 @@ pub(crate) struct Fresh {
 pub(crate) enum Target {
     /// A contact, by its id.
     Contact(NodeId),
-    /// Whoever is found there.
+    /// Any node that is found there.
     Seed,
     /// The same, at this one of the addresses of a name.
     SeedAt(SocketAddr),
@@ -137,10 +138,14 @@ pub(crate) async fn dial(
 
 /// Answers an incoming connection and serves it as long as it stands. It has a place among the strangers until its peer is
 /// known. An error means that it never stood; where it is about a known peer it has been reported.
-pub(crate) async fn answer(driver: &Arc<Driver>, stream: TcpStream, place: Place) -> Result<(), GreetError> {
+pub(crate) async fn answer(
+    driver: &Arc<Driver>,
+    stream: TcpStream,
+    permit: ConnectionPermit,
+) -> Result<(), GreetError> {
     let listen = async {
         stream.readable().await?;
-        place.has_spoken();
+        permit.mark_spoken();
         let tls = driver.tls.as_ref().map(Tls::accept).transpose()?.map(Box::new);
         let mut fresh = Fresh::begin(stream, tls).await?;
         let hello = fresh.receive_hello().await;
@@ -176,7 +181,7 @@ pub(crate) async fn answer(driver: &Arc<Driver>, stream: TcpStream, place: Place
         }
     };
     let greeted = timeout(GREETING_TIME, listen).await.map_err(|_| GreetError::Silent)??;
-    let Some((fresh, hello, peer)) = greeted.filter(|_| place.leave()) else { return Ok(()) };
+    let Some((fresh, hello, peer)) = greeted.filter(|_| permit.leave()) else { return Ok(()) };
     driver.limit_silence(&fresh.stream)?;
     match (hello.plane, peer) {
         (Plane::Locks, Some(peer)) => connection::run(fresh, driver, &peer, &hello).await,
@@ -273,7 +278,7 @@ impl Fresh {
         }
     }
 
-    /// Whoever was dialed must be who it was taken for.
+    /// Checks that the dialed node is the expected one.
     fn check_answer(
         &self,
         driver: &Driver,
@@ -288,16 +293,16 @@ impl Fresh {
                 hello.from
             )));
         }
-        driver.check(hello).map_err(GreetError::Reject)?;
+        driver.check_hello(hello).map_err(GreetError::Reject)?;
         self.verify(hello, driver, peer.name.as_deref())
     }
 
     fn check_caller(&self, driver: &Driver, peer: Option<&Peer>, hello: &Hello) -> Result<(), GreetError> {
-        driver.check(hello).map_err(GreetError::Reject)?;
+        driver.check_hello(hello).map_err(GreetError::Reject)?;
         if hello.plane == Plane::Locks && peer.is_none() {
             return Err(GreetError::Reject("it is no member".to_owned()));
         }
-        // One that is no member yet may be listed with its address.
+        // A node that is not a member yet may be listed with its address.
         let listed = || driver.seeds().into_iter().find(|seed| seed.address == hello.address)?.name.clone();
         let name = peer.and_then(|peer| peer.name.clone()).or_else(listed);
         self.verify(hello, driver, name.as_deref())

@@ -43,9 +43,9 @@ impl Guard {
 
     /// The fencing token: larger than that of every earlier exclusive holder of this lock.
     ///
-    /// Send it along with everything you do under the lock. The storage accepts a write whose fence is not below the last
-    /// write's, and a read whose fence is above it: see [Fences](crate#fences). A shared holder's fence is not larger than
-    /// that of the next exclusive one; shared holders may have equal or different ones.
+    /// Send it along with everything you do under the lock. The storage accepts a write whose fence is not below that of the last write, and
+    /// a read whose fence is above it: see [Fences](crate#fences). A shared holder's fence is not larger than that of the next exclusive
+    /// holder. Shared holders may have equal or different ones.
     pub fn fence(&self) -> u64 {
         self.granted.grant.fence.get()
     }
@@ -57,9 +57,9 @@ impl Guard {
 
     /// Resolves when the lock is lost: it is no longer held, although it was not released.
     ///
-    /// That happens when this node has not reached the steward of its group for a whole [session](crate::Builder::ttl), when an
-    /// operator has broken the lock or removed the node, and when the node stops. Stop working on what the lock protects
-    /// at once: others may hold it from then on. As long as this process runs at all, this resolves before they do.
+    /// That happens when this node has not reached the steward of its group for a whole [session](crate::Builder::ttl), when an operator has
+    /// broken the lock or removed the node, and when the node stops. Stop working on what the lock protects at once: others may hold it
+    /// from then on. If this process runs at all, this resolves before they do.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -84,7 +84,7 @@ impl Guard {
         self.lock().driver().when_due(self.granted, |until, at_risk_from| at_risk_from.min(until)).await;
     }
 
-    /// True if the lock has been [lost](Self::lost), by the clock: right, also if nothing else in this process has run since.
+    /// True if the lock has been [lost](Self::lost). This reads the clock, so it is right even if nothing else in this process has run since.
     pub fn is_lost(&self) -> bool {
         self.lock().driver().validity(self.granted) == Validity::Lost
     }
@@ -97,13 +97,13 @@ impl Guard {
         }
     }
 
-    /// True if an operator has broken the lock: it will be lost, or is, whatever becomes of the session.
+    /// True if an operator has broken the lock: it is lost or will be, even if the session is renewed.
     pub fn is_broken(&self) -> bool {
         self.lock().driver().is_revoked(self.granted)
     }
 
-    /// Until when the lock is held for certain, if nothing is heard from the group any more. It moves on while the session is
-    /// renewed; once the lock is lost it is in the past. `None` if there is nothing that could take the lock away.
+    /// Until when the lock is certainly held, even if no more messages from the group arrive. It moves on while the session is renewed. Once
+    /// the lock is lost it is in the past. `None` if nothing can take the lock away.
     pub fn valid_until(&self) -> Option<Instant> {
         match self.lock().driver().validity(self.granted) {
             Validity::Lost => Some(Instant::now()),
@@ -112,18 +112,19 @@ impl Guard {
         }
     }
 
-    /// Resolves when there is something that could take the lock away: from then on [`valid_until`](Self::valid_until) is not `None`.
-    /// That is so before another member joins a node that was alone.
-    pub async fn has_deadline(&self) {
+    /// Resolves when something can take the lock away: from then on [`valid_until`](Self::valid_until) is not `None`.
+    ///
+    /// For a node that was alone, this resolves before another member joins.
+    pub async fn became_revocable(&self) {
         self.lock().driver().when_due(self.granted, |until, _| if until == Ticks::MAX { until } else { 0 }).await;
     }
 
-    /// Releases the lock. An error means that it had been lost before: others may have held it meanwhile.
+    /// Releases the lock. An error means that it had been lost before: others may have held it in the meantime.
     pub async fn release(self) -> Result<(), Lost> {
         self.release_now()
     }
 
-    /// Nothing has to be waited for: the messages that follow from it leave by themselves.
+    /// Needs no waiting: the messages that follow are sent automatically.
     pub(crate) fn release_now(mut self) -> Result<(), Lost> {
         let lock = self.lock.take();
         if lock.is_some_and(|lock| lock.driver().release_held(&self.granted)) { Ok(()) } else { Err(Lost) }
@@ -180,7 +181,7 @@ impl Term {
         self.0.is_lost()
     }
 
-    /// Until when the term lasts for certain: see [`Guard::valid_until`].
+    /// Until when the term certainly lasts: see [`Guard::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         self.0.valid_until()
     }

@@ -136,6 +136,7 @@ mod readers;
 mod status;
 mod strangers;
 mod tasks;
+mod text;
 mod tls;
 mod trace;
 mod turn;

@@ -9,28 +9,28 @@ use hallpass_node::{Slot, Ticket};
 use tokio::time::timeout;
 
 use crate::driver::{Asked, Driver, Granted, Validity};
-use crate::node::Running;
+use crate::node::StopOnDrop;
 use crate::os;
 use crate::waiter::{Verdict, Waiter};
 use crate::{AcquireError, AcquireOptions, Guard};
 
 /// A lock by its name, on one node. Cheap to clone.
 ///
-/// It holds nothing: [`acquire`](Self::acquire) returns the [`Guard`] that does. Keep it to acquire the same lock again and
-/// again, which is then faster than by [`Node::lock`](crate::Node::lock) each time.
+/// It holds nothing: [`acquire`](Self::acquire) returns the [`Guard`] that does. Keep it if you acquire the same lock repeatedly: that is
+/// faster than calling [`Node::lock`](crate::Node::lock) each time.
 #[derive(Clone)]
 pub struct Lock(Arc<Named>);
 
 struct Named {
-    running: Arc<Running>,
+    running: Arc<StopOnDrop>,
     name: Arc<str>,
-    /// Where the node found the lock the last time.
+    /// Where the node last found the lock.
     slot: SlotHint,
     /// When a caller last had to wait for it.
     waited: AtomicU64,
 }
 
-/// Where a lock was found the last time, if it was.
+/// Where a lock was last found, if it was.
 struct SlotHint(AtomicU32);
 
 impl SlotHint {
@@ -55,7 +55,7 @@ impl Default for SlotHint {
 }
 
 impl Lock {
-    pub(crate) fn new(running: Arc<Running>, name: Arc<str>) -> Self {
+    pub(crate) fn new(running: Arc<StopOnDrop>, name: Arc<str>) -> Self {
         Self(Arc::new(Named { running, name, slot: SlotHint::default(), waited: AtomicU64::new(0) }))
     }
 
@@ -69,7 +69,7 @@ impl Lock {
         &self.0.name
     }
 
-    /// Waits until the lock can be held exclusively, for as long as it takes.
+    /// Waits without a limit until the lock can be held exclusively.
     ///
     /// Callers of one node are served in order, and members take turns. Dropping the future gives up: the request is
     /// withdrawn, or the lock is released if it was granted at that moment.
@@ -107,8 +107,8 @@ impl Lock {
 
     /// Acquires the lock exclusively if it is free, without waiting for other holders: `None` if it is not.
     ///
-    /// Answers within [two seconds](AcquireOptions::TRY_TIMEOUT), normally within one round trip:
-    /// [`AcquireOptions::try_now`] tells the details.
+    /// Answers within [two seconds](AcquireOptions::TRY_TIMEOUT), normally within one round trip. See
+    /// [`AcquireOptions::try_now`] for details.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -124,7 +124,7 @@ impl Lock {
         busy_is_none(self.acquire_with(AcquireOptions::exclusive().try_now()).await)
     }
 
-    /// Waits until the lock can be held exclusively, but not longer than this.
+    /// Waits up to this time until the lock can be held exclusively.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -152,7 +152,7 @@ impl Lock {
         }
     }
 
-    /// The fast path, where the permissions are here and nobody holds the lock; else whether to yield to other tasks first.
+    /// Takes the fast path if the permissions are here and nobody holds the lock. Otherwise says whether to yield to other tasks first.
     #[inline]
     fn acquire_fast(&self, mode: Mode) -> Result<Guard, bool> {
         let waited = self.0.waited.load(Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Lock {
                 Asked::Waiting(ticket, waiter) => {
                     let waiting = Waiting { lock: self, ticket, waiter, answered: false };
                     let verdict = poll_fn(|cx| waiting.waiter.poll(cx)).await;
-                    // A grant that was picked up too late is void: the session has ended meanwhile.
+                    // A grant that was picked up too late is void: the session has ended in the meantime.
                     if let Some(result) = waiting.end(verdict) {
                         return result;
                     }
@@ -207,8 +207,7 @@ pub(crate) fn busy_is_none<G>(acquired: Result<G, AcquireError>) -> Result<Optio
     }
 }
 
-/// A caller in the queue. Dropped before it is answered, it leaves the queue, or releases the lock if it was granted at
-/// that moment.
+/// A caller in the queue. If it is dropped before its answer, it leaves the queue, or releases the lock if it was granted at that moment.
 struct Waiting<'a> {
     lock: &'a Lock,
     ticket: Ticket,
@@ -217,7 +216,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// What has come of it; `None` if it must be asked for again.
+    /// Returns the result, or `None` if the lock must be requested again.
     fn end(mut self, verdict: Verdict) -> Option<Result<Guard, AcquireError>> {
         self.answered = true;
         let granted = match verdict {

@@ -4,17 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::StartError;
-use crate::driver::printable;
 use crate::peer::Peer;
+use crate::text::printable;
 
 /// A member of the list: `name@host:port` or `host:port`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ListedMember {
     pub(crate) name: Option<String>,
     pub(crate) address: String,
 }
 
-impl Entry {
+impl ListedMember {
     pub(crate) fn into_peer(self) -> Arc<Peer> {
         Arc::new(Peer::new(self.name, self.address))
     }
@@ -28,7 +28,7 @@ pub(crate) struct Own<'a> {
 }
 
 /// The members beside this node. All of them are told apart by their addresses, so these must be right.
-pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, StartError> {
+pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<ListedMember>, StartError> {
     let wrong = |why: String| Err(StartError::Setting(why));
     let list = peers.iter().map(|peer| parse(peer)).collect::<Result<Vec<_>, _>>()?;
     if list.is_empty() && own.has_keys {
@@ -37,7 +37,7 @@ pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, Star
         );
     }
     check_twice(&list)?;
-    for Entry { name, address } in &list {
+    for ListedMember { name, address } in &list {
         let is_own_name = name.as_deref() == Some(own.name);
         if *address == own.address {
             if let Some(name) = name.as_ref().filter(|_| !is_own_name) {
@@ -63,7 +63,8 @@ pub(crate) fn others(peers: &[String], own: &Own<'_>) -> Result<Vec<Entry>, Star
             ));
         }
     }
-    let (mine, others): (Vec<Entry>, Vec<Entry>) = list.into_iter().partition(|entry| entry.address == own.address);
+    let (mine, others): (Vec<ListedMember>, Vec<ListedMember>) =
+        list.into_iter().partition(|entry| entry.address == own.address);
     if !others.is_empty() {
         check_known(own.address)?;
         if mine.is_empty() {
@@ -84,7 +85,7 @@ pub(crate) fn other_spelling(listed: &str, own: &str) -> String {
     )
 }
 
-pub(crate) fn parse(peer: &str) -> Result<Entry, StartError> {
+pub(crate) fn parse(peer: &str) -> Result<ListedMember, StartError> {
     let (name, address) = match peer.split_once('@') {
         Some((name, address)) => (Some(name.to_owned()), address),
         None => (None, peer),
@@ -95,7 +96,7 @@ pub(crate) fn parse(peer: &str) -> Result<Entry, StartError> {
     if port(address).ok_or_else(|| StartError::Address(printable(address)))? == 0 {
         return Err(StartError::Setting(format!("{address} has port 0: write the port that this member listens on")));
     }
-    Ok(Entry { name, address: address.to_owned() })
+    Ok(ListedMember { name, address: address.to_owned() })
 }
 
 /// The port of `host:port`. A numeric IPv6 host is in brackets.
@@ -108,7 +109,7 @@ fn port(address: &str) -> Option<u16> {
     port.parse().ok().filter(|_| is_host)
 }
 
-fn check_twice(list: &[Entry]) -> Result<(), StartError> {
+fn check_twice(list: &[ListedMember]) -> Result<(), StartError> {
     for (index, entry) in list.iter().enumerate() {
         let before = &list[..index];
         let address = canonical(&entry.address);

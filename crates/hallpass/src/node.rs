@@ -12,8 +12,8 @@ use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, 
 
 /// A member of a group, running.
 ///
-/// Clones are the same member. It stops when the last one is dropped, locks and guards included; then it tells its group so if
-/// that takes no longer than a moment and the process goes on for so long. [`stop`](Self::stop) makes sure of it.
+/// Clones are the same member. The node stops when the last clone is dropped, locks and guards included. It then tries for a moment to tell
+/// its group, which fails if the process ends first. [`stop`](Self::stop) waits for it.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -26,14 +26,14 @@ use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, 
 /// ```
 #[derive(Clone)]
 pub struct Node {
-    pub(crate) running: Arc<Running>,
+    pub(crate) running: Arc<StopOnDrop>,
 }
 
 /// How many locks [`Node::locks`] looks at before it lets others use the node.
 const LOCKS_AT_ONCE: u32 = 256;
 
 /// Stops the node when it is dropped. Tasks have only the [`Driver`], so that they do not keep the node running.
-pub(crate) struct Running {
+pub(crate) struct StopOnDrop {
     pub(crate) driver: Arc<Driver>,
     pub(crate) name: String,
     pub(crate) group: String,
@@ -43,7 +43,7 @@ pub(crate) struct Running {
     pub(crate) encrypted: bool,
 }
 
-impl Drop for Running {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.driver.stop(LEAVE_TIME);
     }
@@ -67,8 +67,8 @@ impl Node {
 
     /// Acquires several locks exclusively, or none.
     ///
-    /// They are acquired in alphabetical order, so that callers of this method never deadlock with each other, whatever
-    /// order they name the locks in. A name that is given twice is one lock. Dropping the future releases what it holds.
+    /// It acquires them in alphabetical order. So callers of this method never deadlock with each other, in whatever order they name the
+    /// locks. A name that is given twice is one lock. Dropping the future releases what it holds.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -116,7 +116,7 @@ impl Node {
 
     /// Resolves when the node is a member of a group and locks are granted, or the node is stopped.
     ///
-    /// There is no need to wait for it: [`Lock::acquire`] waits, too.
+    /// You need not wait for it: [`Lock::acquire`] waits, too.
     pub async fn ready(&self) {
         self.running.driver.when_complete().await;
     }
@@ -133,7 +133,7 @@ impl Node {
 
     /// The state of the node and its group.
     pub fn status(&self) -> Status {
-        let Running { driver, name, group, advertised, encrypted, .. } = &*self.running;
+        let StopOnDrop { driver, name, group, advertised, encrypted, .. } = &*self.running;
         let (peers, seeds) = (driver.peers(), driver.seeds());
         let state = driver.state();
         let seen = state.node.status();
@@ -186,8 +186,8 @@ impl Node {
 
     /// The locks that are held, waited for or cached on this node, by name.
     ///
-    /// A node with many of them goes on working meanwhile, so this is not one moment's picture: each lock is as it was when
-    /// its turn came.
+    /// The node continues to work while this list is made, so it is not a picture of one moment: each lock is shown as it was when its turn
+    /// came.
     pub fn locks(&self) -> Vec<LockInfo> {
         let mut locks = Vec::new();
         for first in (0..).step_by(LOCKS_AT_ONCE as usize) {
@@ -198,25 +198,27 @@ impl Node {
             locks.extend(state.node.locks_in(first..first + LOCKS_AT_ONCE).map(|lock| LockInfo::of(&lock)));
         }
         locks.sort_by(|a, b| a.name.cmp(&b.name));
-        // One that was forgotten and used again meanwhile may have been seen twice.
+        // A lock that was forgotten and used again in the meantime may have been seen twice.
         locks.dedup_by(|a, b| a.name == b.name);
         locks
     }
 
-    /// What has happened on this node so far, in numbers: for metrics.
+    /// Counts what has happened on this node so far, for metrics.
     pub fn counters(&self) -> Counters {
         self.running.driver.state().node.counters()
     }
 
-    /// How long what is held here stays held for certain without a word from the group: see [`Guard::valid_until`]. Zero while
-    /// nothing can be held, `None` if nothing could take a lock away.
+    /// How long what is held here is certainly held without a message from the group: see [`Guard::valid_until`]. Zero while nothing can be
+    /// held, `None` if nothing can take a lock away.
     pub fn session_left(&self) -> Option<Duration> {
         self.running.driver.session_left()
     }
 
-    /// A program that lends its locks to clients of its own calls this *before* it tells one of them that it holds a lock for so
-    /// long from now. A lock that is [broken](Self::break_lock) from then on is lost no earlier, so that the client need not be reached.
-    /// What was broken before is not: look at [`Guard::valid_until`] afterwards.
+    /// Promises that no lock that is [broken](Self::break_lock) from now on is lost before this time is over.
+    ///
+    /// A program that lends its locks to its own clients calls this *before* it tells a client that it holds a lock for this time. So the
+    /// client need not be reached when the lock is broken. A lock that was broken before may be lost earlier: look at
+    /// [`Guard::valid_until`] after this call.
     pub fn promise(&self, left: Duration) {
         self.running.driver.promise(left);
     }
@@ -226,15 +228,15 @@ impl Node {
         self.running.driver.state().node.lock_status(name).map(|lock| LockInfo::of(&lock))
     }
 
-    /// Watches the messages of one lock; none if sixteen are watched already.
+    /// Watches the messages of one lock. Returns `None` if sixteen are watched already.
     pub fn trace(&self, lock: &str) -> Option<Trace> {
         Trace::new(&self.running.driver, lock)
     }
 
-    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, and the others go on without it at once.
+    /// Stops the node: waiting callers get [`AcquireError::Stopped`], guards are lost, and the others continue without it at once.
     ///
-    /// It keeps its vote, if it has one: started again with the same [directory](Builder::data) it is the same member. Takes a
-    /// second at most; when it returns, the address and the directory are free.
+    /// It keeps its vote, if it has one: started again with the same [directory](Builder::data) it is the same member. This takes at most a
+    /// second. When it returns, the address and the directory are free.
     pub async fn stop(&self) {
         self.running.driver.stop(STOP_TIME);
         self.running.driver.when_ended().await;
@@ -244,7 +246,7 @@ impl Node {
         self.running.driver.stop(STOP_TIME);
     }
 
-    /// Stops the node without telling anybody, as if its process had been killed.
+    /// Stops the node without telling other members, as if its process had been killed.
     #[doc(hidden)]
     pub async fn crash(&self) {
         self.running.driver.close_now();
@@ -253,11 +255,11 @@ impl Node {
 
     /// Leaves the group for good: its locks are given up, its vote is handed over, then the node stops.
     ///
-    /// After a [`Timeout`](GroupError::Timeout) it has not left yet. It grants nothing any more and goes on trying: call this again
-    /// to wait longer, or [`stop`](Self::stop) it, and have another member [evict](Self::evict) it.
+    /// After a [`Timeout`](GroupError::Timeout) it has not left yet. It grants nothing more and keeps trying. Call this again to wait longer,
+    /// or [`stop`](Self::stop) the node and let another member [evict](Self::evict) it.
     pub async fn leave(&self, limit: Duration) -> Result<(), GroupError> {
         self.request(Request::Leave, limit).await?;
-        // There is nobody left to tell.
+        // No member is left that should be told.
         self.running.driver.close_now();
         self.running.driver.when_ended().await;
         Ok(())
@@ -287,7 +289,7 @@ impl Node {
         self.request(Request::Admit { name: name.into() }, limit).await
     }
 
-    /// Locks whose names begin with this prefix use this protocol from now on, with these options (`key=value`), on all members.
+    /// Changes the protocol of all locks with this prefix, on all members. Options have the form `key=value`.
     pub async fn set_class(
         &self,
         prefix: impl Into<String>,
@@ -300,7 +302,7 @@ impl Node {
             .await
     }
 
-    /// Takes a lock from whoever holds it, on any member: its guards are at risk first, then lost.
+    /// Takes a lock from its holder, on any member: its guards are at risk first, then lost.
     pub async fn break_lock(&self, lock: impl Into<String>, limit: Duration) -> Result<(), GroupError> {
         self.request(Request::Break { lock: lock.into() }, limit).await
     }
@@ -323,7 +325,7 @@ impl Node {
     }
 }
 
-/// A request to the group. Dropped before it is answered, it is forgotten.
+/// A request to the group. If it is dropped before its answer, it is forgotten.
 struct Asked<'a> {
     driver: &'a Driver,
     token: u64,
@@ -337,7 +339,7 @@ impl Drop for Asked<'_> {
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Running { name, group, address, .. } = &*self.running;
+        let StopOnDrop { name, group, address, .. } = &*self.running;
         f.debug_struct("Node")
             .field("name", name)
             .field("group", group)

@@ -18,7 +18,7 @@ impl Peer {
         Self { address, name, limit: LogLimiter::default(), trouble: Mutex::new(None) }
     }
 
-    /// There is no connection with it: the status says why, and so does the log, once a minute while it lasts.
+    /// Reports why no connection with this peer is established: in the status, and in the log once a minute while it lasts.
     pub(crate) fn report_trouble(&self, trouble: String) {
         if let Some(left_out) = self.limit.pass(&trouble) {
             tracing::warn!(peer = %self, error = %trouble, left_out, "no connection with this member");

@@ -66,7 +66,7 @@ impl Readers {
         Self(Closing(shared))
     }
 
-    /// Without the callers' runtime there is no task any more, and nothing comes of it.
+    /// Hands a connection to the task. If the callers' runtime has ended, so has the task, and nothing happens.
     pub(crate) fn add(&self, reader: impl Future<Output = ()> + Send + 'static) {
         let shared = &self.0.0;
         {

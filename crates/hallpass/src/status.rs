@@ -28,18 +28,18 @@ pub struct Status {
     pub steward: Option<u32>,
     /// The numbers of the members that vote on who the members are.
     pub voters: Vec<u32>,
-    /// How long this node's locks are certain without a word from the group; `None` if it needs none, or has none.
+    /// How long this node's locks are certain without a message from the group; `None` if it needs no session, or has none.
     pub session: Option<Duration>,
     /// How long a session lasts: as the group has it, once the node has found its group.
     pub ttl: Duration,
-    /// By how much any two members' clocks may differ in their rates, in millionths: whoever passes a deadline on leaves so much room.
+    /// By how much the rates of any two members' clocks may differ, in millionths. A program that passes a deadline on leaves this margin.
     pub drift_ppm: u32,
     /// What it waits for, in words, if no locks are granted.
     pub waits_for: Option<String>,
     /// Messages between members are encrypted.
     pub encrypted: bool,
-    /// All members, this one among them, and those that vote or are about to join. While the node is in no group: those that it
-    /// was told of, with the number 0 as long as it is not known.
+    /// All members, this one among them, and nodes that vote or are about to join. While the node is in no group: the nodes that it was told
+    /// of, with the number 0 while their own is not known.
     pub members: Vec<Member>,
     /// How many locks this node keeps state for.
     pub locks: usize,
@@ -142,7 +142,7 @@ impl Member {
     }
 }
 
-/// How long it is until then; `None` for ever.
+/// The time left until then; `None` if that is forever.
 pub(crate) fn left(until: Ticks) -> Option<Duration> {
     (until != Ticks::MAX).then(|| Duration::from_nanos(until.saturating_sub(now())))
 }

@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-/// So many connections may wait for their greeting, not counting those from addresses of members.
-const PLACES: usize = 64;
-/// So many of one address; where several members have the same one, so many for each.
-const PLACES_A_SOURCE: usize = 16;
+/// How many connections may wait for their greeting, not counting those from addresses of members.
+const PERMITS_MAX: usize = 64;
+/// How many of one source may wait. Where several members have the same address, this many for each.
+const PERMITS_A_SOURCE_MAX: usize = 16;
 
 /// Connections that wait for their greeting.
 ///
-/// A newcomer always gets a place. Where there is none left, another one is ended: of the same source if that has its share, else
-/// of any that is not a member's address. One that has sent nothing goes before one that has, since a member greets at
-/// once; among these the oldest goes first.
+/// A newcomer always gets a permit. If none is left, another connection is ended: one of the same source if that has used its share, else
+/// one of any source that is not a member's address. A connection that has sent nothing is ended before one that has, since a member
+/// greets at once. Among these the oldest is ended first.
 #[derive(Default)]
 pub(crate) struct Strangers(Mutex<Table>);
 
@@ -23,7 +23,7 @@ struct Table {
     /// Oldest first.
     connections: Vec<Waiting>,
     next: u64,
-    /// Where members' connections come from, as far as their addresses tell, with the position of each among the peers.
+    /// The sources of members, as far as their addresses tell, with the position of each among the peers.
     members: Vec<(usize, Source)>,
 }
 
@@ -36,7 +36,7 @@ struct Waiting {
     task: AbortHandle,
 }
 
-/// What counts as one source: an IPv4 address, or an IPv6 network, since a single host has as many addresses there as it likes.
+/// An IPv4 address, or an IPv6 network, where a single host may have as many addresses as it likes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Source(IpAddr);
 
@@ -53,21 +53,21 @@ impl From<IpAddr> for Source {
 }
 
 impl Strangers {
-    /// Admits a connection from this address. `spawn` starts its task. True if another one was ended for it.
-    pub(crate) fn admit(self: &Arc<Self>, from: IpAddr, spawn: impl FnOnce(Place) -> AbortHandle) -> bool {
+    /// Admits a connection from this address. `spawn` starts its task. Returns true if another connection was ended for it.
+    pub(crate) fn admit(self: &Arc<Self>, from: IpAddr, spawn: impl FnOnce(ConnectionPermit) -> AbortHandle) -> bool {
         let mut table = self.table();
         let source = from.into();
         let crowded = table.make_room(source);
         let id = table.next;
         table.next += 1;
         // Under the lock: the task cannot leave before it is here.
-        let task = spawn(Place { strangers: Arc::clone(self), id });
+        let task = spawn(ConnectionPermit { strangers: Arc::clone(self), id });
         let is_members = table.members_at(source).next().is_some();
         table.connections.push(Waiting { id, source, is_members, has_spoken: false, task });
         crowded
     }
 
-    /// The members' addresses, with their positions among the peers.
+    /// Sets the members' addresses, with their positions among the peers.
     pub(crate) fn set_members(&self, addresses: impl IntoIterator<Item = (usize, IpAddr)>) {
         let mut members: Vec<_> =
             addresses.into_iter().map(|(index, address)| (index, Source::from(address))).collect();
@@ -75,7 +75,7 @@ impl Strangers {
         self.table().members = members;
     }
 
-    /// The member at this address, if it is the only one there.
+    /// Returns the member at this address, if it is the only one there.
     pub(crate) fn only_member_at(&self, address: IpAddr) -> Option<usize> {
         let table = self.table();
         let mut members = table.members_at(address.into());
@@ -92,17 +92,17 @@ impl Table {
         self.members.iter().filter(move |(_, of)| *of == source).map(|(index, _)| *index)
     }
 
-    /// Ends a connection if there is no place for one more of this source.
+    /// Ends a connection if no permit is left for one more of this source.
     fn make_room(&mut self, source: Source) -> bool {
         let members = self.members_at(source).count();
-        let is_full = |counts: &dyn Fn(&Waiting) -> bool, places: usize| {
-            self.connections.iter().filter(|each| counts(each)).count() >= places
+        let is_full = |counts: &dyn Fn(&Waiting) -> bool, limit: usize| {
+            self.connections.iter().filter(|each| counts(each)).count() >= limit
         };
         let same: &dyn Fn(&Waiting) -> bool = &|each| each.source == source;
         let strange: &dyn Fn(&Waiting) -> bool = &|each| !each.is_members;
-        let gives_way = if is_full(same, PLACES_A_SOURCE * members.max(1)) {
+        let gives_way = if is_full(same, PERMITS_A_SOURCE_MAX * members.max(1)) {
             same
-        } else if members == 0 && is_full(strange, PLACES) {
+        } else if members == 0 && is_full(strange, PERMITS_MAX) {
             strange
         } else {
             return false;
@@ -114,20 +114,21 @@ impl Table {
     }
 }
 
-/// A connection's place among the strangers, given up when it is dropped.
-pub(crate) struct Place {
+/// A connection's permit to wait for its greeting, returned when it is dropped.
+pub(crate) struct ConnectionPermit {
     strangers: Arc<Strangers>,
     id: u64,
 }
 
-impl Place {
-    pub(crate) fn has_spoken(&self) {
+impl ConnectionPermit {
+    /// Notes that the peer has sent something.
+    pub(crate) fn mark_spoken(&self) {
         if let Some(this) = self.strangers.table().connections.iter_mut().find(|each| each.id == self.id) {
             this.has_spoken = true;
         }
     }
 
-    /// The peer is known: its connection is ended for no stranger any more. False if it has been, just now.
+    /// Returns the permit of a peer that is known: no stranger takes its connection any more. Returns false if one just has.
     pub(crate) fn leave(self) -> bool {
         self.remove()
     }
@@ -139,7 +140,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.remove();
     }
@@ -149,12 +150,12 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn come(strangers: &Arc<Strangers>, from: [u8; 4]) -> (Arc<Place>, AbortHandle) {
+    fn come(strangers: &Arc<Strangers>, from: [u8; 4]) -> (Arc<ConnectionPermit>, AbortHandle) {
         let mut came = None;
-        strangers.admit(from.into(), |place| {
-            let place = Arc::new(place);
+        strangers.admit(from.into(), |permit| {
+            let permit = Arc::new(permit);
             let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
-            came = Some((place, task.clone()));
+            came = Some((permit, task.clone()));
             task
         });
         came.unwrap()
@@ -169,7 +170,7 @@ mod tests {
     async fn a_source_beyond_its_share_gives_way_to_itself() {
         let strangers = Arc::new(Strangers::default());
         let (_other, other) = come(&strangers, [10, 0, 0, 2]);
-        let flood: Vec<_> = (0..PLACES_A_SOURCE + 1).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
+        let flood: Vec<_> = (0..PERMITS_A_SOURCE_MAX + 1).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
         assert!(is_ended(&flood[0].1).await, "the oldest of the same source");
         assert!(!is_ended(&flood[1].1).await);
         assert!(!is_ended(&other).await);
@@ -178,8 +179,8 @@ mod tests {
     #[tokio::test]
     async fn who_has_said_nothing_gives_way_first() {
         let strangers = Arc::new(Strangers::default());
-        let all: Vec<_> = (0..PLACES as u8).map(|host| come(&strangers, [10, 0, 0, host])).collect();
-        all[0].0.has_spoken();
+        let all: Vec<_> = (0..PERMITS_MAX as u8).map(|host| come(&strangers, [10, 0, 0, host])).collect();
+        all[0].0.mark_spoken();
         let (_newcomer, newcomer) = come(&strangers, [10, 0, 1, 1]);
         assert!(!is_ended(&all[0].1).await, "the oldest, but it has spoken");
         assert!(is_ended(&all[1].1).await);
@@ -187,23 +188,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn members_have_places_of_their_own_that_no_stranger_takes() {
+    async fn members_have_permits_of_their_own_that_no_stranger_takes() {
         let strangers = Arc::new(Strangers::default());
         strangers.set_members([(0, IpAddr::from([10, 0, 0, 1]))]);
         let (_member, member) = come(&strangers, [10, 0, 0, 1]);
-        let all: Vec<_> = (0..2 * PLACES as u8).map(|host| come(&strangers, [10, 0, 1, host])).collect();
+        let all: Vec<_> = (0..2 * PERMITS_MAX as u8).map(|host| come(&strangers, [10, 0, 1, host])).collect();
         assert!(!is_ended(&member).await);
         assert!(is_ended(&all[0].1).await);
         let (_second, second) = come(&strangers, [10, 0, 0, 1]);
-        assert!(!is_ended(&all[PLACES].1).await, "a member takes no stranger's place");
+        assert!(!is_ended(&all[PERMITS_MAX].1).await, "a member takes no stranger's permit");
         assert!(!is_ended(&second).await);
     }
 
     #[tokio::test]
-    async fn members_that_share_an_address_do_not_share_its_places() {
+    async fn members_that_share_an_address_do_not_share_its_permits() {
         let strangers = Arc::new(Strangers::default());
         strangers.set_members([0, 1, 2].map(|index| (index, IpAddr::from([127, 0, 0, 1]))));
-        let all: Vec<_> = (0..3 * PLACES_A_SOURCE).map(|_| come(&strangers, [127, 0, 0, 1])).collect();
+        let all: Vec<_> = (0..3 * PERMITS_A_SOURCE_MAX).map(|_| come(&strangers, [127, 0, 0, 1])).collect();
         assert!(!is_ended(&all[0].1).await);
         let (_one_more, _) = come(&strangers, [127, 0, 0, 1]);
         assert!(is_ended(&all[0].1).await);
@@ -212,9 +213,9 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_has_left_is_not_ended_any_more() {
         let strangers = Arc::new(Strangers::default());
-        let (place, task) = come(&strangers, [10, 0, 0, 1]);
-        assert!(Arc::into_inner(place).unwrap().leave());
-        let all: Vec<_> = (0..2 * PLACES_A_SOURCE).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
+        let (permit, task) = come(&strangers, [10, 0, 0, 1]);
+        assert!(Arc::into_inner(permit).unwrap().leave());
+        let all: Vec<_> = (0..2 * PERMITS_A_SOURCE_MAX).map(|_| come(&strangers, [10, 0, 0, 1])).collect();
         assert!(!is_ended(&task).await);
         let ended = all.into_iter().next().unwrap();
         assert!(!Arc::into_inner(ended.0).unwrap().leave(), "it was ended before it could leave");

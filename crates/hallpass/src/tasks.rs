@@ -14,13 +14,14 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use crate::connect::resolve;
-use crate::driver::{Driver, ViewSummary, printable};
+use crate::driver::{Driver, ViewSummary};
 use crate::greeting::{GreetError, Target, answer, dial};
 use crate::os::explain;
 use crate::peer::Peer;
 use crate::strangers::Strangers;
+use crate::text::printable;
 
-/// How the addresses to find a group by are to be read.
+/// How to read the addresses by which a group is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Seeds {
     /// Each is one node.
@@ -126,7 +127,7 @@ async fn take_leave(driver: Arc<Driver>, listening: AbortHandle) {
             _ = tokio::time::timeout(limit, done) => {}
             () = driver.when_closed() => {}
         }
-        // What was said last leaves.
+        // The last messages are sent meanwhile.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     driver.close_now();
@@ -154,7 +155,7 @@ impl Dialed {
         self.contacts.insert(id, (peer, tasks));
     }
 
-    /// Dials whoever is new, and nobody who is gone.
+    /// Dials new peers, and stops dialing those that are gone.
     fn update(&mut self, driver: &Arc<Driver>, contacts: &[Contact]) {
         let peers = driver.peers();
         self.contacts.retain(|id, (dialed, tasks)| {
@@ -212,8 +213,8 @@ async fn keep_connected(driver: Arc<Driver>, id: NodeId, peer: Arc<Peer>, plane:
 /// How often a member looks whether a node that has lost its directory has founded another group where one of its own was: it tells that one.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
-/// Dials one address as long as a group is looked for and there is no connection with whoever was found there. Afterwards it does now and
-/// then, if nobody of the group is there.
+/// Dials one address while the node looks for a group and has no connection with the node that was found there. Later it dials now and
+/// then, if no member of the group is there.
 async fn keep_seed(driver: Arc<Driver>, seed: Arc<Peer>, address: Option<SocketAddr>, mut found: Option<NodeId>) {
     let mut pause = RETRY[0];
     let mut watched = Instant::now();
@@ -221,7 +222,7 @@ async fn keep_seed(driver: Arc<Driver>, seed: Arc<Peer>, address: Option<SocketA
     while !driver.is_closed() {
         if !driver.needs_seeds() || found.is_some_and(|id| driver.has_control(id)) {
             if watched.elapsed() > WATCH_EVERY && driver.watches_others() && driver.lacks(&seed) {
-                // Whoever does not answer there is most likely gone, and its trouble is known.
+                // A node that does not answer there is most likely gone, and its trouble is known.
                 let _ = dial(&driver, &seed, Plane::Control, target).await;
                 watched = Instant::now();
             }

@@ -11,7 +11,7 @@ use rustls::{
     ServerConnection,
 };
 
-use crate::driver::printable;
+use crate::text::printable;
 use crate::{StartError, os};
 
 /// The files of a node's keys, in PEM, as `hallpass init` makes them.

@@ -2,9 +2,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hallpass_core::Ticks;
 
-/// After so many requests the caller yields: by then a message could have come from another machine.
+/// How many requests a caller makes before it yields: by then a message could have come from another machine.
 const REQUESTS: u32 = 256;
-/// And after this time, since callers may do much between two requests.
+/// How long a caller goes on before it yields, since it may do much between two requests.
 const TIME: Ticks = 200_000;
 
 /// How long callers of a node have been served since one of them yielded or waited.

@@ -1,3 +1,5 @@
+//! Callers that wait for an answer of the node, and how they are woken.
+
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -9,17 +11,16 @@ pub(crate) type Verdict = Result<Granted, AcquireError>;
 
 /// Where a waiting caller finds its answer.
 #[derive(Debug, Default)]
-pub(crate) struct Waiter(Mutex<State>);
+pub(crate) struct Waiter(Mutex<WaiterState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct WaiterState {
     verdict: Option<Verdict>,
     waker: Option<Waker>,
 }
 
 impl Waiter {
-    /// Answers, and returns whom to wake. The first answer counts: a caller whose node was stopped is not granted a lock
-    /// later.
+    /// Answers, and returns the task to wake. The first answer counts: a caller whose node was stopped is not granted a lock later.
     pub(crate) fn answer(&self, verdict: Verdict) -> Option<Waker> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.verdict.get_or_insert(verdict);

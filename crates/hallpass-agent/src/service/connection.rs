@@ -137,7 +137,7 @@ impl ConnectionHolds {
             () = tokio::time::sleep(left.map_or(interval, |left| left.min(interval))) => {}
             () = any_news => {}
             // The first deadline is told at once: another member may be in soon.
-            () = first.guard().has_deadline(), if deadline.is_none() => {}
+            () = first.guard().became_revocable(), if deadline.is_none() => {}
         }
     }
 }

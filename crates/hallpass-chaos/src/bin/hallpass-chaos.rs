@@ -27,9 +27,12 @@ const AFTER_HELP: &str = "\
 Faults: partition, one-way, partial, loss, delay, kill-agent, stop-agent, wipe-agent, end-agent, rolling-restart, restart-all, \
 kill-client, stop-client, wipe-founder, other-settings.
 
-Needs root, ip, nft and /dev/net/tun. Everything happens in namespaces of its own and is gone at the end.
+It needs root, ip, nft and /dev/net/tun. Everything happens in separate namespaces and is gone at the end.
 
-Exit code: 0; 1 if two held a lock at once, a fence went back, somebody starved or an agent ended by itself; 69 if something is missing.
+Exit code: 0, or
+  1   two held a lock at once, a fence fell, a client starved, or an agent
+      ended without being told to
+  69  a tool or a right is missing
 
 Examples:
   hallpass-chaos
@@ -40,43 +43,43 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "hallpass-chaos", version, max_term_width = 80, after_help = AFTER_HELP)]
 struct Args {
-    /// End after so many faults
+    /// End after this many faults
     #[arg(long, value_name = "N", default_value_t = 60)]
     faults: usize,
-    /// End after so many minutes, if that comes first
+    /// End after this many minutes, if that comes first [default: no limit]
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// Decides which faults come when
+    /// Seed: determines which faults come when
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many agents there are
+    /// Number of agents
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..=20))]
     agents: u8,
-    /// How many of them vote, at most; only those that do not are wiped
+    /// Maximum number of agents that vote; only the others are wiped
     #[arg(long, value_name = "1, 3 or 5", default_value_t = 3, value_parser = voters)]
     voters: u8,
-    /// How many clients of each of three kinds every agent has
+    /// Number of clients of each of three kinds for every agent
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=20))]
     clients: u8,
     /// How long a session lasts, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(500..=60_000))]
     ttl_ms: u64,
-    /// A line for the configuration of every agent, such as "local_streak = 4"; may be repeated
+    /// A line for the configuration of every agent, such as "local_streak = 4"; may be given several times
     #[arg(long, value_name = "LINE")]
     config: Vec<String>,
-    /// Only these faults, separated by commas
+    /// Only these kinds of faults, separated by commas [default: all]
     #[arg(long, value_name = "K,..", value_delimiter = ',')]
     kinds: Vec<String>,
     /// The program under test [default: 'hallpass' beside this program]
     #[arg(long, value_name = "FILE")]
     hallpass: Option<PathBuf>,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     json: bool,
     /// Keep the records and logs, and say where they are
     #[arg(long)]
     keep: bool,
-    /// Check the records that an earlier run has kept, and do nothing else
+    /// Only check the records that an earlier run has kept
     #[arg(long, value_name = "DIR")]
     check: Option<PathBuf>,
 }

@@ -187,7 +187,7 @@ fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, F
     Ok(api)
 }
 
-/// Those with whom the node founds a group, or through whom it joins one: what is said later replaces both.
+/// The members with which the node founds a group, or through which it joins one. A flag replaces both lists of the file.
 fn members(args: &AgentArgs, config: &Config) -> (Vec<String>, Vec<String>) {
     match (&args.peers, &args.join) {
         (None, None) => (config.peers.clone().unwrap_or_default(), config.join.clone().unwrap_or_default()),

@@ -307,7 +307,8 @@ The token is printed once and stored nowhere: the file has its SHA-256. A runnin
 automatically reads the file again. To take a token back, remove its lines.
 
 Examples:
-  hallpass token new --name ci --rights acquire,inspect --prefix ci/ --file tokens.toml
+  hallpass token new --name ci --rights acquire,inspect --prefix ci/ \\
+      --file tokens.toml
   hallpass token new --name ops --rights acquire,inspect,break,administer";
 
 #[derive(Debug, Args)]

@@ -19,7 +19,7 @@ const MEMBER: &str = "member.hallpass";
 const CLOCK_SKEW: Duration = Duration::DAY;
 /// How long an authority lasts. No certificate that it signs lasts longer.
 const AUTHORITY_LIFE: Duration = Duration::days(3653);
-/// An agent warns so long before its certificate ends.
+/// How long before the end of its certificate an agent warns.
 const WARNING: Duration = Duration::days(30);
 
 /// What signs the certificates of a group's members.
@@ -73,7 +73,7 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Makes a key for a member, and a certificate that lasts so many days.
+    /// Makes a key for a member, and a certificate that lasts this many days.
     pub(super) fn sign(&self, member: &str, days: u32) -> Result<Signed, Fault> {
         let key = KeyPair::generate().map_err(no_keys)?;
         let mut params = CertificateParams::new(vec![member.to_owned(), MEMBER.to_owned()]).map_err(no_keys)?;

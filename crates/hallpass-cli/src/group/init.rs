@@ -84,7 +84,7 @@ fn check_names(args: &InitArgs) -> Result<(), Fault> {
     };
     if let Some(name) = args.names.iter().find(|name| !is_label(name)) {
         return Err(Fault::Usage(format!(
-            "'{name}' is no name for a member: letters, digits, hyphens and dots, as in host names"
+            "'{name}' is not a valid name of a member: letters, digits, hyphens and dots, as in host names"
         )));
     }
     if let Some((_, name)) = args.names.iter().enumerate().find(|(index, name)| args.names[..*index].contains(name)) {
@@ -98,7 +98,7 @@ fn check_group(args: &InitArgs, out: &Path) -> Result<(), Fault> {
         || !args.group.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
         return Err(Fault::Usage(format!(
-            "'{}' is no name for a group: up to 64 letters, digits, '-', '_' and '.'",
+            "'{}' is not a valid name of a group: up to 64 letters, digits, '-', '_' and '.'",
             args.group
         )));
     }

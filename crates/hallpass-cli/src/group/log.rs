@@ -76,10 +76,10 @@ mod traces {
         /// The collector's address, headers, sampling and so on are those of OpenTelemetry's own variables.
         pub(super) fn start(collector: &str) -> Result<Self, Fault> {
             let refuse = |why: &str| Fault::Usage(format!("{collector}: {why}"));
-            let address = std::env::var(collector).map_err(|_| refuse("it is no text"))?;
+            let address = std::env::var(collector).map_err(|_| refuse("it is not text"))?;
             if !address.starts_with("http://") {
                 return Err(refuse(&format!(
-                    "'{address}' is no http:// address: traces go to a collector on this machine or in a network that is \
+                    "'{address}' is not an http:// address: traces go to a collector on this machine or in a network that is \
                      trusted, such as http://127.0.0.1:4318"
                 )));
             }

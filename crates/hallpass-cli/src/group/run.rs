@@ -24,7 +24,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
     }
     if args.outer_locks().iter().any(|outer| outer == args.lock()) {
         return Err(Fault::Usage(format!(
-            "this is run by 'hallpass run' under lock '{}' already, and would wait for itself for ever; if the locks are \
+            "this is run by 'hallpass run' under lock '{}' already, and would wait for itself forever; if the locks are \
              those of different agents, unset HALLPASS_LOCK and HALLPASS_OUTER_LOCKS",
             args.lock().escape_debug()
         )));
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Outcome, Fault> {
         };
         match acquire(args, &mut client, start) {
             Ok(holding) => return hold(args, client, &holding),
-            // A private agent ends by itself or on request: another one can be started.
+            // A private agent ends when it is idle or on request: another one can be started.
             Err(NotAcquired::AgentGone) if own => {}
             Err(NotAcquired::AgentGone) => {
                 let why =

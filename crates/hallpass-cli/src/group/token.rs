@@ -26,7 +26,7 @@ fn new(args: &TokenArgs) -> Result<Outcome, Fault> {
         Err(error) => return Err(fail(error)),
     };
     let tokens = Tokens::parse(&before)
-        .map_err(|error| Fault::Failed(format!("{} is no file of tokens: {error}", file.display())))?;
+        .map_err(|error| Fault::Failed(format!("{} is not a file of tokens: {error}", file.display())))?;
     if tokens.has(&args.name) {
         return Err(Fault::Usage(format!("there is a token '{}' already; name another one", args.name.escape_debug())));
     }
@@ -55,7 +55,7 @@ fn file(args: &TokenArgs) -> Result<PathBuf, Fault> {
     })
 }
 
-/// Replaces the file by one with the token at its end: whoever reads it meanwhile reads a whole one.
+/// Replaces the file by one with the token at its end. A concurrent reader reads a complete file.
 fn write(file: &Path, before: &str, token: &Token) -> std::io::Result<()> {
     let gap = if before.is_empty() || before.ends_with("\n\n") { "" } else { "\n" };
     let draft = file.with_extension("new");

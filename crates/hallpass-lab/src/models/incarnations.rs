@@ -119,7 +119,7 @@ impl State {
         match message {
             Message::Join(incarnation) => {
                 if any || group.find(NODE).is_none_or(|known| known.incarnation < incarnation) {
-                    steward.sessions.doom(NODE);
+                    steward.sessions.stop_acknowledging(NODE);
                     let reached = BTreeSet::from([NodeId(1)]);
                     let member = member(NODE, incarnation.get());
                     steward.candidates.insert(NODE, Candidate { member, reached, heard: 0 });
@@ -129,7 +129,7 @@ impl State {
                 let is_in = group.incarnation_of(NODE) == Some(incarnation);
                 let votes = !keeps_vote && group.absent.contains_key(&NODE);
                 if is_in || votes {
-                    steward.sessions.doom(NODE);
+                    steward.sessions.stop_acknowledging(NODE);
                     steward.withdrawn.insert(NODE, Withdrawal { incarnation, keeps_vote, member: None });
                 } else {
                     steward.withdrawn.remove(&NODE);
@@ -139,7 +139,7 @@ impl State {
                 if let Some(known) = group.find(NODE)
                     && steward.orders.is_empty()
                 {
-                    steward.sessions.doom(NODE);
+                    steward.sessions.stop_acknowledging(NODE);
                     let (request, state) =
                         (Request::Evict { node: NODE, ban: false }, OrderState::Evicting(known.incarnation));
                     steward.orders.push(Order { from: NodeId(1), token: 1, request, state, bans: None });

@@ -169,7 +169,7 @@ impl Space for RestartModel {
             Step::Join => {
                 let next = state.session.incarnation;
                 if state.group.find(AGENT).is_none_or(|known| known.incarnation < next) {
-                    state.sessions.doom(AGENT);
+                    state.sessions.stop_acknowledging(AGENT);
                     state.candidate = Some(next);
                 }
             }

@@ -240,7 +240,7 @@ impl State {
         let Some(steward) = &mut self.stewards[node] else { return };
         let Some((number, _)) = steward.batch.take() else { return };
         let confirmed = match model.bug {
-            Some(Bug::AckDoomed) => steward.sessions.confirm_doomed(number),
+            Some(Bug::AckDoomed) => steward.sessions.confirm_all(number),
             _ => steward.sessions.on_confirmed(number),
         };
         for (_, renewal) in confirmed {
@@ -270,7 +270,7 @@ impl State {
                 let known = self.consensus.replicas[to].group.find(MEMBER).map(|member| member.incarnation);
                 let Some(steward) = &mut self.stewards[to] else { return };
                 if known.is_none_or(|known| known < incarnation) {
-                    steward.sessions.doom(MEMBER);
+                    steward.sessions.stop_acknowledging(MEMBER);
                     steward.candidate = Some(incarnation);
                 }
             }
@@ -438,7 +438,7 @@ impl Space for SessionsModel {
             Step::Doom { steward } => {
                 state.orders -= 1;
                 if let Some(steward) = &mut state.stewards[steward] {
-                    steward.sessions.doom(MEMBER);
+                    steward.sessions.stop_acknowledging(MEMBER);
                 }
             }
             Step::Propose { steward } => {
@@ -520,7 +520,7 @@ impl SessionsModel {
                 steps.extend(voters.map(|voter| Step::Confirm { steward: node, voter }));
             }
         }
-        if state.orders > 0 && !steward.sessions.is_doomed(MEMBER) {
+        if state.orders > 0 && !steward.sessions.is_unacknowledged(MEMBER) {
             steps.push(Step::Doom { steward: node });
         }
         if state.proposals > 0 && state.command(self, node).is_some() {

@@ -5,5 +5,6 @@ mod claims;
 mod models;
 mod play;
 mod scenarios;
+mod states;
 mod swarm;
 mod sweep;

@@ -9,25 +9,41 @@ use super::group::Group;
 use crate::Incarnation;
 use crate::locks::{Held, HeldLock};
 
-/// A report or a start is sent in parts of so many locks.
+/// How many locks one part of a report or a start has at most.
 pub(crate) const LOCKS_A_PART: usize = 1000;
 
-/// What a member has been told of views, and answered.
+/// What a member has been told of views, and answered. `G` is what it keeps of a view's group.
 ///
-/// It starts a view only if that is the highest one it has reported for: whoever collected an older report does not know
+/// It starts a view only if that is the highest one it has reported for: a steward that collected an older report does not know
 /// what it was granted since.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Install {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Install<G = ()> {
     /// The highest epoch that it has reported for.
     reported: u64,
     /// The highest epoch in which its session has run out: it never starts that one again.
     ended: u64,
-    /// The epoch that it takes part in; `None` if it has ended that and not started the next, or never has.
-    open: Option<u64>,
+    stage: Stage<G>,
     /// What it has reported: the same if it is asked again.
     report: Vec<Held>,
     /// The parts of the start that have come.
     parts: BTreeMap<u32, Vec<HeldLock>>,
+}
+
+/// How far a member is with the view that it reported for last.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage<G> {
+    /// It is in no view.
+    Outside,
+    /// It has ended the view before, and waits for the start of this one.
+    Reported(G),
+    /// It takes part in this one.
+    Open { epoch: u64, group: G },
+}
+
+impl<G> Default for Install<G> {
+    fn default() -> Self {
+        Self { reported: 0, ended: 0, stage: Stage::Outside, report: Vec::new(), parts: BTreeMap::new() }
+    }
 }
 
 /// What to do about a `Prepare`.
@@ -41,9 +57,23 @@ pub enum Prepare {
     Report,
 }
 
-impl Install {
+impl<G> Install<G> {
+    /// The epoch that it takes part in; `None` if it has ended that and not started the next, or never has.
     pub fn open(&self) -> Option<u64> {
-        self.open
+        if let Stage::Open { epoch, .. } = self.stage { Some(epoch) } else { None }
+    }
+
+    /// The group of the view that it is in, or has reported for.
+    pub fn group(&self) -> Option<&G> {
+        match &self.stage {
+            Stage::Outside => None,
+            Stage::Reported(group) | Stage::Open { group, .. } => Some(group),
+        }
+    }
+
+    /// It is in a view, or has reported for one.
+    pub fn is_in_view(&self) -> bool {
+        self.group().is_some()
     }
 
     pub fn reported(&self) -> u64 {
@@ -63,34 +93,42 @@ impl Install {
     }
 
     /// The old view has been ended, and this is held.
-    pub fn on_closed(&mut self, epoch: u64, held: Vec<Held>) {
-        (self.reported, self.open, self.report) = (epoch, None, held);
+    pub fn on_closed(&mut self, epoch: u64, group: G, held: Vec<Held>) {
+        (self.reported, self.stage, self.report) = (epoch, Stage::Reported(group), held);
         self.parts.clear();
     }
 
     /// A planted bug: any start will do.
-    pub fn pretend_reported(&mut self, epoch: u64) {
-        if self.open != Some(epoch) {
-            (self.reported, self.open) = (epoch, None);
+    pub fn pretend_reported(&mut self, epoch: u64, group: Option<G>) {
+        if self.open() != Some(epoch) {
+            self.reported = epoch;
+            self.stage = match (std::mem::replace(&mut self.stage, Stage::Outside), group) {
+                (Stage::Reported(group) | Stage::Open { group, .. }, _) | (Stage::Outside, Some(group)) => {
+                    Stage::Reported(group)
+                }
+                (Stage::Outside, None) => Stage::Outside,
+            };
         }
     }
 
     /// A part of a start; all of it if this was the last.
     pub fn on_start(&mut self, epoch: u64, part: u32, parts: u32, locks: Vec<HeldLock>) -> Option<Vec<HeldLock>> {
-        if epoch != self.reported || epoch <= self.ended || self.open.is_some() || part >= parts {
+        let is_awaited = matches!(self.stage, Stage::Reported(_)) && epoch == self.reported && epoch > self.ended;
+        if !is_awaited || part >= parts {
             return None;
         }
         self.parts.insert(part, locks);
         if self.parts.len() < parts as usize {
             return None;
         }
-        self.open = Some(epoch);
+        let Stage::Reported(group) = std::mem::replace(&mut self.stage, Stage::Outside) else { return None };
+        self.stage = Stage::Open { epoch, group };
         Some(std::mem::take(&mut self.parts).into_values().flatten().collect())
     }
 
     /// The member is out: it holds nothing, and takes part in no view.
     pub fn end(&mut self) {
-        (self.open, self.ended) = (None, self.reported);
+        (self.stage, self.ended) = (Stage::Outside, self.reported);
         self.report.clear();
         self.parts.clear();
     }
@@ -110,7 +148,7 @@ pub struct Installation {
     pub locks: Vec<HeldLock>,
     /// Locks that two members reported to hold against each other.
     pub conflicts: u64,
-    /// Whoever has started, as far as it has said.
+    /// Members that have started, as far as they have said.
     pub started: BTreeSet<NodeId>,
 }
 
@@ -125,6 +163,15 @@ pub enum Step {
     /// Another steward began it, and some members have not started it: a new view is needed.
     Void,
 }
+
+/// All changes of an installation, and what brings each about. A view that follows begins with [`Step::Probing`].
+pub const STEPS: &[(Step, Step, &str)] = &[
+    (Step::Probing, Step::Preparing, "all members have answered"),
+    (Step::Preparing, Step::Starting, "all members have reported what they hold"),
+    (Step::Starting, Step::Done, "all members have started it"),
+    (Step::Probing, Step::Done, "an earlier steward's: all members had started it"),
+    (Step::Probing, Step::Void, "an earlier steward's: some member had not started it"),
+];
 
 impl Installation {
     /// The steward's own view, or one that it has found when it was elected.
@@ -152,8 +199,14 @@ impl Installation {
     }
 
     fn next(&mut self, step: Step) {
-        self.step = step;
+        self.enter(step);
         self.missing = self.members.clone();
+    }
+
+    fn enter(&mut self, step: Step) {
+        let is_known = STEPS.iter().any(|(from, to, _)| (*from, *to) == (self.step, step));
+        debug_assert!(is_known, "an installation does not go from {:?} to {step:?}", self.step);
+        self.step = step;
     }
 
     /// A member is there. `own` is true if this steward made the view: then nobody can have started it yet.
@@ -168,8 +221,8 @@ impl Installation {
         if self.missing.is_empty() {
             match own {
                 true => self.next(Step::Preparing),
-                false if self.started.len() == self.members.len() => self.step = Step::Done,
-                false => self.step = Step::Void,
+                false if self.started.len() == self.members.len() => self.enter(Step::Done),
+                false => self.enter(Step::Void),
             }
         }
     }
@@ -209,7 +262,7 @@ impl Installation {
         }
         self.missing.remove(&from);
         if self.missing.is_empty() {
-            self.step = Step::Done;
+            self.enter(Step::Done);
         }
     }
 
@@ -250,12 +303,12 @@ mod tests {
 
     #[test]
     fn a_view_is_not_started_again_after_its_session_is_over() {
-        let mut install = Install::default();
-        install.on_closed(3, Vec::new());
+        let mut install = Install::<()>::default();
+        install.on_closed(3, (), Vec::new());
         assert!(install.on_start(3, 0, 1, Vec::new()).is_some());
         install.end();
         assert_eq!(install.on_start(3, 0, 1, Vec::new()), None, "a Start that was repeated");
-        install.on_closed(4, Vec::new());
+        install.on_closed(4, (), Vec::new());
         assert_eq!(install.on_start(3, 0, 1, Vec::new()), None, "it has reported for a later view");
         assert!(install.on_start(4, 0, 1, Vec::new()).is_some());
     }

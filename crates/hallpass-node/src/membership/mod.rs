@@ -12,6 +12,7 @@ mod hello_error;
 mod install;
 pub mod keys;
 mod recover;
+mod rights;
 #[allow(missing_docs, reason = "public for explorations only")]
 mod session;
 #[allow(missing_docs, reason = "public for explorations only")]
@@ -29,10 +30,11 @@ pub mod model {
     pub use super::control::Founder;
     pub use super::founding::{Founders, found, voters};
     pub use super::group::{Change, Command, Group, Member};
-    pub use super::install::{Install, Installation, Prepare, Step};
+    pub use super::install::{Install, Installation, Prepare, STEPS, Step};
     pub use super::session::Session;
     pub use super::sessions::{Renewal, Sessions};
     pub use super::steward::{Candidate, Order, OrderState, Steward, Withdrawal};
+    pub use super::views::life::{Life, TRANSITIONS};
     pub use crate::locks::{Held, HeldLock};
 }
 

@@ -13,7 +13,7 @@ use crate::Incarnation;
 /// leads: then no other steward can have decided anything since.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sessions {
-    book: BTreeMap<NodeId, Entry>,
+    book: BTreeMap<NodeId, MemberSession>,
     /// Came in since the last batch was closed.
     waiting: BTreeMap<NodeId, Renewal>,
     /// Waits for its confirmation.
@@ -22,12 +22,12 @@ pub struct Sessions {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Entry {
+struct MemberSession {
     incarnation: Incarnation,
     /// When the last renewal came in that was accepted, or when the counting began.
     last: Ticks,
-    /// It is to be removed: from that decision on it is not acknowledged.
-    doomed: bool,
+    /// False once it is decided that the member is to be removed.
+    is_acknowledged: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -54,11 +54,11 @@ impl Sessions {
         sessions
     }
 
-    /// The members have changed: whoever is new counts from now.
+    /// The members have changed: new ones count from now.
     pub fn follow(&mut self, group: &Group, now: Ticks) {
         self.book.retain(|id, _| group.members.contains_key(id));
         for (id, member) in &group.members {
-            let entry = Entry { incarnation: member.incarnation, last: now, doomed: false };
+            let entry = MemberSession { incarnation: member.incarnation, last: now, is_acknowledged: true };
             let known = self.book.entry(*id).or_insert_with(|| entry.clone());
             if known.incarnation != member.incarnation {
                 *known = entry;
@@ -86,7 +86,7 @@ impl Sessions {
         let mut acknowledged = Vec::new();
         for (from, renewal) in batch.renewals {
             let Some(entry) = self.book.get_mut(&from) else { continue };
-            if entry.incarnation == renewal.incarnation && !entry.doomed {
+            if entry.incarnation == renewal.incarnation && entry.is_acknowledged {
                 entry.last = entry.last.max(renewal.received);
                 acknowledged.push((from, renewal));
             }
@@ -95,7 +95,7 @@ impl Sessions {
     }
 
     /// A planted bug: those that are to be removed are acknowledged, too.
-    pub fn confirm_doomed(&mut self, number: u64) -> Vec<(NodeId, Renewal)> {
+    pub fn confirm_all(&mut self, number: u64) -> Vec<(NodeId, Renewal)> {
         let batch = self.batch.clone().filter(|batch| batch.number == number);
         self.on_confirmed(number);
         batch.map(|batch| batch.renewals.into_iter().collect()).unwrap_or_default()
@@ -103,28 +103,28 @@ impl Sessions {
 
     /// The steward itself is here.
     pub fn touch(&mut self, id: NodeId, now: Ticks) {
-        if let Some(entry) = self.book.get_mut(&id).filter(|entry| !entry.doomed) {
+        if let Some(entry) = self.book.get_mut(&id).filter(|entry| entry.is_acknowledged) {
             entry.last = entry.last.max(now);
         }
     }
 
     /// From now on this member is not acknowledged.
-    pub fn doom(&mut self, id: NodeId) {
+    pub fn stop_acknowledging(&mut self, id: NodeId) {
         if let Some(entry) = self.book.get_mut(&id) {
-            entry.doomed = true;
+            entry.is_acknowledged = false;
         }
     }
 
-    pub fn is_doomed(&self, id: NodeId) -> bool {
-        self.book.get(&id).is_some_and(|entry| entry.doomed)
+    pub fn is_unacknowledged(&self, id: NodeId) -> bool {
+        self.book.get(&id).is_some_and(|entry| !entry.is_acknowledged)
     }
 
-    /// The members whose sessions have run out by any clock. They are doomed with this.
+    /// The members whose sessions have run out by any clock. They are not acknowledged from now on.
     pub fn expire(&mut self, expiry: Ticks, now: Ticks) -> Vec<(NodeId, Incarnation)> {
         let mut expired = Vec::new();
         for (id, entry) in &mut self.book {
             if now >= entry.last.saturating_add(expiry) {
-                entry.doomed = true;
+                entry.is_acknowledged = false;
                 expired.push((*id, entry.incarnation));
             }
         }
@@ -133,7 +133,7 @@ impl Sessions {
 
     /// When the next session runs out.
     pub fn next_expiry(&self, expiry: Ticks) -> Option<Ticks> {
-        self.book.values().filter(|entry| !entry.doomed).map(|entry| entry.last.saturating_add(expiry)).min()
+        self.book.values().filter(|entry| entry.is_acknowledged).map(|entry| entry.last.saturating_add(expiry)).min()
     }
 
     /// When the steward last heard of a member.

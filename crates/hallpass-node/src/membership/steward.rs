@@ -13,11 +13,11 @@ use crate::Incarnation;
 use crate::config::Sabotage;
 use crate::output::Request;
 
-/// So often the pause doubles before a node is admitted that was removed again and again.
+/// How often the pause doubles before a node is admitted that was removed again and again.
 const PAUSES_MAX: u32 = 4;
 
 /// How long nobody is admitted after a view has begun: the time that a group needs to work between two changes grows with it, and
-/// whoever comes meanwhile is admitted together. A thousandth of a second a member, with sessions of five seconds.
+/// nodes that come meanwhile are admitted together. A thousandth of a second a member, with sessions of five seconds.
 fn admission_pause(group: &Group) -> Ticks {
     (group.ttl / 5000).saturating_mul(group.members.len() as u64)
 }
@@ -47,6 +47,8 @@ pub struct Steward {
     pub needs_epoch: bool,
     /// The step of which all members have been told.
     pub announced: Option<(u64, Step)>,
+    /// When members that have not answered are told again; 0 is at once.
+    pub announce_at: Ticks,
     /// A planted bug.
     pub sabotage: Option<Sabotage>,
 }
@@ -73,7 +75,7 @@ pub struct Order {
     pub token: u64,
     pub request: Request,
     pub state: OrderState,
-    /// The name that it keeps out for good, until that is proposed: whoever is admitted again after that stays.
+    /// The name that it keeps out for good, until that is proposed: one that is admitted again after that stays.
     pub bans: Option<String>,
 }
 
@@ -106,6 +108,7 @@ impl Steward {
             admits_from: now,
             needs_epoch: false,
             announced: None,
+            announce_at: 0,
             sabotage: None,
         }
     }
@@ -132,7 +135,7 @@ impl Steward {
         }
         self.sessions.follow(group, now);
         self.installation = Installation::new(group);
-        // Whoever is in the new view has reached everybody in it.
+        // Every member of the new view has reached everybody in it.
         self.unreachable.clear();
         self.proposed = None;
         self.admits_from = now.saturating_add(admission_pause(group));
@@ -141,7 +144,7 @@ impl Steward {
         if self.sabotage != Some(Sabotage::ProposeBanned) {
             self.candidates.retain(|_, candidate| !group.banned.contains(&candidate.member.name));
         }
-        // Whoever was to be banned as a candidate may have become a member with this view.
+        // One that was to be banned as a candidate may have become a member with this view.
         for order in &mut self.orders {
             if let (Request::Evict { node, .. }, OrderState::Evicting(incarnation)) = (&order.request, &order.state)
                 && group.find(*node).is_none_or(|member| member.incarnation != *incarnation)
@@ -152,7 +155,7 @@ impl Steward {
                 && matches!(order.state, OrderState::New | OrderState::Until(_))
                 && let Some(incarnation) = group.incarnation_of(node)
             {
-                self.sessions.doom(node);
+                self.sessions.stop_acknowledging(node);
                 order.state = OrderState::Evicting(incarnation);
             }
         }
@@ -179,9 +182,10 @@ impl Steward {
     pub fn to_expel(&mut self, group: &Group, voters: &[NodeId], now: Ticks) -> Vec<NodeId> {
         self.unreachable.retain(|_, (_, last)| *last + group.ttl > now);
         let is_lasting = |(first, last): &(Ticks, Ticks)| last.saturating_sub(*first) >= group.ttl / 4;
-        // Only of two that are both alive one has to go: one that has fallen silent goes by itself.
+        // Only of two that are both alive one has to go: one that has fallen silent expires anyway.
         let is_alive = |id: NodeId| self.sessions.last(id).is_some_and(|last| now < last.saturating_add(group.ttl / 2));
-        let gone = |id: &NodeId| !group.members.contains_key(id) || self.sessions.is_doomed(*id) || !is_alive(*id);
+        let gone =
+            |id: &NodeId| !group.members.contains_key(id) || self.sessions.is_unacknowledged(*id) || !is_alive(*id);
         let mut pairs: Vec<(NodeId, NodeId)> =
             self.unreachable.iter().filter(|(_, since)| is_lasting(since)).map(|(pair, _)| *pair).collect();
         pairs.retain(|(a, b)| !gone(a) && !gone(b));
@@ -207,7 +211,7 @@ impl Steward {
         (*count, *last) = (if is_again { count.saturating_add(1) } else { 1 }, now);
     }
 
-    /// A planted bug: whoever was removed is admitted again at once, however often.
+    /// A planted bug: a node that was removed is admitted again at once, however often.
     pub fn forget_removals(&mut self) {
         self.removals.clear();
     }
@@ -271,7 +275,7 @@ impl Steward {
             .filter_map(|order| if let Request::Evict { node, .. } = order.request { Some(node) } else { None })
             .collect();
         for (id, incarnation) in self.sessions.expire(expiry, now) {
-            // Whoever has not started the view yet was in none: there is nothing to wait for, but nothing is lost by it.
+            // A member that has not started the view yet was in none: there is nothing to wait for, but nothing is lost by it.
             if removed.insert(id) {
                 let keeps_vote = current_voters.contains(&id) && !evicted.contains(&id);
                 changes.push(Change::Remove { id, incarnation, keeps_vote });
@@ -280,7 +284,7 @@ impl Steward {
         let banned: BTreeSet<String> = self.orders.iter().filter_map(|order| order.bans.clone()).collect();
         let is_banned = |name: &String| group.banned.contains(name) || banned.contains(name);
         for member in self.admissible(group, admits, now) {
-            // Whoever is evicted loses its vote before it comes back.
+            // An evicted member loses its vote before it comes back.
             let is_out = !evicted.contains(&member.id) || group.find(member.id).is_none();
             let may_come = !is_banned(&member.name) || self.sabotage == Some(Sabotage::ProposeBanned);
             if !removed.contains(&member.id) && is_out && may_come {
@@ -388,6 +392,19 @@ impl Steward {
         let mut chosen: Vec<NodeId> = ranked.into_iter().take(count).map(|(_, id)| id).collect();
         chosen.sort_unstable();
         chosen
+    }
+
+    /// When there is something to do: members are told again, or a session runs out. A steward that is alone waits for nobody.
+    pub fn deadline(&self, group: &Group, is_alone: bool) -> Option<Ticks> {
+        // What is proposed comes first, even if another member is gone meanwhile.
+        let waits_for_next = !is_alone && self.proposed.is_none();
+        let next = self.sessions.next_expiry(group.expiry()).filter(|_| waits_for_next);
+        let is_busy = self.proposed.is_some() || !self.is_installed() || !self.orders.is_empty();
+        if is_busy || !self.candidates.is_empty() || !self.withdrawn.is_empty() {
+            Some(next.map_or(self.announce_at, |next| next.min(self.announce_at)))
+        } else {
+            next
+        }
     }
 
     /// The view has been started by all of its members.

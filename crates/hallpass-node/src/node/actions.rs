@@ -36,7 +36,7 @@ impl<C> Node<C> {
                 Action::Lapse { comes_back } => {
                     self.locks.lapse();
                     self.links.close();
-                    self.generation += 1;
+                    self.lapse_count += 1;
                     self.lapses += 1;
                     self.notices.push_back(Output::Lapsed);
                     self.notices.push_back(Output::View);

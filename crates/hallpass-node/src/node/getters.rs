@@ -19,10 +19,10 @@ impl<C> Node<C> {
         self.views.epoch()
     }
 
-    /// How often everything that was granted has been lost: a grant of an earlier generation is void.
+    /// How often everything that was granted has been lost: an earlier grant is void.
     #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation
+    pub fn lapse_count(&self) -> u64 {
+        self.lapse_count
     }
 
     /// Until when everything that is held here is held for certain; [`Ticks::MAX`] if nothing can take it away. Look at

@@ -32,7 +32,7 @@ pub(crate) use session::Checked;
 ///   [`handle_transmitted`](Self::handle_transmitted); [`poll_timeout`](Self::poll_timeout).
 /// - **Getters**: [`hello`](Self::hello), [`control_hello`](Self::control_hello), [`contacts`](Self::contacts),
 ///   [`needs_seeds`](Self::needs_seeds), [`is_complete`](Self::is_complete), [`valid_until`](Self::valid_until),
-///   [`generation`](Self::generation), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
+///   [`lapse_count`](Self::lapse_count), [`status`](Self::status), [`members`](Self::members), [`locks`](Self::locks),
 ///   [`lock_status`](Self::lock_status), [`messages`](Self::messages).
 /// - **Watching** a lock's messages: [`open_tap`](Self::open_tap), [`take_traced`](Self::take_traced),
 ///   [`close_tap`](Self::close_tap).
@@ -50,7 +50,7 @@ pub struct Node<C> {
     /// Control messages and connections to close, in order.
     controls: VecDeque<Output<C>>,
     /// How often everything that was granted has been lost.
-    generation: u64,
+    lapse_count: u64,
     /// Views that were opened here, and sessions that ran out.
     views_opened: u64,
     lapses: u64,
@@ -71,7 +71,7 @@ impl<C> Node<C> {
             writes: VecDeque::new(),
             notices: VecDeque::new(),
             controls: VecDeque::new(),
-            generation: 0,
+            lapse_count: 0,
             views_opened: 0,
             lapses: 0,
             valid_until: Ticks::MAX,

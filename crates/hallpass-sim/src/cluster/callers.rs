@@ -184,9 +184,9 @@ impl World {
             return self.think(caller);
         }
         let node = &mut self.machines[machine].process.as_mut().expect("it runs").node;
-        let generation = node.generation();
+        let generation = node.lapse_count();
         let known = if drops { node.handle_cancel(asked, now) } else { node.handle_release(entered, now) };
-        if !known && node.generation() == generation && self.bug.is_none() {
+        if !known && node.lapse_count() == generation && self.bug.is_none() {
             let text = format!("caller {name:x} on node {} was inside and was not known when it left", node.id());
             self.note(Some(Violation { property: "answers", text }));
         }

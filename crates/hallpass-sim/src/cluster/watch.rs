@@ -51,7 +51,7 @@ impl World {
         let (machine, lock, mode) =
             (self.callers[caller].machine, self.callers[caller].lock, self.callers[caller].mode);
         let (node, entry) = (self.id(machine), self.name(caller));
-        let generation = self.machines[machine].process.as_ref().map_or(0, |process| process.node.generation());
+        let generation = self.machines[machine].process.as_ref().map_or(0, |process| process.node.lapse_count());
         if self.machines[machine].is_stray {
             // What the other group's members hold it cannot know before it meets one.
             self.note_entry(entry, machine, lock, fence.get());
@@ -114,7 +114,7 @@ impl World {
         // Without a view there is no epoch, and the last one stays the last.
         let seen = (process.node.epoch().or(process.seen.0), process.node.is_complete());
         let (before, id) = (std::mem::replace(&mut process.seen, seen), process.node.id());
-        let (valid, generation) = (now < process.node.valid_until(), process.node.generation());
+        let (valid, generation) = (now < process.node.valid_until(), process.node.lapse_count());
         let lacks_deadline = process.node.valid_until() == Ticks::MAX && process.node.has_session() && {
             // Consensus may be ahead of the view: a node that is alone by that cannot lose anything.
             seen.1 && process.node.members().iter().filter(|member| member.in_view).count() > 1

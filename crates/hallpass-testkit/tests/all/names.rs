@@ -198,7 +198,7 @@ fn wrong_names_are_noticed() {
         assert!(known.missing(name).is_some(), "{name}");
     }
     for name in
-        ["hallpass-node/node.rs", "Node::handle_bytes", "ricart-agrawala-figure-1", "RA-14/safe-3", "no word", "-x"]
+        ["hallpass-node/lib.rs", "Node::handle_bytes", "ricart-agrawala-figure-1", "RA-14/safe-3", "no word", "-x"]
     {
         assert_eq!(known.missing(name), None, "{name}");
     }

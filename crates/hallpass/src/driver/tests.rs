@@ -1,6 +1,11 @@
-use hallpass_node::{NodeConfig, ViewsConfig};
+use std::sync::atomic::Ordering;
+
+use hallpass_core::Mode;
+use hallpass_node::wire::{Hello, Plane};
+use hallpass_node::{Grant, Incarnation, NodeConfig, Patience, ViewsConfig};
 
 use super::*;
+use crate::AcquireError;
 use crate::waiter::Verdict;
 
 /// The driver of a node that has stored nothing yet.
@@ -22,6 +27,29 @@ fn alone() -> Arc<Driver> {
 
 fn ask(driver: &Driver, lock: &str) -> Result<Asked, AcquireError> {
     driver.acquire(lock, Mode::Exclusive, Patience::Wait)
+}
+
+/// The node's own thread may be quicker than the one that starts the node.
+#[tokio::test]
+async fn nothing_counts_as_stored_before_there_is_a_thread_that_writes() {
+    let driver = outside();
+    let tick_for_a_while = || {
+        for _ in 0..50 {
+            driver.tick();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    tick_for_a_while();
+    let (disk, jobs) = std::sync::mpsc::channel();
+    driver.begin(Some(disk));
+    tick_for_a_while();
+    assert!(!driver.state().node.is_complete(), "nothing was stored");
+    let writes = jobs.try_iter().filter_map(|job| if let Job::Write(write) = job { Some(write) } else { None });
+    let writes: Vec<_> = writes.collect();
+    assert!(!writes.is_empty());
+    driver.persisted(writes);
+    tick_for_a_while();
+    assert!(matches!(jobs.try_recv(), Ok(Job::Write(_))), "it goes on with the next");
 }
 
 #[tokio::test]
@@ -123,13 +151,6 @@ fn fail<T>(driver: &Driver, first: impl FnOnce(&mut State) -> T + Send) {
     assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
 }
 
-#[test]
-fn a_peers_text_stays_on_one_line_and_keeps_its_quotes() {
-    let shown = printable("it's \"fine\"\n\u{1b}[31m\u{202e}\\");
-    assert_eq!(shown, "it's \"fine\"\\n\\u{1b}[31m\\u{202e}\\");
-    assert_eq!(printable(&shown), shown);
-}
-
 /// Ids are drawn at random, 32 bits long; the number of a process has 64.
 #[tokio::test]
 async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
@@ -137,20 +158,20 @@ async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
     driver.begin(None);
     let hello = Hello { from: NodeId(2), boot_id: 7, ..driver.hello(Plane::Control, Some(NodeId(1))).unwrap() };
     let twin = Hello { boot_id: 8, ..hello.clone() };
-    assert_eq!(driver.check(&twin), Ok(()), "the first one to come is the node of this id");
+    assert_eq!(driver.check_hello(&twin), Ok(()), "the first one to come is the node of this id");
     let outbox = Arc::new(Outbox::new(false));
     assert_eq!(driver.connect_control(&hello, &outbox), Ok(true));
-    assert_eq!(driver.check(&hello), Ok(()), "a second connection");
-    let why = driver.check(&twin).unwrap_err();
+    assert_eq!(driver.check_hello(&hello), Ok(()), "a second connection");
+    let why = driver.check_hello(&twin).unwrap_err();
     assert!(why.contains("has the id 2 of another node"), "{why}");
     // Where its connection is lost its locks are not yet.
     driver.disconnect_control(NodeId(2), &outbox);
-    assert!(driver.check(&twin).is_err() && driver.check(&hello).is_ok());
+    assert!(driver.check_hello(&twin).is_err() && driver.check_hello(&hello).is_ok());
     // A later start of the node that has a directory.
     let later = Incarnation::new(hello.incarnation.get() + 1).unwrap();
-    assert_eq!(driver.check(&Hello { incarnation: later, ..twin.clone() }), Ok(()));
+    assert_eq!(driver.check_hello(&Hello { incarnation: later, ..twin.clone() }), Ok(()));
     // This node's own id.
     let mine = Hello { from: NodeId(1), to: NodeId(1), ..twin };
-    let why = driver.check(&mine).unwrap_err();
+    let why = driver.check_hello(&mine).unwrap_err();
     assert!(why.contains("has the id 1 of another node"), "{why}");
 }

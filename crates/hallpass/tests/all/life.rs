@@ -181,7 +181,7 @@ async fn a_lone_holder_has_a_deadline_before_another_member_is_there() {
     let guard = alone.lock("x").acquire().await.unwrap();
     assert_eq!(guard.valid_until(), None);
     let joining = Node::builder().name("joining").ttl(TTL).join(alone.address().to_string()).start().await.unwrap();
-    soon("a deadline", guard.has_deadline()).await;
+    soon("a deadline", guard.became_revocable()).await;
     soon("to join", joining.ready()).await;
     assert!(guard.valid_until().is_some() && !guard.is_lost());
     assert!(joining.lock("x").try_acquire().await.unwrap().is_none());

@@ -6,15 +6,15 @@ use clap::Parser;
 use hallpass_bench::{Peer, Section, Spec};
 
 const AFTER_HELP: &str = "\
-Callers are spread over three processes on this machine; rounds are interleaved, figures are medians. \
-Peers are started on free ports with data in a directory of the benchmark's own, and stopped at the end; \
-those that are not installed are named and left out. Their clients are built in bench-peers first.
+Callers run in three processes on this machine. Rounds are interleaved, and figures are medians. Peers are \
+started on free ports, with data in a directory of the benchmark, and stopped at the end. Peers that are not \
+installed are named and omitted. Their clients are first built in bench-peers.
 
-The part 'locks' measures callers. The part 'views' measures how long a group takes to be founded, and to go \
-on when members join, leave and fail: all of its nodes run in one process, with directories where temporary \
-files are.
+The part 'locks' measures callers. The part 'views' measures how long a group takes to be founded, and to \
+continue when members join, leave and fail. All its nodes run in one process, with their directories in the \
+place for temporary files.
 
-Exit code: 0, or 1 if two callers held a lock of hallpass's at once.
+Exit code: 0, or 1 if two callers held a lock of hallpass at the same time.
 
 Examples:
   hallpass bench
@@ -22,30 +22,30 @@ Examples:
   hallpass bench --only views --rounds 5
   hallpass bench --quick --json";
 
-/// Measure hallpass beside what it is built on and beside other lock services
+/// Measure hallpass against raw sockets and other lock services
 #[derive(Debug, Parser)]
 #[command(name = "hallpass-bench", bin_name = "hallpass bench", version, max_term_width = 80, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Measure one part only: locks or views
+    /// Measure only one part: locks or views [default: both]
     #[arg(long, value_name = "PART")]
     only: Option<Section>,
-    /// Whom to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none
+    /// Lock services to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none
     /// [default: redis,postgres]
     #[arg(long, value_name = "P,..")]
     peers: Option<Peers>,
-    /// How often everything is measured
+    /// Number of rounds [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: Option<u32>,
-    /// How long each measurement takes
+    /// Seconds for each measurement, 0.01 to 600 [default: 1, with --quick 0.05]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// A few seconds in all, to see that it works
+    /// Measure for a few seconds in all, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// One JSON document on stdout
+    /// Print one JSON document and nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also draw the figures
+    /// Also draw the figures to this file
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) svg: Option<String>,
 }

@@ -154,7 +154,7 @@ impl<P: Protocol> Space for InstallModel<P> {
         };
         // The first view runs.
         for index in 0..MEMBERS {
-            state.members[index].install.on_closed(1, Vec::new());
+            state.members[index].install.on_closed(1, (), Vec::new());
             state.on_start(self, index, 1, None);
         }
         state

@@ -154,7 +154,7 @@ impl<P: Protocol> State<P> {
         member.view = Some(Arc::new(Group { epoch, ..view }));
         let held = if let Caller::Inside(fence) = member.caller { Some(fence) } else { None };
         let report = held.map(|fence| Held { name: "lock".into(), mode: Mode::Exclusive, fence });
-        member.install.on_closed(epoch, report.into_iter().collect());
+        member.install.on_closed(epoch, (), report.into_iter().collect());
         let incarnation = member.incarnation;
         self.control.insert(Control::Report { epoch, from: id(index), incarnation, held });
     }
@@ -168,7 +168,7 @@ impl<P: Protocol> State<P> {
     ) -> Option<Violation> {
         let member = &mut self.members[index];
         if model.bug == Some(Bug::StaleStart) {
-            member.install.pretend_reported(epoch);
+            member.install.pretend_reported(epoch, Some(()));
         }
         let lock =
             |(holder, fence)| HeldLock { name: "lock".into(), mode: Mode::Exclusive, fence, holders: vec![holder] };

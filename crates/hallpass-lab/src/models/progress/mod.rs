@@ -121,7 +121,7 @@ impl Space for ProgressModel {
             steward.installation.on_probed(1, id(index), incarnation(1), 1, false);
             node.session.on_acknowledged(incarnation(1), 0, 0);
             node.view = Some(Arc::clone(&first));
-            node.install.on_closed(1, Vec::new());
+            node.install.on_closed(1, (), Vec::new());
         }
         let links = Default::default();
         let mut state =

@@ -156,7 +156,7 @@ impl State {
 
     pub(super) fn join(&mut self, node: usize) {
         let incarnation = self.nodes[node].incarnation;
-        self.steward.sessions.doom(id(node));
+        self.steward.sessions.stop_acknowledging(id(node));
         let reached = |other: &usize| self.reaches(node, *other);
         let reached: BTreeSet<NodeId> = (0..NODES).filter(reached).map(id).collect();
         let candidate = Candidate { member: member(node, incarnation), reached, heard: self.now };
@@ -171,7 +171,7 @@ impl State {
         }
         for gone in self.steward.to_expel(&self.group, &voters, self.now) {
             if model.bug != Some(Bug::KeepBoth) {
-                self.steward.sessions.doom(gone);
+                self.steward.sessions.stop_acknowledging(gone);
             }
         }
         self.steward.forget_silent(TTL, self.now);
@@ -217,7 +217,7 @@ impl State {
                     }
                     let held = if let Caller::Inside(fence) = *caller { Some(fence) } else { None };
                     let held = held.map(|fence| Held { name: "lock".into(), mode: Mode::Exclusive, fence });
-                    self.nodes[node].install.on_closed(epoch, held.into_iter().collect());
+                    self.nodes[node].install.on_closed(epoch, (), held.into_iter().collect());
                 }
                 let report = self.nodes[node].install.report().to_vec();
                 self.steward.installation.on_report((epoch, id(node), own), 0, 1, report);

@@ -11,47 +11,29 @@ use crate::node::Checked;
 use crate::wire::{Hello, Plane};
 
 impl Views {
-    pub(super) fn greeting(&self, to: NodeId, plane: Plane) -> Hello {
-        Hello {
-            group: self.label.clone(),
-            name: self.me.name.clone(),
-            from: self.me.id,
-            to,
-            plane,
-            address: self.me.address.clone(),
-            group_id: self.group_id,
-            incarnation: self.me.incarnation,
-            boot_id: self.boot_id,
-            to_incarnation: None,
-            received: 0,
-            config_digest: self.is_shared.into(),
-            incarnations_digest: None,
-        }
-    }
-
     pub(crate) fn hello(&self, peer: NodeId, links: &Links) -> Option<Hello> {
         let link = &links[links.position(peer)?];
-        let mut hello = self.greeting(peer, Plane::Locks);
+        let mut hello = self.base.greeting(peer, Plane::Locks);
         hello.to_incarnation = link.process.map(|process| process.incarnation);
         hello.received = link.received();
         Some(hello)
     }
 
     pub(crate) fn control_hello(&self, peer: Option<NodeId>) -> Hello {
-        self.greeting(peer.unwrap_or(NodeId::SERVER), Plane::Control)
+        self.base.greeting(peer.unwrap_or(NodeId::SERVER), Plane::Control)
     }
 
     pub(crate) fn check(&self, hello: &Hello, links: &Links) -> Result<(), HelloError> {
-        if hello.group != self.label {
+        if hello.group != self.base.label {
             return Err(HelloError::Group(hello.group.clone()));
         }
-        if hello.from == self.me.id {
+        if hello.from == self.base.me.id {
             return Err(HelloError::Itself);
         }
-        if hello.from == NodeId::SERVER || (hello.to != self.me.id && hello.to != NodeId::SERVER) {
+        if hello.from == NodeId::SERVER || (hello.to != self.base.me.id && hello.to != NodeId::SERVER) {
             return Err(HelloError::Elsewhere(hello.to));
         }
-        if hello.group_id != 0 && self.group_id != 0 && hello.group_id != self.group_id {
+        if hello.group_id != 0 && self.base.group_id != 0 && hello.group_id != self.base.group_id {
             return Err(HelloError::OtherGroup);
         }
         if hello.plane == Plane::Control {
@@ -69,39 +51,39 @@ impl Views {
         let Some(index) = links.position(hello.from) else { return Err(HelloError::Unknown) };
         let link = &mut links[index];
         link.meet(Process { incarnation: hello.incarnation, boot_id: 0 });
-        let knows_me = hello.to_incarnation == Some(self.me.incarnation);
+        let knows_me = hello.to_incarnation == Some(self.base.me.incarnation);
         link.connect(if knows_me { hello.received } else { 0 }).map_err(HelloError::Link)?;
-        // Whoever joins says soon whom it has reached.
-        if self.install.open().is_none() {
+        // A node that joins says soon which members it has reached.
+        if self.member.install().open().is_none() {
             self.repeat_soon();
         }
         Ok(())
     }
 
     pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
-        self.now = now.ticks();
-        self.connected.insert(hello.from);
-        self.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
+        self.base.now = now.ticks();
+        self.base.connected.insert(hello.from);
+        self.outside.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.find_own_group(hello);
         self.repeat_soon();
         self.announce_soon();
-        if !self.session.is_valid(self.now) {
-            self.timers.renew = 0;
+        if !self.member.session().is_valid(self.base.now) {
+            self.member.renew_at = 0;
         }
-        self.actions.push_back(Action::View);
-        self.go_on();
+        self.base.actions.push_back(Action::View);
+        self.run_until_idle();
     }
 
     pub(crate) fn on_control_disconnected(&mut self, peer: NodeId) {
-        self.connected.remove(&peer);
-        self.actions.push_back(Action::View);
+        self.base.connected.remove(&peer);
+        self.base.actions.push_back(Action::View);
     }
 
     /// Makes the links fit the peers, and marks those of the view. Returns the peers whose links are gone.
     pub(crate) fn update_links(&self, links: &mut Links, now: Ticks) -> Vec<NodeId> {
         let peers: BTreeSet<NodeId> = self.peers().into_keys().collect();
         let gone = links.keep(&peers, now);
-        let view = self.view.as_ref().filter(|_| self.install.open().is_some());
+        let view = self.member.install().group().filter(|_| self.member.install().open().is_some());
         for index in 0..links.len() {
             let link = &mut links[index];
             let member = view.and_then(|group| group.members.get(&link.peer));

@@ -1,6 +1,7 @@
 //! Two groups of one name, and what the node does that is alone in one of them: it may have founded that by mistake.
 
-use super::{Purpose, Views};
+use super::Views;
+use super::base::Purpose;
 use crate::config::{Founding, ViewsConfig};
 use crate::membership::keys;
 use crate::wire::Hello;
@@ -22,17 +23,17 @@ impl HeldBack {
 }
 
 impl Views {
-    /// Nobody else was ever in the group that this node is in.
+    /// No other node was ever in the group that this node is in.
     fn has_always_been_alone(&self) -> bool {
-        let others = |id| id != self.me.id;
-        let known = self.known.members.iter().chain(&self.known.absent).any(|member| others(member.id));
-        let group = self.replica.iter().chain(&self.view);
+        let others = |id| id != self.base.me.id;
+        let known = self.base.known.members.iter().chain(&self.base.known.absent).any(|member| others(member.id));
+        let group = self.replica().into_iter().chain(self.member.install().group());
         let agreed = group.flat_map(|group| group.members.keys().chain(group.absent.keys())).any(|id| others(*id));
-        self.is_in_group() && !self.is_shared && !known && !agreed
+        self.is_in_group() && !self.base.is_shared && !known && !agreed
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared
+        self.base.is_shared
     }
 
     /// At the start: whether the group that is stored is the right one cannot be told yet, or was told before.
@@ -48,21 +49,21 @@ impl Views {
         (views.founding == Founding::Never).then(|| HeldBack::Joins(why.to_owned()))
     }
 
-    /// Whoever was to join a group has met a member of it, and it is the one that is stored.
+    /// A node that was told to join a group has met a member of it, and it is the group that is stored.
     pub(super) fn find_own_group(&mut self, hello: &Hello) {
         // One that has been told of this group here was never in it with others.
-        let is_own = hello.group_id != 0 && hello.group_id == self.group_id && hello.config_digest == 1;
-        if is_own && matches!(self.held_back, Some(HeldBack::Joins(_))) {
-            self.held_back = None;
+        let is_own = hello.group_id != 0 && hello.group_id == self.base.group_id && hello.config_digest == 1;
+        if is_own && matches!(self.outside.held_back, Some(HeldBack::Joins(_))) {
+            self.outside.held_back = None;
         }
     }
 
     /// A member of another group of the same name has greeted. If others are in that one, and in this one nobody ever was but this node, it
     /// is the wrong one, most likely founded because a directory was lost: what is held here may be held there, too.
     pub(crate) fn on_other_group(&mut self, hello: &Hello) {
-        let is_other = hello.group == self.label && hello.group_id != 0 && hello.group_id != self.group_id;
+        let is_other = hello.group == self.base.label && hello.group_id != 0 && hello.group_id != self.base.group_id;
         let is_shared = hello.config_digest == 1;
-        let knows = matches!(self.held_back, Some(HeldBack::Elsewhere(_)));
+        let knows = matches!(self.outside.held_back, Some(HeldBack::Elsewhere(_)));
         if !is_other || !is_shared || knows || !self.has_always_been_alone() {
             return;
         }
@@ -71,8 +72,8 @@ impl Views {
              directory lost? To join them run 'hallpass join {}'",
             hello.name, hello.address, hello.address
         );
-        self.persist(Purpose::Nothing, 0..0, vec![(keys::HELD_BACK, why.clone().into_bytes())]);
-        self.held_back = Some(HeldBack::Elsewhere(why));
+        self.base.persist(Purpose::Nothing, 0..0, vec![(keys::HELD_BACK, why.clone().into_bytes())]);
+        self.outside.held_back = Some(HeldBack::Elsewhere(why));
         self.end_view(false);
     }
 }

@@ -1,0 +1,47 @@
+//! What the view layer asks of the node around it.
+
+use hallpass_core::{NodeId, Ticks, View};
+
+use crate::config::Class;
+use crate::links::Sender;
+use crate::locks::HeldLock;
+use crate::output::{RequestError, Ticket, Write};
+
+/// What the node is to do, in order.
+pub(crate) enum Action {
+    Persist(Write),
+    Send {
+        to: NodeId,
+        bytes: Vec<u8>,
+    },
+    /// Connections and links are to be made or given up.
+    Peers,
+    /// The view is over: close the locks, and say what is held by [`Views::on_closed`](super::Views::on_closed).
+    Close,
+    Open(Box<Opening>),
+    /// The session is over: nothing is held any more. If another incarnation follows, links begin again.
+    Lapse {
+        comes_back: bool,
+    },
+    /// The holders of this lock lose it at that time.
+    Break {
+        from: NodeId,
+        token: u64,
+        lock: String,
+        at: Ticks,
+    },
+    Revoke(Ticket),
+    Done {
+        token: u64,
+        result: Result<(), RequestError>,
+    },
+    View,
+}
+
+/// A view begins.
+pub(crate) struct Opening {
+    pub(crate) sender: Sender,
+    pub(crate) view: View,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) holders: Vec<HeldLock>,
+}

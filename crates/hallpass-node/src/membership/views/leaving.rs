@@ -1,0 +1,136 @@
+//! Leaving a group, for good or until the node is started again.
+
+use hallpass_core::NodeId;
+
+use super::member::Phase;
+use super::voter::Voter;
+use super::{Action, Views};
+use crate::Incarnation;
+use crate::config::Sabotage;
+use crate::membership::control::Control;
+use crate::membership::steward::Withdrawal;
+use crate::output::Request;
+
+/// The side of the member that leaves.
+impl Views {
+    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has.
+    pub(super) fn cannot_leave(&self) -> Option<String> {
+        let group = self.group().filter(|group| group.durable && self.base.me.durable)?;
+        let others =
+            || group.members.values().chain(group.absent.values()).filter(|member| member.id != self.base.me.id);
+        (others().count() > 0 && !others().any(|member| member.durable)).then(|| {
+            "no other member has a data directory, so nobody could take its vote over: start one with a directory first, or stop \
+             the others"
+                .to_owned()
+        })
+    }
+
+    /// Leaves the view of its own accord: it holds nothing from now on.
+    pub(super) fn withdraw(&mut self, keeps_vote: bool) {
+        if self.member.withdraw(keeps_vote) {
+            self.say_lapsed(false);
+        }
+        self.hand_over_office();
+        self.base.repeat_at = self.base.now;
+    }
+
+    /// Another member is to be the steward: it stays when this one is gone. To be said again while this one still is, since the word may be lost.
+    pub(super) fn hand_over_office(&mut self) {
+        let half_session = self.member.session().ttl() / 2;
+        let Phase::Withdrawing { keeps_vote, offers_at } = self.member.phase() else { return };
+        let is_once = self.base.breaks(Sabotage::CountRefusedProposals) && offers_at > 0;
+        if self.base.now < offers_at || is_once {
+            return;
+        }
+        // Meanwhile the engine takes no proposals: there is time for some before it is tried again.
+        self.member.offer_again_at(self.base.now + half_session);
+        let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return };
+        let me = &self.base.me;
+        let heir = engine
+            .voters()
+            .into_iter()
+            .filter(|id| *id != me.id && group.members.contains_key(id) && self.base.connected.contains(id))
+            .min_by_key(|id| engine.ticks_since(*id).unwrap_or(u64::MAX));
+        if let Some(heir) = heir {
+            engine.transfer(heir);
+        } else if !keeps_vote || group.members.len() == 1 {
+            let withdrawal = Withdrawal { incarnation: me.incarnation, keeps_vote, member: None };
+            steward.withdrawn.insert(me.id, withdrawal);
+        }
+    }
+
+    /// A node that is alone, or votes alone, has nobody to wait for.
+    pub(super) fn finish_withdrawing(&mut self) {
+        let Phase::Withdrawing { keeps_vote, .. } = self.member.phase() else { return };
+        let group = self.replica().or(self.member.install().group());
+        let alone = group.is_none_or(|group| group.members.keys().all(|id| *id == self.base.me.id));
+        if !self.is_in_group() || alone && self.steward().is_some() || keeps_vote && self.decides_alone() {
+            self.gone();
+        }
+    }
+
+    /// The steward says that this incarnation is out.
+    pub(super) fn on_withdrawn(&mut self, incarnation: Incarnation) {
+        if incarnation == self.base.me.incarnation {
+            self.gone();
+        }
+    }
+
+    pub(super) fn gone(&mut self) {
+        self.member.leave();
+        let leaving = |request: &Request| matches!(request, Request::Stop | Request::Leave);
+        let done: Vec<u64> =
+            self.base.requests.iter().filter(|(_, request)| leaving(request)).map(|(token, _)| *token).collect();
+        for token in done {
+            self.base.requests.remove(&token);
+            self.base.actions.push_back(Action::Done { token, result: Ok(()) });
+        }
+        self.base.actions.push_back(Action::View);
+    }
+}
+
+/// The steward's side.
+impl Views {
+    pub(super) fn on_withdraw(&mut self, from: NodeId, incarnation: Incarnation, keeps_vote: bool) {
+        let voters = self.voters();
+        let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else {
+            return self.send_contacts(from);
+        };
+        let is_in = group.incarnation_of(from) == Some(incarnation);
+        let is_needed = voters.contains(&from) || group.absent.contains_key(&from) || !engine.voters_are_stored();
+        let votes = !keeps_vote && is_needed;
+        // A steward that leaves goes when another one has taken over, and says so.
+        if !is_in && !votes && (from != self.base.me.id || group.members.is_empty()) {
+            steward.withdrawn.remove(&from);
+            return self.base.send(from, Control::Withdrawn { incarnation });
+        }
+        steward.sessions.stop_acknowledging(from);
+        let known = steward.withdrawn.get(&from).and_then(|withdrawal| withdrawal.member.clone());
+        let member = group.find(from).cloned().or(known);
+        steward.withdrawn.insert(from, Withdrawal { incarnation, keeps_vote, member });
+        steward.announce_at = 0;
+    }
+
+    /// Tells those that are out, and whose votes nobody needs; false if there are none.
+    pub(super) fn release_withdrawn(&mut self) -> bool {
+        let (voters, me) = (self.voters(), self.base.me.id);
+        let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return false };
+        let is_needed = |id: &NodeId| voters.contains(id) || !engine.voters_are_stored();
+        let out: Vec<(NodeId, Incarnation)> = steward
+            .withdrawn
+            .iter()
+            .filter(|(id, withdrawal)| {
+                let is_in = group.incarnation_of(**id) == Some(withdrawal.incarnation);
+                let votes = is_needed(id) || group.absent.contains_key(id);
+                let may_go = **id != me || group.members.is_empty();
+                !is_in && (withdrawal.keeps_vote || !votes) && may_go
+            })
+            .map(|(id, withdrawal)| (*id, withdrawal.incarnation))
+            .collect();
+        for (id, incarnation) in &out {
+            steward.withdrawn.remove(id);
+            self.base.send(*id, Control::Withdrawn { incarnation: *incarnation });
+        }
+        !out.is_empty()
+    }
+}
