@@ -22,6 +22,67 @@
 //!
 //! Every input asserts, in debug builds, that the outputs of the one before were taken.
 //!
+//! The same as code. `Host` is everything that this crate does not do: clock, disk, sockets and callers.
+//!
+//! ```
+//! use hallpass_core::{NodeId, Ticks};
+//! use hallpass_node::{Node, Outcome, Output, Write};
+//!
+//! enum Input {
+//!     Bytes { from: NodeId, bytes: Vec<u8> },
+//!     Persisted(Write),
+//!     Writable,
+//!     /// Nothing has happened before the deadline.
+//!     Timeout,
+//! }
+//!
+//! trait Host<C> {
+//!     fn now(&self) -> Ticks;
+//!     fn wait_until(&mut self, deadline: Option<Ticks>) -> Input;
+//!     fn write_to_disk(&mut self, write: Write);
+//!     fn answer(&mut self, caller: C, outcome: Outcome);
+//!     fn void_guards(&mut self, output: Output<C>);
+//!     /// Returns how many bytes the socket took.
+//!     fn send(&mut self, to: NodeId, bytes: &[u8]) -> usize;
+//!     fn send_control(&mut self, to: NodeId, message: Vec<u8>);
+//!     fn close(&mut self, peer: NodeId);
+//!     fn connect_and_close(&mut self, node: &Node<C>);
+//! }
+//!
+//! fn drive<C>(mut node: Node<C>, host: &mut impl Host<C>) {
+//!     loop {
+//!         // 2. Carry out the outputs, in order. A new node may have some before its first input.
+//!         while let Some(output) = node.poll_output() {
+//!             match output {
+//!                 Output::Persist(write) => host.write_to_disk(write),
+//!                 Output::Answer { caller, outcome } => host.answer(caller, outcome),
+//!                 Output::Lapsed | Output::Lost(_) | Output::Revoked { .. } => host.void_guards(output),
+//!                 Output::Transmit(peer) => {
+//!                     let taken = host.send(peer, node.poll_transmit(peer));
+//!                     node.handle_transmitted(peer, taken);
+//!                 }
+//!                 Output::Control { to, bytes } => host.send_control(to, bytes),
+//!                 Output::Disconnect(peer) => host.close(peer),
+//!                 Output::View => host.connect_and_close(&node),
+//!                 _ => {}
+//!             }
+//!         }
+//!         // 3. Wait for an input, and no longer than the node says. 1. Then give it that one input.
+//!         let input = host.wait_until(node.poll_timeout());
+//!         let now = host.now();
+//!         match input {
+//!             // A real driver also closes the connection on an error, and calls `handle_disconnect`.
+//!             Input::Bytes { from, bytes } => drop(node.handle_bytes(from, &bytes, now)),
+//!             Input::Persisted(write) => node.handle_persisted(write, now),
+//!             Input::Writable => node.handle_writable(now),
+//!             Input::Timeout => node.handle_timeout(now),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! A node that founds a group of one, and its locks:
+//!
 //! ```
 //! use hallpass_core::{Mode, NodeId};
 //! use hallpass_node::{Answer, Node, NodeConfig, Output, Patience, ViewsConfig};
@@ -36,8 +97,10 @@
 //!             node.handle_persisted(write, now);
 //!         }
 //!     }
-//!     now = node.poll_timeout().expect("it has something to do").max(now);
-//!     node.handle_timeout(now);
+//!     if let Some(deadline) = node.poll_timeout() {
+//!         now = deadline.max(now);
+//!         node.handle_timeout(now);
+//!     }
 //! }
 //! while node.poll_output().is_some() {}
 //!
