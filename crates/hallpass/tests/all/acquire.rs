@@ -5,7 +5,7 @@ use std::time::Duration;
 use hallpass::{AcquireError, AcquireOptions, Mode, Node, Refusal};
 use tokio::io::AsyncReadExt;
 
-use crate::common::{group, node_with_silent_peer};
+use crate::common::{group, node_with_silent_peer, soon};
 
 /// Long enough for every machine. Whatever takes longer would never end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ async fn a_try_ends_when_a_member_dies_meanwhile() {
     let (node, mut peer) = node_with_silent_peer().await;
     let lock = node.lock("x");
     let attempt = tokio::spawn(async move { lock.try_acquire().await.map(|guard| guard.is_some()) });
-    assert!(peer.stream.read(&mut [0; 1024]).await.unwrap() > 0, "the request");
+    assert!(soon("the request", peer.stream.read(&mut [0; 1024])).await.unwrap() > 0);
     drop(peer);
     let answered = tokio::time::timeout(PATIENCE, attempt).await.expect("to be answered");
     assert_eq!(answered.unwrap(), Ok(false));

@@ -88,8 +88,19 @@ pub async fn node_with_silent_peer() -> (Node, Silence) {
     }
     let (peer, node) = (nodes.pop().unwrap(), nodes.pop().unwrap());
     soon("a group of two", node.ready()).await;
-    let ([stream, far], greeting) = soon("a connection for locks", streams.recv()).await.unwrap();
-    (node, Silence { stream, greeting, peer, _far: far })
+    until("a connection for locks", || node.members().iter().all(|member| member.connected)).await;
+    // One that was made before both knew each other as members was closed again.
+    loop {
+        let ([stream, far], greeting) = soon("a connection for locks", streams.recv()).await.unwrap();
+        if !is_closed(&stream).await && !is_closed(&far).await {
+            return (node, Silence { stream, greeting, peer, _far: far });
+        }
+    }
+}
+
+async fn is_closed(stream: &TcpStream) -> bool {
+    let peeked = tokio::time::timeout(Duration::from_millis(50), stream.peek(&mut [0])).await;
+    matches!(peeked, Ok(Ok(0) | Err(_)))
 }
 
 /// A connection for locks whose other end has only been greeted.
