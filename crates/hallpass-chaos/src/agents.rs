@@ -245,7 +245,7 @@ impl Agents {
         (0..count).map(|step| (agent + step) % count).find(|agent| does_not_vote(self.name(*agent)) == Some(false))
     }
 
-    /// What an agent says about itself and the group, for whoever looks for the cause of a failure.
+    /// What an agent says about itself and the group, as a help in finding the cause of a failure.
     pub(crate) fn describe(&self) -> String {
         let line = |agent: usize| {
             let [status, members, locks] = ["status", "members", "locks"]

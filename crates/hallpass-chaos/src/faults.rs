@@ -168,7 +168,7 @@ impl Round {
     }
 }
 
-/// Draws rounds, for ever.
+/// Draws rounds, forever.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) random: Random,

@@ -17,7 +17,7 @@ use crate::random::Random;
 /// How long a client waits for another lock under a lease that it has.
 const WAIT_MS: u64 = 200;
 
-/// Acquires, works and releases, for ever. Ends when the harness does.
+/// Acquires, works and releases, forever. Ends when the harness does.
 pub(crate) fn hold_by_lease(identity: &Identity, socket: &Path, seed: u64, ttl: Duration) -> std::io::Result<()> {
     let (locks, socket) = (identity.locks.clone(), socket.to_owned());
     let mut client = Client { holder: Holder::new(identity)?, locks, socket, random: Random::new(seed), ttl };

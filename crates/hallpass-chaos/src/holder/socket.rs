@@ -12,7 +12,7 @@ use super::{Gone, Holder, Holding, Identity, RETRY_INTERVAL, draw_lock};
 use crate::clock;
 use crate::random::Random;
 
-/// Acquires, works and releases, for ever. Ends when the harness does.
+/// Acquires, works and releases, forever. Ends when the harness does.
 pub(crate) fn hold_through_socket(identity: &Identity, socket: &Path, seed: u64, ttl: Duration) -> std::io::Result<()> {
     let mut holder = Holder::new(identity)?;
     let mut random = Random::new(seed);

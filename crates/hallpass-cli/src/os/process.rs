@@ -160,7 +160,7 @@ fn is_ready(connection: &OwnedFd, wanted: PollFlags) -> bool {
     }
 }
 
-/// Closes this process's standard output and error: whoever reads them to their end must not wait for it.
+/// Closes this process's standard output and error. A reader that reads them to the end must not wait for this process.
 pub(crate) fn close_standard_output() {
     if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&nowhere);

@@ -355,7 +355,7 @@ impl Space for BufferModel {
             world.go_on();
         }
         let waiting: Vec<u32> = world.nodes.iter().flat_map(Node::waiting).copied().collect();
-        let text = format!("{} callers wait for ever, such as the one for 'lock {}'", waiting.len(), waiting.first()?);
+        let text = format!("{} callers wait forever, such as the one for 'lock {}'", waiting.len(), waiting.first()?);
         Some(Violation { property: "progress", text })
     }
 

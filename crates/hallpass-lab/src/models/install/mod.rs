@@ -299,7 +299,7 @@ impl<P: Protocol> Space for InstallModel<P> {
         let all_open =
             (0..MEMBERS).all(|index| state.members[index].install.open() == Some(state.leader().group.epoch));
         let stuck = (0..MEMBERS).find(waits).filter(|_| all_open)?;
-        Some(Violation { property: "progress", text: format!("{} waits for ever", stuck + 1) })
+        Some(Violation { property: "progress", text: format!("{} waits forever", stuck + 1) })
     }
 }
 

@@ -202,7 +202,7 @@ impl Space for ProgressModel {
             return None;
         }
         let (fate, stuck) = fates.iter().find_map(|fate| Some((*fate, state.clone().play(self, *fate)?)))?;
-        Some(Violation { property: "progress", text: format!("{}, {} waits for ever", fate.text(), stuck + 1) })
+        Some(Violation { property: "progress", text: format!("{}, {} waits forever", fate.text(), stuck + 1) })
     }
 
     fn must_happen(&self, _: Step) -> bool {
