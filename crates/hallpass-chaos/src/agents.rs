@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::ChaosError;
 use crate::network::on_host;
 
-/// How long an agent may take to end when it is asked to.
+/// How long an agent may take to end after SIGTERM.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -24,17 +24,17 @@ pub(crate) struct Agents {
     names: Vec<String>,
     ttls: Vec<Duration>,
     running: Vec<Option<Child>>,
-    /// Those that were asked to end.
+    /// Which agents were asked to end.
     ending: Vec<bool>,
 }
 
-/// A group as it is to be made.
+/// The settings of a new group.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<'a> {
-    /// Its name, and that of its directory.
+    /// The name of the group and of its directory.
     pub(crate) group: &'a str,
     pub(crate) port: u16,
-    /// The hosts, and the agents on them.
+    /// The names of the hosts. The agent on a host has the same name.
     pub(crate) names: &'a [String],
     pub(crate) ttl: Duration,
     /// Lines for the configuration of every agent.
@@ -58,7 +58,7 @@ impl Agents {
             running: plan.names.iter().map(|_| None).collect(),
             ending: vec![false; count],
         };
-        // In front: what follows the head of a table belongs to it.
+        // These lines come first: after the head of a table they would belong to that table.
         for agent in 0..count {
             agents.configure(agent, |text| format!("{}\n{text}", plan.config))?;
         }
@@ -73,7 +73,7 @@ impl Agents {
         fs::write(&path, change(&text)).map_err(failed)
     }
 
-    /// Gives an agent that does not run another session.
+    /// Sets the session length of an agent that does not run.
     pub(crate) fn set_ttl(&mut self, agent: usize, ttl: Duration) {
         self.ttls[agent] = ttl;
     }
@@ -116,11 +116,11 @@ impl Agents {
         (0..self.names.len()).try_for_each(|agent| self.start(agent))
     }
 
-    /// SIGKILL, also if it is stopped.
+    /// Sends SIGKILL, which also ends a stopped agent.
     pub(crate) fn kill(&mut self, agent: usize) {
         self.ending[agent] = false;
         if let Some(mut child) = self.running[agent].take() {
-            // An error means that it has ended already.
+            // An error means that it has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -132,18 +132,18 @@ impl Agents {
         }
     }
 
-    /// Asks for the end of an agent. It lets its clients end first.
+    /// Asks an agent to end. It lets its clients end first.
     pub(crate) fn ask_to_end(&mut self, agent: usize) {
         self.ending[agent] = self.running[agent].is_some();
         self.signal(agent, Signal::TERM);
     }
 
-    /// Those that were asked to end, and may not have done so yet.
+    /// The agents that were asked to end and may still run.
     pub(crate) fn ending(&self) -> Vec<usize> {
         (0..self.names.len()).filter(|agent| self.ending[*agent]).collect()
     }
 
-    /// Asks for the end of an agent, unless it was asked already, and waits for it.
+    /// Asks an agent to end, unless it was asked before, and waits until it has ended.
     pub(crate) fn end(&mut self, agent: usize) -> Result<(), ChaosError> {
         if !std::mem::take(&mut self.ending[agent]) {
             self.signal(agent, Signal::TERM);
@@ -162,17 +162,17 @@ impl Agents {
         Err(ChaosError::Failed(format!("agent '{name}' did not end within {END_TIMEOUT:?} of SIGTERM")))
     }
 
-    /// Removes the data of an agent that does not run: it comes back as a new one.
+    /// Removes the data of an agent that does not run. It comes back as a new member.
     pub(crate) fn wipe(&self, agent: usize) -> Result<(), ChaosError> {
         let data = self.home(agent).join("data");
         match fs::remove_dir_all(&data) {
-            // It was wiped before, in the same round.
+            // The same round has already wiped it.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map_err(|error| ChaosError::file(&data, &error)),
         }
     }
 
-    /// Removes its data and what it has written beside it: all that is left are its keys and its configuration.
+    /// Removes its data and the files beside them. Only its keys and its configuration remain.
     pub(crate) fn wipe_wholly(&self, agent: usize) -> Result<(), ChaosError> {
         self.wipe(agent)?;
         let home = self.home(agent);
@@ -187,8 +187,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Those that have ended by themselves, each with how.
-    pub(crate) fn ended_by_themselves(&mut self) -> Vec<(usize, ExitStatus)> {
+    /// The agents that ended without being asked, with their exit statuses.
+    pub(crate) fn ended_unasked(&mut self) -> Vec<(usize, ExitStatus)> {
         let ended = |(agent, child): (usize, &mut Option<Child>)| Some((agent, child.as_mut()?.try_wait().ok()??));
         let asked = self.ending.clone();
         let running = self.running.iter_mut().enumerate().filter(|(agent, _)| !asked[*agent]);
@@ -197,7 +197,7 @@ impl Agents {
         ended
     }
 
-    /// Whether an agent takes part in its group.
+    /// Whether an agent is a member of its group and serves locks.
     pub(crate) fn is_ready(&self, agent: usize) -> bool {
         let status = self.ask(agent, "status");
         status.is_some_and(|status| status["complete"] != false && status.get("view").is_none_or(|view| view == "open"))
@@ -224,7 +224,7 @@ impl Agents {
         Some(self.ask(agent, "members")?.as_array()?.len())
     }
 
-    /// Waits until an agent takes part in its group, but no longer than this.
+    /// Waits until an agent is ready, but no longer than `limit`. False if it is not.
     pub(crate) fn wait_until_ready(&self, agent: usize, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         while !self.is_ready(agent) {
@@ -236,7 +236,7 @@ impl Agents {
         true
     }
 
-    /// Of those from `agent` on, in a ring, the first that does not vote.
+    /// The first agent that does not vote, in a ring from `agent` on.
     pub(crate) fn non_voter(&self, agent: usize) -> Option<usize> {
         let members = (0..self.names.len()).find_map(|asked| self.ask(asked, "members"))?;
         let does_not_vote =
@@ -245,7 +245,7 @@ impl Agents {
         (0..count).map(|step| (agent + step) % count).find(|agent| does_not_vote(self.name(*agent)) == Some(false))
     }
 
-    /// What an agent says about itself and the group, as a help in finding the cause of a failure.
+    /// The status, members and locks of every agent, to find the cause of a failure.
     pub(crate) fn describe(&self) -> String {
         let line = |agent: usize| {
             let [status, members, locks] = ["status", "members", "locks"]
@@ -264,7 +264,7 @@ impl Agents {
     }
 }
 
-/// The program under test, whatever this process was told about another agent.
+/// The program under test, without the settings of hallpass that this process was started with.
 pub(crate) fn hallpass_command(hallpass: &Path) -> Command {
     without_settings(Command::new(hallpass))
 }

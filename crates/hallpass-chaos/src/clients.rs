@@ -1,4 +1,4 @@
-//! The clients of the agents: processes that are started again whenever they end.
+//! The clients of the agents: processes that are started again each time they end.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,13 +18,12 @@ use crate::holder::{Identity, draw_lock, hold_by_lease, hold_through_socket, wor
 use crate::random::Random;
 use crate::records::Files;
 
-/// Between two commands of one client.
+/// The pause between two commands of one client.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How `hallpass run` may end here: the command did its work, there was no agent, the lock was not free in time or was lost, or
-/// somebody was killed.
+/// The exit codes that `hallpass run` may have here: success, no agent, lock not free in time, lock lost, killed.
 const RUN_EXITS: [i32; 5] = [0, 69, 75, 76, 137];
-/// After so many the rest adds nothing.
+/// More failures than this add nothing to the report.
 const FAILURES_MAX: usize = 20;
 
 /// How a client gets its locks.
@@ -39,7 +38,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// With the word for it in clients' names.
+    /// Each way with the word for it in clients' names.
     pub(crate) const ALL: [(Self, &'static str); 3] =
         [(Self::Socket, "socket"), (Self::Lease, "lease"), (Self::Run, "run")];
 }
@@ -48,13 +47,13 @@ impl Way {
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) way: Way,
-    /// What the names of its locks begin with.
+    /// The prefix of its locks.
     pub(crate) locks: String,
     /// The agent's socket.
     pub(crate) socket: PathBuf,
 }
 
-/// What a client process is to do, as the harness tells it in one argument.
+/// The task of a client process. The harness passes it in one argument.
 #[derive(Serialize, Deserialize)]
 struct Part {
     client: String,
@@ -68,18 +67,18 @@ struct Part {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Does {
-    /// Through this socket.
+    /// It uses the line protocol at this socket.
     Socket(PathBuf),
     Lease(PathBuf),
-    /// It is what `hallpass run` runs.
+    /// It is the command of `hallpass run`.
     Run {
         shared: bool,
     },
 }
 
-/// What all clients share.
+/// The settings that all clients share.
 #[derive(Clone, Debug)]
-pub(crate) struct Setting {
+pub(crate) struct ClientSettings {
     pub(crate) hallpass: PathBuf,
     pub(crate) this: PathBuf,
     pub(crate) directory: PathBuf,
@@ -98,9 +97,9 @@ pub(crate) struct Clients {
 
 #[derive(Debug)]
 struct Shared {
-    /// A process stays in here until just before it is reaped, so that no other process can have got its number.
+    /// A process stays here until just before it is reaped, so no other process can have its number.
     running: Mutex<Vec<Option<Pid>>>,
-    /// How `hallpass run` ended, by exit code; -1 for a signal.
+    /// How often `hallpass run` ended with each exit code. -1 means a signal.
     exits: Mutex<BTreeMap<i32, u64>>,
     /// Processes that ended in a way that no fault explains.
     failures: Mutex<Vec<String>>,
@@ -108,7 +107,7 @@ struct Shared {
 }
 
 impl Clients {
-    pub(crate) fn start(specs: &[Spec], setting: &Setting) -> Self {
+    pub(crate) fn start(specs: &[Spec], settings: &ClientSettings) -> Self {
         let shared = Arc::new(Shared {
             running: Mutex::new(vec![None; specs.len()]),
             exits: Mutex::default(),
@@ -116,8 +115,8 @@ impl Clients {
             ending: AtomicBool::new(false),
         });
         let start = |(index, spec): (usize, &Spec)| {
-            let (shared, spec, setting) = (Arc::clone(&shared), spec.clone(), setting.clone());
-            thread::spawn(move || shared.supervise(index, &spec, &setting))
+            let (shared, spec, settings) = (Arc::clone(&shared), spec.clone(), settings.clone());
+            thread::spawn(move || shared.supervise(index, &spec, &settings))
         };
         let threads = specs.iter().enumerate().map(start).collect();
         let names = specs.iter().map(|spec| spec.name.clone()).collect();
@@ -132,7 +131,7 @@ impl Clients {
         self.ways[client]
     }
 
-    /// Signals a client's process. None if it does not run just now; otherwise the time, read before.
+    /// Sends a signal to a client's process. Returns the time, read before the signal, or none if the client does not run now.
     pub(crate) fn signal(&self, client: usize, signal: Signal) -> Option<u64> {
         let running = lock(&self.shared.running);
         let pid = running[client]?;
@@ -140,7 +139,7 @@ impl Clients {
         kill_process(pid, signal).is_ok().then_some(at)
     }
 
-    /// Ends all of them. Returns how often `hallpass run` ended how, and what no fault explains.
+    /// Ends all clients. Returns how often `hallpass run` ended with each exit code, and the failures that no fault explains.
     pub(crate) fn end(self) -> (BTreeMap<i32, u64>, Vec<String>) {
         self.shared.ending.store(true, Ordering::SeqCst);
         for client in 0..self.names.len() {
@@ -154,13 +153,13 @@ impl Clients {
 }
 
 impl Shared {
-    fn supervise(&self, index: usize, spec: &Spec, setting: &Setting) {
-        let mut random = Random::new(setting.seed ^ (index as u64 + 1) << 32);
+    fn supervise(&self, index: usize, spec: &Spec, settings: &ClientSettings) {
+        let mut random = Random::new(settings.seed ^ (index as u64 + 1) << 32);
         while !self.ending.load(Ordering::SeqCst) {
             let mut command = match spec.way {
-                Way::Socket => own_client(spec, setting, random.next(), Does::Socket(spec.socket.clone())),
-                Way::Lease => own_client(spec, setting, random.next(), Does::Lease(api_socket(&spec.socket))),
-                Way::Run => run_command(spec, setting, &mut random),
+                Way::Socket => own_client(spec, settings, random.next(), Does::Socket(spec.socket.clone())),
+                Way::Lease => own_client(spec, settings, random.next(), Does::Lease(api_socket(&spec.socket))),
+                Way::Run => run_command(spec, settings, &mut random),
             };
             let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
                 thread::sleep(PAUSE);
@@ -170,7 +169,7 @@ impl Shared {
             if spec.way == Way::Run {
                 *lock(&self.exits).entry(code.unwrap_or(-1)).or_default() += 1;
             }
-            // A client of this program's own ends by a signal only.
+            // The clients in this program end by a signal only.
             let unexpected = code.filter(|code| spec.way != Way::Run || !RUN_EXITS.contains(code));
             let mut failures = lock(&self.failures);
             if let Some(code) = unexpected.filter(|_| failures.len() < FAILURES_MAX) {
@@ -184,7 +183,7 @@ impl Shared {
     fn watch(&self, index: usize, mut child: Child) -> Option<ExitStatus> {
         let pid = Pid::from_raw(child.id() as i32)?;
         lock(&self.running)[index] = Some(pid);
-        // One that was started while all were ended.
+        // It may have been started while all clients were being ended.
         if self.ending.load(Ordering::SeqCst) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -201,28 +200,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This program, to play a part.
-fn client(command: &mut Command, spec: &Spec, setting: &Setting, seed: u64, does: Does) {
+/// Adds the arguments that make this program a client.
+fn client(command: &mut Command, spec: &Spec, settings: &ClientSettings, seed: u64, does: Does) {
     let part = Part {
         client: spec.name.clone(),
         locks: spec.locks.clone(),
-        directory: setting.directory.clone(),
+        directory: settings.directory.clone(),
         seed,
-        ttl_ms: setting.ttl.as_millis() as u64,
+        ttl_ms: settings.ttl.as_millis() as u64,
         does,
     };
     let text = serde_json::to_string(&part).expect("a part is JSON");
     command.arg("client").arg(text);
 }
 
-fn own_client(spec: &Spec, setting: &Setting, seed: u64, does: Does) -> Command {
-    let mut command = Command::new(&setting.this);
-    client(&mut command, spec, setting, seed, does);
+fn own_client(spec: &Spec, settings: &ClientSettings, seed: u64, does: Does) -> Command {
+    let mut command = Command::new(&settings.this);
+    client(&mut command, spec, settings, seed, does);
     command
 }
 
-fn run_command(spec: &Spec, setting: &Setting, random: &mut Random) -> Command {
-    let mut command = hallpass_command(&setting.hallpass);
+fn run_command(spec: &Spec, settings: &ClientSettings, random: &mut Random) -> Command {
+    let mut command = hallpass_command(&settings.hallpass);
     let shared = random.once_in(5);
     command.arg("run").arg(draw_lock(&spec.locks, random)).arg("--socket").arg(&spec.socket);
     if shared {
@@ -231,12 +230,12 @@ fn run_command(spec: &Spec, setting: &Setting, random: &mut Random) -> Command {
     if random.once_in(6) {
         command.args(["--timeout", "200ms"]);
     }
-    command.arg("--").arg(&setting.this);
-    client(&mut command, spec, setting, random.next(), Does::Run { shared });
+    command.arg("--").arg(&settings.this);
+    client(&mut command, spec, settings, random.next(), Does::Run { shared });
     command
 }
 
-/// The part of a client process, with the arguments that the harness gave it.
+/// Runs as a client, with the arguments from the harness.
 pub fn take_part(args: &[OsString]) -> std::io::Result<()> {
     let part = match args {
         [part] => part.to_str().and_then(|part| serde_json::from_str::<Part>(part).ok()),

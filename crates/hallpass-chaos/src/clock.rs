@@ -1,4 +1,6 @@
-//! The one clock of all records: CLOCK_BOOTTIME, which every process of a machine reads alike and which counts suspended time.
+//! The one clock of all records: CLOCK_BOOTTIME. All processes of a machine read the same time, and suspended time counts.
+//!
+//! The library can read it too. This crate does not use the library, because it sees the program from outside only.
 
 use rustix::time::{ClockId, clock_gettime};
 

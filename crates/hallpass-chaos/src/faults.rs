@@ -1,4 +1,4 @@
-//! What goes wrong when: decided by the seed alone.
+//! Draws the faults of a run. The seed alone decides which come when.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::network::{Link, Links, pairs};
 use crate::random::Random;
 
-/// How many agents a group has that is there for one round.
+/// The number of agents in a group that exists for one round only.
 pub(crate) const SIDE_AGENTS: usize = 3;
 
-/// After so many faults that do not go with the others of a round it is left as it is.
+/// A round is complete after this many draws that do not fit to its other faults.
 const DRAWS_MAX: usize = 3;
 
 /// The kinds of faults, with the names that arguments and figures use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     Partition,
     OneWay,
     Partial,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     OtherSettings,
 }
 
-impl Kind {
+impl FaultKind {
     pub(crate) const ALL: [(Self, &'static str); 15] = [
         (Self::Partition, "partition"),
         (Self::OneWay, "one-way"),
@@ -54,14 +54,14 @@ impl Kind {
     ];
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::ALL.iter().find(|(kind, _)| kind == self).map_or("", |(_, name)| name);
         f.pad(name)
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -74,24 +74,24 @@ impl FromStr for Kind {
 /// One fault. Hosts and clients are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Of the network: partitions, loss, delay.
-    Links(Kind, Links),
-    /// The agent is killed and, at the healing, started again.
+    /// Faults of the network: partitions, loss, delay.
+    Links(FaultKind, Links),
+    /// The agent is killed. The healing starts it again.
     KillAgent(usize),
     StopAgent(usize),
-    /// An agent that does not vote is killed, and comes back without its data: this one, or the next that does not vote.
+    /// This agent, or the next that does not vote, is killed and comes back without its data.
     WipeAgent(usize),
-    /// The agent is asked to end, and is started again at the healing. Its clients go on for as long as they were told.
+    /// The agent is asked to end, and the healing starts it again. Its clients go on until the deadline they were told.
     EndAgent(usize),
     /// All agents end and start again, one after the other.
     RollingRestart,
-    /// All at once, asked to end or killed.
+    /// All agents are asked to end or killed at once.
     RestartAll {
         kill: bool,
     },
     KillClient(usize),
     StopClient(usize),
-    /// In a group of its own: the agent that founded it alone comes back without its data, or without anything that it has written.
+    /// In a group of its own: the founder comes back without its data, or without any file that it has written.
     WipeFounder {
         wholly: bool,
     },
@@ -99,40 +99,40 @@ pub(crate) enum Fault {
     OtherSettings(OtherSettings),
 }
 
-/// In what one of the founders differs from the two others.
+/// How one founder differs from the two others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OtherSettings {
-    /// Which one, in the order of their nodes' ids: those with the lowest ones vote first.
+    /// Which founder, in the order of their nodes' ids. Nodes with the lowest ids vote first.
     pub(crate) rank: usize,
-    pub(crate) what: Setting,
+    pub(crate) what: SettingDifference,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    /// How many vote: as this one has it, and as the others do.
+pub(crate) enum SettingDifference {
+    /// The number of voters in this founder's configuration, and in the others'.
     Voters(u8, u8),
-    /// This one has a longer session.
+    /// This founder has a longer session.
     Ttl,
 }
 
 impl Fault {
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> FaultKind {
         match self {
             Self::Links(kind, _) => *kind,
-            Self::KillAgent(_) => Kind::KillAgent,
-            Self::StopAgent(_) => Kind::StopAgent,
-            Self::WipeAgent(_) => Kind::WipeAgent,
-            Self::EndAgent(_) => Kind::EndAgent,
-            Self::RollingRestart => Kind::RollingRestart,
-            Self::RestartAll { .. } => Kind::RestartAll,
-            Self::KillClient(_) => Kind::KillClient,
-            Self::StopClient(_) => Kind::StopClient,
-            Self::WipeFounder { .. } => Kind::WipeFounder,
-            Self::OtherSettings(_) => Kind::OtherSettings,
+            Self::KillAgent(_) => FaultKind::KillAgent,
+            Self::StopAgent(_) => FaultKind::StopAgent,
+            Self::WipeAgent(_) => FaultKind::WipeAgent,
+            Self::EndAgent(_) => FaultKind::EndAgent,
+            Self::RollingRestart => FaultKind::RollingRestart,
+            Self::RestartAll { .. } => FaultKind::RestartAll,
+            Self::KillClient(_) => FaultKind::KillClient,
+            Self::StopClient(_) => FaultKind::StopClient,
+            Self::WipeFounder { .. } => FaultKind::WipeFounder,
+            Self::OtherSettings(_) => FaultKind::OtherSettings,
         }
     }
 
-    /// The one agent that it is about.
+    /// The agent that it concerns, if it concerns one.
     fn agent(&self) -> Option<usize> {
         match self {
             Self::KillAgent(agent) | Self::StopAgent(agent) | Self::WipeAgent(agent) | Self::EndAgent(agent) => {
@@ -142,19 +142,19 @@ impl Fault {
         }
     }
 
-    /// It comes when clients have begun to hold their locks for long.
+    /// True if it begins only when clients hold their locks for long.
     pub(crate) fn comes_late(&self) -> bool {
         matches!(self, Self::EndAgent(_))
     }
 
-    /// It restarts every agent, or needs a network of which it knows what works: it is a round of its own.
+    /// True if it needs a round of its own: it restarts every agent, or sets the network itself.
     fn is_alone(&self) -> bool {
         use Fault::{OtherSettings, RestartAll, RollingRestart, WipeFounder};
         matches!(self, RollingRestart | RestartAll { .. } | WipeFounder { .. } | OtherSettings(_))
     }
 }
 
-/// Faults that overlap in time, and for how long they last.
+/// Faults that overlap in time, and how long they last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) faults: Vec<Fault>,
@@ -162,26 +162,26 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// It is about a group of its own, and takes the time that this one takes.
+    /// True if it has a group of its own, which decides how long it takes.
     pub(crate) fn is_beside(&self) -> bool {
         self.faults.iter().any(|fault| matches!(fault, Fault::WipeFounder { .. } | Fault::OtherSettings(_)))
     }
 }
 
-/// Draws rounds, forever.
+/// Draws rounds.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) random: Random,
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<FaultKind>,
     pub(crate) agents: usize,
     pub(crate) clients: usize,
     pub(crate) ttl: Duration,
-    /// Every kind comes once before one comes again.
-    pub(crate) left: Vec<Kind>,
+    /// The kinds that have not come yet. Every kind comes once before one comes again.
+    pub(crate) left: Vec<FaultKind>,
 }
 
 impl Schedule {
-    pub(crate) fn new(seed: u64, kinds: &[Kind], agents: usize, clients: usize, ttl: Duration) -> Self {
+    pub(crate) fn new(seed: u64, kinds: &[FaultKind], agents: usize, clients: usize, ttl: Duration) -> Self {
         Self { random: Random::new(seed), kinds: kinds.to_vec(), agents, clients, ttl, left: Vec::new() }
     }
 
@@ -189,7 +189,7 @@ impl Schedule {
     pub(crate) fn next(&mut self) -> Round {
         let wanted = 1 + self.random.below(3);
         let mut faults: Vec<Fault> = vec![self.fault()];
-        // What does not go together comes in a later round.
+        // Faults that do not fit together come in a later round.
         let mut later = Vec::new();
         while faults.len() < wanted && !faults[0].is_alone() && later.len() < DRAWS_MAX {
             let fault = self.fault();
@@ -206,7 +206,7 @@ impl Schedule {
             true => self.random.between(ttl_ms / 8, ttl_ms),
             false => self.random.between(ttl_ms, ttl_ms * 2),
         };
-        // An agent takes up to a session to end, and then it shows until when its clients go on.
+        // An agent takes up to a session to end. Only afterwards its clients show how long they go on.
         let ends = faults.iter().any(Fault::comes_late);
         let lasts = if ends { lasts.max(ttl_ms * 5 / 2) } else { lasts };
         Round { faults, lasts: Duration::from_millis(lasts) }
@@ -218,42 +218,47 @@ impl Schedule {
         }
         let kind = self.left.swap_remove(self.random.below(self.left.len()));
         match kind {
-            Kind::Partition => {
+            FaultKind::Partition => {
                 let sides = self.sides();
                 Fault::Links(kind, cut(&sides, |from, to| from != to))
             }
-            Kind::OneWay => {
+            FaultKind::OneWay => {
                 let sides = self.sides();
                 Fault::Links(kind, cut(&sides, |from, to| from && !to))
             }
-            Kind::Partial => Fault::Links(kind, self.some_pairs(|_| Link::CUT)),
-            Kind::Loss => Fault::Links(
+            FaultKind::Partial => Fault::Links(kind, self.some_pairs(|_| Link::CUT)),
+            FaultKind::Loss => Fault::Links(
                 kind,
                 self.some_pairs(|random| Link { loss: random.between(5, 50) as u8, ..Link::default() }),
             ),
-            Kind::Delay => Fault::Links(
+            FaultKind::Delay => Fault::Links(
                 kind,
                 self.some_pairs(|random| Link {
                     delay: Duration::from_millis(random.between(5, 150)),
                     ..Link::default()
                 }),
             ),
-            Kind::KillAgent => Fault::KillAgent(self.random.below(self.agents)),
-            Kind::StopAgent => Fault::StopAgent(self.random.below(self.agents)),
-            Kind::WipeAgent => Fault::WipeAgent(self.random.below(self.agents)),
-            Kind::EndAgent => Fault::EndAgent(self.random.below(self.agents)),
-            Kind::RollingRestart => Fault::RollingRestart,
-            Kind::RestartAll => Fault::RestartAll { kill: self.random.once_in(2) },
-            Kind::KillClient => Fault::KillClient(self.random.below(self.clients)),
-            Kind::StopClient => Fault::StopClient(self.random.below(self.clients)),
-            Kind::WipeFounder => Fault::WipeFounder { wholly: self.random.once_in(2) },
-            Kind::OtherSettings => Fault::OtherSettings(self.other_settings()),
+            FaultKind::KillAgent => Fault::KillAgent(self.random.below(self.agents)),
+            FaultKind::StopAgent => Fault::StopAgent(self.random.below(self.agents)),
+            FaultKind::WipeAgent => Fault::WipeAgent(self.random.below(self.agents)),
+            FaultKind::EndAgent => Fault::EndAgent(self.random.below(self.agents)),
+            FaultKind::RollingRestart => Fault::RollingRestart,
+            FaultKind::RestartAll => Fault::RestartAll { kill: self.random.once_in(2) },
+            FaultKind::KillClient => Fault::KillClient(self.random.below(self.clients)),
+            FaultKind::StopClient => Fault::StopClient(self.random.below(self.clients)),
+            FaultKind::WipeFounder => Fault::WipeFounder { wholly: self.random.once_in(2) },
+            FaultKind::OtherSettings => Fault::OtherSettings(self.other_settings()),
         }
     }
 
     fn other_settings(&mut self) -> OtherSettings {
-        // One that takes itself for the only voter, where the others count on it as one of three, is the worst of them.
-        let what = [Setting::Voters(1, 3), Setting::Voters(1, 3), Setting::Voters(3, 1), Setting::Ttl];
+        // The most dangerous difference: a founder takes itself for the only voter, and the others count it as one of three.
+        let what = [
+            SettingDifference::Voters(1, 3),
+            SettingDifference::Voters(1, 3),
+            SettingDifference::Voters(3, 1),
+            SettingDifference::Ttl,
+        ];
         let what = what[self.random.below(what.len())];
         let rank = if self.random.once_in(2) { 0 } else { self.random.below(SIDE_AGENTS.min(self.agents)) };
         OtherSettings { rank, what }
@@ -266,7 +271,7 @@ impl Schedule {
         (0..self.agents).map(|host| side.contains(&host)).collect()
     }
 
-    /// Some pairs of hosts; half of the pairs in one direction only.
+    /// Draws pairs of hosts, half of them in one direction only.
     fn some_pairs(&mut self, link: impl Fn(&mut Random) -> Link) -> Links {
         let all: Vec<(usize, usize)> = pairs(self.agents).collect();
         let count = 1 + self.random.below(all.len() / 2);
@@ -283,18 +288,18 @@ impl Schedule {
     }
 }
 
-/// Cuts from one side to the other.
+/// Cuts the links between two sides.
 fn cut(sides: &[bool], is_cut: impl Fn(bool, bool) -> bool) -> Links {
     pairs(sides.len()).filter(|&(from, to)| is_cut(sides[from], sides[to])).map(|pair| (pair, Link::CUT)).collect()
 }
 
-/// One host cut off from all others.
+/// Cuts one host off from all others.
 pub(crate) fn links_around(host: usize, hosts: usize) -> Links {
     let sides: Vec<bool> = (0..hosts).map(|other| other == host).collect();
     cut(&sides, |from, to| from != to)
 }
 
-/// All troubles of the network in a round.
+/// All faults of the network in a round.
 pub(crate) fn links(faults: &[Fault]) -> Links {
     let mut all = Links::new();
     for fault in faults {
@@ -312,8 +317,8 @@ pub(crate) fn links(faults: &[Fault]) -> Links {
 mod tests {
     use super::*;
 
-    fn kinds() -> [Kind; 15] {
-        Kind::ALL.map(|(kind, _)| kind)
+    fn kinds() -> [FaultKind; 15] {
+        FaultKind::ALL.map(|(kind, _)| kind)
     }
 
     fn rounds(seed: u64, count: usize) -> Vec<Round> {
@@ -330,9 +335,9 @@ mod tests {
     #[test]
     fn a_short_run_has_every_kind_of_fault() {
         for seed in 0..50 {
-            let seen: Vec<Kind> =
+            let seen: Vec<FaultKind> =
                 rounds(seed, 25).iter().flat_map(|round| round.faults.iter().map(Fault::kind)).collect();
-            let missing: Vec<Kind> = kinds().into_iter().filter(|kind| !seen.contains(kind)).collect();
+            let missing: Vec<FaultKind> = kinds().into_iter().filter(|kind| !seen.contains(kind)).collect();
             assert_eq!(missing, [], "seed {seed}");
         }
     }
@@ -356,10 +361,10 @@ mod tests {
                 let Fault::Links(kind, links) = fault else { continue };
                 let back = links.keys().filter(|(from, to)| links.contains_key(&(*to, *from))).count();
                 match kind {
-                    Kind::Partition => assert_eq!(back, links.len(), "both ways"),
-                    Kind::OneWay => assert_eq!(back, 0, "one way"),
-                    Kind::Partial => assert!(links.values().all(|link| *link == Link::CUT)),
-                    Kind::Loss => assert!(links.values().all(|link| (1..100).contains(&link.loss))),
+                    FaultKind::Partition => assert_eq!(back, links.len(), "both ways"),
+                    FaultKind::OneWay => assert_eq!(back, 0, "one way"),
+                    FaultKind::Partial => assert!(links.values().all(|link| *link == Link::CUT)),
+                    FaultKind::Loss => assert!(links.values().all(|link| (1..100).contains(&link.loss))),
                     _ => assert!(links.values().all(|link| link.loss == 0 && !link.delay.is_zero())),
                 }
                 assert!(!links.is_empty());
@@ -370,7 +375,7 @@ mod tests {
     #[test]
     fn troubles_of_one_link_add_up() {
         let late = Link { loss: 10, delay: Duration::from_millis(5) };
-        let fault = |link| Fault::Links(Kind::Loss, [((0, 1), link)].into());
+        let fault = |link| Fault::Links(FaultKind::Loss, [((0, 1), link)].into());
         assert_eq!(links(&[fault(late), fault(Link::CUT)]), [((0, 1), Link { loss: 100, ..late })].into());
     }
 }

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 
 use crate::agents::{Agents, Plan};
 use crate::checker::{History, check};
-use crate::clients::{Clients, Setting, Spec, Way, resource_socket};
-use crate::faults::{Fault, Kind, Round, Schedule, links};
+use crate::clients::{ClientSettings, Clients, Spec, Way, resource_socket};
+use crate::faults::{Fault, FaultKind, Round, Schedule, links};
 use crate::network::{Links, Network};
 use crate::records::{Event, Files, Log};
 use crate::report::Report;
@@ -18,60 +18,60 @@ use crate::resource::Resource;
 use crate::side::Side;
 use crate::{ChaosError, clock};
 
-/// Everybody must get in within a session and so long after each healing.
+/// After each healing, every client must get in within a session and this time.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// A group that does not recover within this time is not waited for any more.
+/// The run ends if a group does not recover within this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What to do.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program under test.
     pub hallpass: PathBuf,
     /// This program: it is its own clients.
     pub this: PathBuf,
-    /// Where everything is written to.
+    /// The directory of all files of the run.
     pub directory: PathBuf,
     /// Decides which faults come when.
     pub seed: u64,
-    /// Ends after so many faults.
+    /// The run ends after this many faults.
     pub faults: usize,
-    /// Ends after this time, if it comes first.
+    /// The run ends after this time, if that comes first.
     pub limit: Option<Duration>,
     /// How many agents there are.
     pub agents: usize,
-    /// Of each way, on each agent.
+    /// How many clients of each kind every agent has.
     pub clients: usize,
     /// How long a session lasts.
     pub ttl: Duration,
     /// Lines for the configuration of every agent.
     pub config: String,
-    /// The names of the kinds of faults; none: all.
+    /// The names of the kinds of faults. Empty means all.
     pub kinds: Vec<String>,
 }
 
 impl Options {
-    fn kinds(&self) -> Result<Vec<Kind>, ChaosError> {
+    fn kinds(&self) -> Result<Vec<FaultKind>, ChaosError> {
         if self.kinds.is_empty() {
-            return Ok(Kind::ALL.map(|(kind, _)| kind).to_vec());
+            return Ok(FaultKind::ALL.map(|(kind, _)| kind).to_vec());
         }
         self.kinds.iter().map(|name| name.parse().map_err(ChaosError::Usage)).collect()
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Faults so far.
+    /// The number of faults so far.
     pub faults: usize,
-    /// Of so many.
+    /// The number of faults of the whole run.
     pub total: usize,
     /// What happens now.
     pub now: String,
 }
 
-/// Makes a run. This process is in the [`Sandbox`](crate::Sandbox).
+/// Makes a run. This process must be in the [`Sandbox`](crate::Sandbox).
 pub fn run(options: &Options, show: &mut dyn FnMut(Progress)) -> Result<Report, ChaosError> {
     let kinds = options.kinds()?;
     let mut harness = Harness::create(options)?;
@@ -104,13 +104,13 @@ struct Harness {
     files: Files,
     events: Log,
     ttl: Duration,
-    setting: Setting,
+    settings: ClientSettings,
     names: Vec<String>,
-    faults: BTreeMap<Kind, usize>,
+    faults: BTreeMap<FaultKind, usize>,
     rounds: usize,
-    /// Groups that were there for one round.
+    /// How many groups existed for one round only.
     sides: usize,
-    /// What went wrong that is not in the records.
+    /// Failures that are not in the records.
     troubles: Vec<String>,
 }
 
@@ -126,14 +126,14 @@ impl Harness {
         let socket = resource_socket(directory);
         let resource = Resource::listen(&socket, &files.work()).map_err(|error| ChaosError::file(&socket, &error))?;
         let events = Log::open(&files.events()).map_err(|error| ChaosError::file(&files.events(), &error))?;
-        let setting = Setting {
+        let settings = ClientSettings {
             hallpass: options.hallpass.clone(),
             this: options.this.clone(),
             directory: directory.clone(),
             seed: options.seed,
             ttl: options.ttl,
         };
-        let clients = Clients::start(&specs(options, &agents), &setting);
+        let clients = Clients::start(&specs(options, &agents), &settings);
         Ok(Self {
             network,
             agents,
@@ -142,7 +142,7 @@ impl Harness {
             files,
             events,
             ttl: options.ttl,
-            setting,
+            settings,
             names,
             faults: BTreeMap::new(),
             rounds: 0,
@@ -155,7 +155,7 @@ impl Harness {
         self.faults.values().sum()
     }
 
-    /// Faults, their end, and everybody back. False if the group does not recover.
+    /// Begins the faults of a round, heals them, and waits for all clients. False if the group does not recover.
     fn round(&mut self, round: &Round) -> Result<bool, ChaosError> {
         self.rounds += 1;
         self.resource.set_calm(false);
@@ -172,8 +172,8 @@ impl Harness {
         if !round.is_beside() {
             thread::sleep(round.lasts.saturating_sub(begun.elapsed()));
         }
-        for (agent, status) in self.agents.ended_by_themselves() {
-            self.troubles.push(format!("agent '{}' ended by itself: {status}", self.agents.name(agent)));
+        for (agent, status) in self.agents.ended_unasked() {
+            self.troubles.push(format!("agent '{}' ended without being told to: {status}", self.agents.name(agent)));
         }
         self.heal(round, &stopped)?;
         self.recover()
@@ -190,9 +190,9 @@ impl Harness {
                     self.agents.kill(agent);
                     self.agents.wipe(agent)?;
                 }
-                // Everybody votes: a vote must not be forgotten.
+                // All members vote, and a voter must not lose its data.
                 None => {
-                    kind = Kind::KillAgent;
+                    kind = FaultKind::KillAgent;
                     self.agents.kill(agent);
                 }
             },
@@ -201,7 +201,7 @@ impl Harness {
             Fault::RestartAll { kill } => self.end_all(kill)?,
             Fault::KillClient(client) => {
                 let killed = self.clients.signal(client, Signal::KILL);
-                // What `hallpass run` ran is another process: its last work shows how long it lived.
+                // The command of `hallpass run` is another process. Its last work shows how long it lived.
                 if let Some(at) = killed.filter(|_| self.clients.way(client) != Way::Run) {
                     self.log(&Event::Killed { client: self.clients.names()[client].clone(), at })?;
                 }
@@ -215,10 +215,10 @@ impl Harness {
         self.log(&Event::Fault { kind: kind.to_string(), what: format!("{fault:?}"), at })
     }
 
-    /// A fault of a group of its own, from its first agent to its last.
+    /// Runs a fault that has a group of its own.
     fn beside(&mut self, fault: &Fault) -> Result<(), ChaosError> {
         self.sides += 1;
-        let mut side = Side::create(self.sides, &self.names, &self.setting)?;
+        let mut side = Side::create(self.sides, &self.names, &self.settings)?;
         let limit = self.ttl + RECOVERY;
         let troubles = match *fault {
             Fault::OtherSettings(other) => side.other_settings(other, &mut self.network, limit)?,
@@ -294,7 +294,7 @@ impl Harness {
         Ok(recovered)
     }
 
-    /// False if somebody has not got in in time. An agent that ended by itself is a trouble, and is started again.
+    /// False if a client has not got in in time. An agent that ended unasked is a violation, and is started again.
     fn wait_for_everybody(&mut self, since: u64, limit: Duration) -> Result<bool, ChaosError> {
         let end = since + limit.as_nanos() as u64;
         loop {
@@ -305,8 +305,9 @@ impl Harness {
             if clock::now() >= end {
                 return Ok(false);
             }
-            for (agent, status) in self.agents.ended_by_themselves() {
-                self.troubles.push(format!("agent '{}' ended by itself: {status}", self.agents.name(agent)));
+            for (agent, status) in self.agents.ended_unasked() {
+                self.troubles
+                    .push(format!("agent '{}' ended without being told to: {status}", self.agents.name(agent)));
             }
             self.agents.start_all()?;
             thread::sleep(LOOK_INTERVAL);

@@ -1,4 +1,4 @@
-//! What clients do: they get a lock, work under it, and write down when.
+//! The clients' work: they get a lock, work under it, and record when.
 
 mod api;
 mod command;
@@ -21,20 +21,20 @@ pub(crate) use socket::hold_through_socket;
 const WORK_INTERVAL: Duration = Duration::from_millis(10);
 /// How many locks clients contend for.
 const LOCKS: usize = 3;
-/// Before a client looks for an agent that is gone again.
+/// How often a client looks for an agent that is gone.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who a client is, as the harness tells it.
+/// The identity that the harness gives a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) client: String,
-    /// What the names of its locks begin with: each group has locks of its own.
+    /// The prefix of its locks. Each group has locks of its own.
     pub(crate) locks: String,
     pub(crate) files: Files,
     pub(crate) resource: PathBuf,
 }
 
-/// Why a client's talk with its agent is over.
+/// Why a client's conversation with its agent is over.
 enum Gone {
     Agent,
     Harness(std::io::Error),
@@ -44,7 +44,7 @@ enum Gone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holding {
     Yes,
-    /// It has, and should end.
+    /// It still has the lock, and should end.
     AtRisk,
     Lost,
 }
@@ -72,16 +72,16 @@ impl Holder {
         })
     }
 
-    /// Notes that a grant has arrived. A process that holds several locks has a `place` for each, counted from 1.
-    fn begin(&mut self, place: usize, lock: &str, shared: bool, fence: u64, at: u64) -> std::io::Result<Stint> {
-        let client = if place == 1 { self.client.clone() } else { format!("{}/{place}", self.client) };
+    /// Records that a grant has arrived. A process that holds several locks has a `number` for each, counted from 1.
+    fn begin(&mut self, number: usize, lock: &str, shared: bool, fence: u64, at: u64) -> std::io::Result<Stint> {
+        let client = if number == 1 { self.client.clone() } else { format!("{}/{number}", self.client) };
         let (lock, start) = (lock.to_owned(), at);
         self.records.append(&Record::Start { client: client.clone(), lock: lock.clone(), shared, fence, at })?;
         let work = Work { client, lock, shared, fence, start, asked: start, at: 0, accepted: false };
         Ok(Stint { work, worked: start })
     }
 
-    /// Works once. `asked` is a moment in which the lock was held, as far as the holder knew.
+    /// Works once. `asked` is a moment at which the holder knew that it held the lock.
     fn work_once(&mut self, stint: &mut Stint, asked: u64) -> std::io::Result<Answer> {
         stint.work.asked = asked;
         let answer = self.resource.work(&stint.work)?;
@@ -91,14 +91,14 @@ impl Holder {
         Ok(answer)
     }
 
-    /// Notes that the holder works no more. A release is sent after this.
+    /// Records that the holder has stopped working. A release is sent after this.
     fn end(&mut self, stint: Stint, at: u64, lost: bool) -> std::io::Result<()> {
         let Stint { work: Work { client, lock, fence, .. }, worked } = stint;
         self.records.append(&Record::End { client, lock, fence, at, worked, lost })
     }
 
-    /// Works for as long as `hold`, or while the network fails for as long as `hold_in_storm`. `holding` waits up to the given time and
-    /// tells whether the lock is still held. True if it is at the end, and is to be released.
+    /// Works for the time `hold`, or for `hold_in_storm` while the network fails. `holding` waits up to the given time, and tells
+    /// whether the lock is still held. Returns true if it is held at the end and has to be released.
     fn work(
         &mut self,
         lock: &str,
@@ -108,7 +108,7 @@ impl Holder {
         mut holding: impl FnMut(Duration) -> Holding,
     ) -> std::io::Result<bool> {
         let start = clock::now();
-        // A grant that was read late may be over already: then it was never used.
+        // A grant that was read late may already be over. Then it was never used.
         match holding(Duration::ZERO) {
             Holding::Yes => {}
             Holding::AtRisk => return Ok(true),
@@ -126,7 +126,7 @@ impl Holder {
                 break false;
             }
             let held = holding(WORK_INTERVAL);
-            // Read before the lock is looked after: whatever comes between, the lock was held at this moment.
+            // Read before the lock is checked, so the lock was held at this moment.
             let now = clock::now();
             match if held == Holding::Yes { holding(Duration::ZERO) } else { held } {
                 Holding::Yes => asked = now,
@@ -134,7 +134,7 @@ impl Holder {
                 Holding::Lost => break true,
             }
         };
-        // Until the release the lock is held, unless its time was over when it was about to be sent.
+        // The lock is held until the release, unless its deadline passed just before the release.
         let at = clock::now();
         let lost = lost || holding(Duration::ZERO) == Holding::Lost;
         self.end(stint, at, lost)?;
@@ -142,7 +142,7 @@ impl Holder {
     }
 }
 
-/// One of the locks whose names begin like this.
+/// Draws one of the locks with this prefix.
 pub(crate) fn draw_lock(locks: &str, random: &mut Random) -> String {
     format!("{locks}/{}", random.below(LOCKS))
 }

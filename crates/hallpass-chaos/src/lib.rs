@@ -1,8 +1,8 @@
-//! A group of real agents on a network that fails, clients that contend for locks meanwhile, and a checker of what they saw.
+//! Runs real agents on a failing network, lets clients contend for their locks, and checks what the clients saw.
 //!
-//! [`run`] needs root: it makes network namespaces, one a host. [`Sandbox`] gives it namespaces of its own first, so that nothing of the
-//! machine is touched and everything is gone with it. `records` says what is written down, `checker` what must follow from it, and
-//! `faults` what goes wrong.
+//! [`run`] needs root, because it makes a network namespace for each host. [`Sandbox`] first gives it namespaces of its own. So a run
+//! changes nothing of the machine, and leaves nothing behind. `records` defines what is recorded, `checker` checks the records, and
+//! `faults` draws the faults.
 
 mod agents;
 mod checker;
@@ -27,7 +27,7 @@ pub use harness::{Options, Progress, run};
 pub use report::{Report, check_again};
 pub use sandbox::{Sandbox, missing};
 
-/// Why a run could not be made, or not be ended. Displayed as one line.
+/// Why a run could not start or finish. It is displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChaosError {

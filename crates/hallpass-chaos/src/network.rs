@@ -1,7 +1,7 @@
-//! Five hosts on one machine: a network namespace each, a bridge between them, and what goes wrong on the way.
+//! The hosts on one machine: a network namespace for each, a bridge between them, and the faults of their links.
 //!
-//! It is made inside a network and a mount namespace of the harness's own, so that nothing of the machine is touched and everything is
-//! gone when the harness is.
+//! The harness has a network and a mount namespace of its own. So nothing of the machine changes, and everything is gone when the
+//! harness ends.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,28 +28,28 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const CUT: Self = Self { loss: 100, delay: Duration::ZERO };
 
-    /// Both troubles at once.
+    /// Both faults at once.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { loss: self.loss.max(other.loss), delay: self.delay.max(other.delay) }
     }
 }
 
-/// The troubled links, by sender and receiver.
+/// The links that have a fault, by sender and receiver.
 pub(crate) type Links = BTreeMap<(usize, usize), Link>;
 
 #[derive(Debug)]
 pub(crate) struct Network {
     names: Vec<String>,
     relay: Relay,
-    /// Pairs whose packets take the way through the relay now.
+    /// Pairs whose packets go through the relay now.
     delayed: Vec<(usize, usize)>,
 }
 
 impl Network {
-    /// Makes the hosts. This process is in namespaces of its own.
+    /// Makes the hosts. This process must be in namespaces of its own.
     pub(crate) fn create(names: &[String], directory: &Path) -> Result<Self, ChaosError> {
         run("mount", &["-t", "tmpfs", "none", "/run"])?;
-        // Names of hosts are looked up as anywhere, and found here.
+        // Programs look up hosts as usual, and find them in this file.
         let hosts = directory.join("hosts");
         let line = |(index, name): (usize, &String)| format!("{} {name}\n", address(index));
         let text: String = names.iter().enumerate().map(line).collect();
@@ -83,7 +83,7 @@ impl Network {
         self.names.len()
     }
 
-    /// Makes exactly these links troubled. None: the network is as it should be.
+    /// Gives exactly these links their faults. All other links work.
     pub(crate) fn set(&mut self, links: &Links) -> Result<(), ChaosError> {
         for (receiver, name) in self.names.iter().enumerate() {
             let mut text = String::from("flush chain ip faults input\n");
@@ -97,7 +97,7 @@ impl Network {
         self.set_delays(links)
     }
 
-    /// Packets of a pair go through the relay in both directions if one of them is late.
+    /// Sends the packets of a pair through the relay, in both directions, if one direction is late.
     fn set_delays(&mut self, links: &Links) -> Result<(), ChaosError> {
         let late = |pair: &(usize, usize)| links.get(pair).is_some_and(|link| !link.delay.is_zero());
         let wanted: Vec<(usize, usize)> =
@@ -124,7 +124,7 @@ pub(crate) fn address(index: usize) -> String {
     format!("10.77.0.{}", index + 1)
 }
 
-/// A command that runs on a host. It keeps its process id: both programs replace themselves.
+/// A command that runs on a host. The process id stays the same, because the programs replace each other.
 pub(crate) fn on_host(name: &str, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{name}")).arg("--").arg(program);
@@ -166,13 +166,14 @@ mod tests {
     use std::net::UdpSocket;
     use std::thread;
 
+    use hallpass_testkit::Scratch;
     use nix::sched::{CloneFlags, setns};
 
     use super::*;
 
-    /// Set where the test below runs inside namespaces.
+    /// The variable that is set when the test below runs inside namespaces.
     const INSIDE: &str = "HALLPASS_CHAOS_TEST_DIRECTORY";
-    /// With so many packets each of two outcomes comes, if one of two packets is lost.
+    /// Enough packets to see both outcomes if half of the packets are lost.
     const PACKETS: usize = 200;
 
     #[test]
@@ -182,8 +183,7 @@ mod tests {
             let _ = writeln!(std::io::stderr(), "SKIPPED links_do_what_they_say: {why}");
             return;
         }
-        let directory = std::env::temp_dir().join(format!("hallpass-chaos-test-{}", std::process::id()));
-        fs::create_dir(&directory).unwrap();
+        let directory = Scratch::new("chaos");
         let mut command = Command::new("unshare");
         command.args([
             "--net",
@@ -197,8 +197,7 @@ mod tests {
         ]);
         command.arg(std::env::current_exe().unwrap());
         command.args(["--exact", "network::tests::inside_namespaces", "--ignored", "--nocapture"]);
-        let output = command.env(INSIDE, &directory).output().unwrap();
-        fs::remove_dir_all(&directory).unwrap();
+        let output = command.env(INSIDE, directory.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }

@@ -1,6 +1,6 @@
 use hallpass_core::SplitMix64;
 
-/// One seed decides everything that is drawn.
+/// A random generator. Its seed decides everything that it draws.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 

@@ -1,4 +1,4 @@
-//! What a run leaves behind for the checker: three files with one JSON document a line.
+//! The records of a run, which the checker reads: three files with one JSON document a line.
 //!
 //! Holders append to `records.jsonl`, the resource to `work.jsonl`, the harness to `events.jsonl`. All times are nanoseconds of
 //! CLOCK_BOOTTIME.
@@ -12,43 +12,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::ChaosError;
 
-/// What a holder says about its own grant.
+/// A record of a holder about its own grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Record {
     /// The grant has arrived.
     Start { client: String, lock: String, shared: bool, fence: u64, at: u64 },
-    /// The holder works no more. For a release, `at` is read before the release is sent. If the lock was lost, `worked` is when the
-    /// holder last worked, and `at` when it noticed.
+    /// The holder has stopped working. For a release, `at` is read before the release is sent. If the lock was lost, `worked` is when
+    /// the holder last worked, and `at` is when it noticed the loss.
     End { client: String, lock: String, fence: u64, at: u64, worked: u64, lost: bool },
 }
 
-/// What the resource was asked to do, in the order in which it decided.
+/// A request to the resource. The file has them in the order of the decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) client: String,
     pub(crate) lock: String,
-    /// A read; a write otherwise.
+    /// True for a read, false for a write.
     pub(crate) shared: bool,
     pub(crate) fence: u64,
     /// When the grant arrived.
     pub(crate) start: u64,
-    /// When the holder last made sure that it holds the lock, just before it asked.
+    /// When the holder last checked that it held the lock, just before the request.
     pub(crate) asked: u64,
     /// When the resource decided.
     pub(crate) at: u64,
     pub(crate) accepted: bool,
 }
 
-/// What the harness did.
+/// An action of the harness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum Event {
     /// A fault begins.
     Fault { kind: String, what: String, at: u64 },
-    /// All faults are over: from now on everybody must get in, until `until`.
+    /// All faults are over. From now on every client must get in, until `until`.
     Healed { at: u64, until: u64, limit: u64, clients: Vec<String> },
-    /// A client is killed; the time is read before the signal is sent.
+    /// A client is killed. The time is read before the signal is sent.
     Killed { client: String, at: u64 },
     /// A client was stopped by SIGSTOP.
     Stopped { client: String, from: u64, to: u64 },
@@ -72,7 +72,7 @@ impl Files {
     }
 }
 
-/// A file that many processes append lines to. Each line is one system call, so that lines never mix.
+/// A file to which many processes append lines. Each line is one system call, so lines never mix.
 #[derive(Debug)]
 pub(crate) struct Log(File);
 
@@ -88,7 +88,7 @@ impl Log {
     }
 }
 
-/// Hands every line of a file to `each`. A file that is not there has no lines.
+/// Calls `each` with every line of a file. A missing file counts as empty.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, mut each: impl FnMut(T)) -> Result<(), ChaosError> {
     let broken = |why: String| ChaosError::Failed(format!("cannot read {}: {why}", path.display()));
     let file = match File::open(path) {

@@ -1,7 +1,7 @@
-//! Delay: packets of troubled links take the way through this process, which hands them on later.
+//! Delays packets: those of slow links go through this process, which passes them on later.
 //!
-//! Every host has a TUN device whose other end is here. A route sends a packet into it; the relay keeps it for as long as the delay of
-//! its link, then writes it to the device of the host it is for, whose kernel takes it as received.
+//! Every host has a TUN device whose other end is here. A route sends a packet into it. The relay keeps the packet for the delay of its
+//! link. Then it writes the packet to the device of the receiver, whose kernel treats it as received.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,27 +17,28 @@ use crate::ChaosError;
 use crate::network::DELAYED;
 
 const PACKET_BYTES_MAX: usize = 1500;
-/// More than this is dropped, as by a router: TCP sends it again.
+/// More packets are dropped, as a router does. TCP sends them again.
 const QUEUE_MAX: usize = 10_000;
 
 type Delays = BTreeMap<(usize, usize), Duration>;
 
-/// When it is due, its number, the host it is for, and its bytes.
+/// When the packet is due, its number, its receiver, and its bytes.
 type Packet = (Instant, u64, usize, Vec<u8>);
 
 pub(crate) struct Relay(Arc<Shared>);
 
 struct Shared {
     devices: Vec<SyncDevice>,
-    state: Mutex<State>,
+    queue: Mutex<DelayQueue>,
     changed: Condvar,
 }
 
+/// Packets that wait for their time.
 #[derive(Default)]
-struct State {
+struct DelayQueue {
     delays: Delays,
-    /// The earliest first; those of one moment in the order of their arrival.
-    queue: BinaryHeap<Reverse<Packet>>,
+    /// The earliest packet first. Packets of the same moment keep the order of their arrival.
+    packets: BinaryHeap<Reverse<Packet>>,
     arrived: u64,
 }
 
@@ -50,7 +51,7 @@ impl std::fmt::Debug for Relay {
 impl Relay {
     pub(crate) fn start(names: &[String]) -> Result<Self, ChaosError> {
         let devices = names.iter().map(|name| device(name)).collect::<Result<Vec<_>, _>>()?;
-        let shared = Arc::new(Shared { devices, state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared { devices, queue: Mutex::default(), changed: Condvar::new() });
         for from in 0..names.len() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.receive(from));
@@ -61,7 +62,7 @@ impl Relay {
     }
 
     pub(crate) fn set_delays(&self, delays: Delays) {
-        self.0.state().delays = delays;
+        self.0.queue().delays = delays;
     }
 }
 
@@ -75,49 +76,49 @@ impl Shared {
                 continue;
             };
             let Some(to) = receiver(&packet[..length]).filter(|to| *to < self.devices.len()) else { continue };
-            let mut state = self.state();
-            let delay = state.delays.get(&(from, to)).copied().unwrap_or_default();
-            if state.queue.len() < QUEUE_MAX {
-                state.arrived += 1;
-                let place = (Instant::now() + delay, state.arrived, to, packet[..length].to_vec());
-                state.queue.push(Reverse(place));
+            let mut queue = self.queue();
+            let delay = queue.delays.get(&(from, to)).copied().unwrap_or_default();
+            if queue.packets.len() < QUEUE_MAX {
+                queue.arrived += 1;
+                let packet = (Instant::now() + delay, queue.arrived, to, packet[..length].to_vec());
+                queue.packets.push(Reverse(packet));
                 self.changed.notify_one();
             }
         }
     }
 
     fn send(&self) {
-        let mut state = self.state();
+        let mut queue = self.queue();
         loop {
-            let wait = match state.queue.peek() {
+            let wait = match queue.packets.peek() {
                 None => Duration::from_secs(1),
                 Some(Reverse((due, ..))) => due.saturating_duration_since(Instant::now()),
             };
             if !wait.is_zero() {
-                state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+                queue = self.changed.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            if let Some(Reverse((_, _, to, packet))) = state.queue.pop() {
-                drop(state);
-                // A packet that is not taken is lost: TCP sends it again.
+            if let Some(Reverse((_, _, to, packet))) = queue.packets.pop() {
+                drop(queue);
+                // A packet that the device refuses is lost. TCP sends it again.
                 let _ = self.devices[to].send(&packet);
-                state = self.state();
+                queue = self.queue();
             }
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, DelayQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The host that a packet of IPv4 is for: the last byte of its address, counted from 1.
+/// The receiver of an IPv4 packet: the last byte of its address, counted from 1.
 fn receiver(packet: &[u8]) -> Option<usize> {
     let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
     packet.get(19).filter(|_| is_ipv4).and_then(|last| usize::from(*last).checked_sub(1))
 }
 
-/// A device in a host's namespace. Only the thread that opens it enters the namespace.
+/// Makes a device in a host's namespace. Only the thread that opens it enters the namespace.
 fn device(name: &str) -> Result<SyncDevice, ChaosError> {
     let path = format!("/run/netns/{name}");
     let open = move || {

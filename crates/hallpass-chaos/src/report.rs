@@ -13,35 +13,35 @@ use crate::clients::Way;
 use crate::harness::Options;
 use crate::records::Files;
 
-/// How many violations of one kind are shown. They are counted in full.
+/// How many violations of one kind are shown. The count includes all of them.
 const SHOWN_MAX: usize = 10;
 
-/// What came out. Its names are those of the JSON document.
+/// The result of a run. The JSON document has the same names.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// What decided the faults.
+    /// The seed that decided the faults.
     pub seed: u64,
     /// How long it took.
     pub seconds: f64,
     /// How many agents there were.
     pub agents: usize,
-    /// How many clients.
+    /// How many clients there were.
     pub clients: usize,
     /// How long a session lasts.
     pub ttl_ms: u64,
-    /// Faults, and then peace until everybody got in: so many times.
+    /// How many rounds there were. A round is one or more faults, their healing, and the wait until all clients got in.
     pub rounds: usize,
     /// How many faults there were.
     pub faults: usize,
-    /// By kind.
+    /// The number of faults by kind.
     pub faults_by_kind: BTreeMap<String, usize>,
     /// What the records show.
     #[serde(flatten)]
     pub findings: Findings,
     /// How `hallpass run` ended, by exit code; `signal` if it was killed.
     pub run_exits: BTreeMap<String, u64>,
-    /// Violations, and processes that ended by themselves or did not end when asked to.
+    /// Violations, and processes that ended unasked or did not end when asked.
     pub violations: Vec<String>,
 }
 
@@ -59,9 +59,9 @@ pub struct Findings {
     pub work_refused: u64,
     /// How often a holder noticed that it had lost its lock.
     pub lost: u64,
-    /// Of those, how often a successor was inside before. None of them worked any more, or it is a violation.
+    /// Of those, how often a successor was inside before. Work after that would be a violation.
     pub lost_noticed_late: u64,
-    /// Pairs that worked at once although one of them was exclusive.
+    /// Pairs of holders that worked at once although one was exclusive, and work after a later holder had worked.
     pub overlaps: usize,
     /// Fences that came twice or went back, at the holders or at the resource.
     pub fence_regressions: usize,
@@ -74,11 +74,11 @@ pub struct Findings {
 /// Over all healings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovery {
-    /// Half of them took at most so long.
+    /// The median.
     pub p50: u64,
-    /// All but one of a hundred.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The slowest.
+    /// The maximum.
     pub max: u64,
 }
 
@@ -136,7 +136,7 @@ impl Findings {
     }
 }
 
-/// The first of each kind, as lines.
+/// The first violations of each kind, as lines.
 fn shown(violations: &[Violation]) -> Vec<String> {
     let mut seen = HashMap::new();
     let mut lines = Vec::new();
@@ -152,7 +152,7 @@ fn shown(violations: &[Violation]) -> Vec<String> {
     lines
 }
 
-/// Checks the records that an earlier run has kept: what they show, and the violations.
+/// Checks the records that an earlier run has kept. Returns the findings and the violations.
 pub fn check_again(directory: &Path) -> Result<(Findings, Vec<String>), ChaosError> {
     let files = Files(directory.to_owned());
     if !files.records().is_file() {

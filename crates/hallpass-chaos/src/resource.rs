@@ -1,7 +1,7 @@
-//! What the locks protect: it accepts work with a fence, and remembers the highest that wrote.
+//! The resource that the locks protect. It accepts work with a fence, and remembers the highest fence of a write.
 //!
-//! One thread of the harness for each client. A client sends a [`Work`] a line and is answered with one byte: whether the work was
-//! accepted, and whether the network is calm or not.
+//! The harness has a thread for each client. A client sends one [`Work`] a line. The answer is one byte: whether the work was accepted,
+//! and whether the network is calm.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,27 +14,28 @@ use std::thread;
 use crate::clock;
 use crate::records::{Log, Work};
 
-/// The resource as the harness sees it.
+/// The harness's side of the resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    state: Arc<Mutex<State>>,
+    ledger: Arc<Mutex<Ledger>>,
     calm: Arc<AtomicBool>,
 }
 
+/// What the resource remembers of the work it was asked for.
 #[derive(Debug)]
-struct State {
+struct Ledger {
     log: Log,
-    /// By lock: the highest fence of a write.
+    /// The highest fence of a write, by lock.
     marks: BTreeMap<String, u64>,
-    /// By client: when the last grant arrived under which its work was accepted.
+    /// When the last grant arrived under which work was accepted, by client.
     last: BTreeMap<String, u64>,
 }
 
 impl Resource {
     pub(crate) fn listen(socket: &Path, log: &Path) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let state = State { log: Log::open(log)?, marks: BTreeMap::new(), last: BTreeMap::new() };
-        let this = Self { state: Arc::new(Mutex::new(state)), calm: Arc::new(AtomicBool::new(true)) };
+        let ledger = Ledger { log: Log::open(log)?, marks: BTreeMap::new(), last: BTreeMap::new() };
+        let this = Self { ledger: Arc::new(Mutex::new(ledger)), calm: Arc::new(AtomicBool::new(true)) };
         let resource = this.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -45,15 +46,15 @@ impl Resource {
         Ok(this)
     }
 
-    /// While it is calm, holders keep their locks only for a moment.
+    /// In a calm network, holders keep their locks only for a moment.
     pub(crate) fn set_calm(&self, calm: bool) {
         self.calm.store(calm, Ordering::SeqCst);
     }
 
-    /// Those of `clients` that have got no lock since.
+    /// Those of `clients` that have got no lock since this time.
     pub(crate) fn waiting_since<'a>(&self, clients: &'a [String], since: u64) -> Vec<&'a str> {
-        let state = self.state();
-        let got_in = |client: &&String| state.last.get(*client).is_some_and(|at| *at >= since);
+        let ledger = self.ledger();
+        let got_in = |client: &&String| ledger.last.get(*client).is_some_and(|at| *at >= since);
         clients.iter().filter(|client| !got_in(client)).map(String::as_str).collect()
     }
 
@@ -70,26 +71,26 @@ impl Resource {
     }
 
     fn decide(&self, mut work: Work) -> bool {
-        let mut state = self.state();
-        let mark = state.marks.get(&work.lock).copied().unwrap_or(0);
+        let mut ledger = self.ledger();
+        let mark = ledger.marks.get(&work.lock).copied().unwrap_or(0);
         work.accepted = if work.shared { work.fence > mark } else { work.fence >= mark };
         work.at = clock::now();
         if work.accepted {
-            state.last.insert(work.client.clone(), work.start);
+            ledger.last.insert(work.client.clone(), work.start);
             if !work.shared {
-                state.marks.insert(work.lock.clone(), work.fence);
+                ledger.marks.insert(work.lock.clone(), work.fence);
             }
         }
-        state.log.append(&work).expect("the resource can write its log");
+        ledger.log.append(&work).expect("the resource can write its log");
         work.accepted
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the resource says.
+/// The answer of the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) accepted: bool,
@@ -102,7 +103,7 @@ impl From<Answer> for u8 {
     }
 }
 
-/// The resource as a holder sees it.
+/// A holder's side of the resource.
 #[derive(Debug)]
 pub(crate) struct ResourceClient(UnixStream);
 

@@ -1,4 +1,4 @@
-//! Namespaces of the harness's own: network, mounts and processes. Whatever happens to the harness, the system removes all of it.
+//! Namespaces of the harness's own for network, mounts and processes. The system removes them all, even if the harness crashes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +24,7 @@ const TOOLS: [(&str, &str); 6] = [
     ("mount", "mount"),
 ];
 
-/// What this machine lacks for a run, as one line; none if it has everything.
+/// What this machine lacks for a run, as one line. None if it has everything.
 pub fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("it makes network namespaces, and needs root for that".to_owned());
@@ -50,7 +50,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Makes the directory. It is removed at the end unless it is to be kept.
+    /// Makes the directory. It is removed at the end, unless `keep` is set.
     pub fn create(keep: bool) -> Result<Self, ChaosError> {
         let directory = std::env::temp_dir().join(format!("hallpass-chaos-{}", std::process::id()));
         let created = fs::DirBuilder::new().mode(0o700).create(&directory);
@@ -58,19 +58,19 @@ impl Sandbox {
         Ok(Self { directory, keep })
     }
 
-    /// Where everything is written to.
+    /// The directory of all files of the run.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Runs a program inside. None if this process was asked to end meanwhile: then nothing of the program is left.
+    /// Runs a program inside. None if this process was asked to end meanwhile. Then no process of the program is left.
     pub fn run(&self, program: &Path, args: &[OsString]) -> Result<Option<ExitStatus>, ChaosError> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let registered = signal_hook::flag::register(signal, Arc::clone(&asked));
             registered.map_err(|error| ChaosError::Failed(format!("cannot watch for signals: {error}")))?;
         }
-        // If this process is killed, the system kills the next one, and that one's child is the first process of its namespace: all
+        // If this process is killed, the system kills its child. The child's own child is the first process of the namespace, and all
         // others die with it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]);

@@ -1,6 +1,6 @@
-//! Groups that are there for one round, beside the one that lasts: what goes wrong when a group is founded cannot be tried on that one.
+//! Groups that exist for one round, beside the main one. They try faults at the founding of a group, which the main group has behind it.
 //!
-//! Three agents on the first hosts, with clients and locks of their own. What their clients saw is checked like everything else.
+//! Each has three agents on the first hosts, with clients and locks of their own. The checker reads the records of all clients.
 
 use std::ops::Range;
 use std::thread;
@@ -8,40 +8,40 @@ use std::time::{Duration, Instant};
 
 use crate::ChaosError;
 use crate::agents::{Agents, Plan};
-use crate::clients::{Clients, Setting as ClientSetting, Spec, Way};
-use crate::faults::{OtherSettings, SIDE_AGENTS, Setting, links_around};
+use crate::clients::{ClientSettings, Clients, Spec, Way};
+use crate::faults::{OtherSettings, SIDE_AGENTS, SettingDifference, links_around};
 use crate::network::{Links, Network};
 
 const PORT: u16 = 7500;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// A refusal says so, in these words.
+/// The words of a refusal.
 const SAME: &str = "give all members the same";
 
-/// One such group.
+/// A group that exists for one round.
 #[derive(Debug)]
 pub(crate) struct Side {
     name: String,
     agents: Agents,
     ttl: Duration,
-    setting: ClientSetting,
+    settings: ClientSettings,
     clients: Vec<Clients>,
 }
 
 impl Side {
     /// Makes the configurations of a group. Nothing runs yet.
-    pub(crate) fn create(number: usize, hosts: &[String], setting: &ClientSetting) -> Result<Self, ChaosError> {
-        let (name, ttl) = (format!("side-{number}"), setting.ttl);
+    pub(crate) fn create(number: usize, hosts: &[String], settings: &ClientSettings) -> Result<Self, ChaosError> {
+        let (name, ttl) = (format!("side-{number}"), settings.ttl);
         let names = &hosts[..SIDE_AGENTS.min(hosts.len())];
         let plan = Plan { group: &name, port: PORT, names, ttl, config: "" };
-        let agents = Agents::create(&setting.hallpass, &setting.directory, &plan)?;
-        Ok(Self { name, agents, ttl, setting: setting.clone(), clients: Vec::new() })
+        let agents = Agents::create(&settings.hallpass, &settings.directory, &plan)?;
+        Ok(Self { name, agents, ttl, settings: settings.clone(), clients: Vec::new() })
     }
 
-    /// The first agent founds a group alone and the others join it. It loses its data, is started again as it was configured, and must
-    /// not grant in another group of this name. Returns what went wrong.
+    /// The first agent founds a group alone, and the others join it. It loses its data and starts again with the same configuration. It
+    /// must not grant in another group of this name. Returns what went wrong.
     ///
-    /// One that has lost everything cannot know of the others before it meets them: what it grants before that, only a fence
-    /// protects from. So its clients come when it says why it grants nothing, or when it should have.
+    /// An agent that has lost everything cannot know of the others before it meets them. Only fences protect from what it grants before
+    /// that. So its clients start when it says why it grants nothing, or when it should have.
     pub(crate) fn wipe_founder(&mut self, wholly: bool, limit: Duration) -> Result<Vec<String>, ChaosError> {
         let name = self.agents.name(0).to_owned();
         let founder = format!("{name}@{name}:{PORT}");
@@ -69,7 +69,7 @@ impl Side {
             self.agents.wipe(0)?
         }
         self.agents.start(0)?;
-        // It waits a session for the clients of the one before it, and is in touch with the others by then.
+        // It waits a session for the clients of its predecessor, and has met the others by then.
         let begun = Instant::now();
         let says_why = self.wait_until_refused(0, "join", self.ttl * 2 + self.ttl / 2);
         if wholly {
@@ -86,8 +86,8 @@ impl Side {
         Ok(self.end(troubles))
     }
 
-    /// One founder's settings are different. Either they found no group and say why, or the one that they found is one, also when that
-    /// founder is cut off. Returns what went wrong.
+    /// One founder has different settings. Either the agents found no group and say why, or they found exactly one, even if that founder
+    /// is cut off. Returns what went wrong.
     pub(crate) fn other_settings(
         &mut self,
         other: OtherSettings,
@@ -100,9 +100,9 @@ impl Side {
         };
         for agent in 0..self.agents.count() {
             match other.what {
-                Setting::Ttl if agent == odd => self.agents.set_ttl(agent, self.ttl + self.ttl / 2),
-                Setting::Ttl => {}
-                Setting::Voters(own, others) => {
+                SettingDifference::Ttl if agent == odd => self.agents.set_ttl(agent, self.ttl + self.ttl / 2),
+                SettingDifference::Ttl => {}
+                SettingDifference::Voters(own, others) => {
                     let voters = if agent == odd { own } else { others };
                     self.agents.configure(agent, |text| format!("voters = {voters}\n{text}"))?;
                 }
@@ -117,7 +117,7 @@ impl Side {
             }
             if (0..self.agents.count()).all(|agent| self.agents.is_ready(agent)) {
                 network.set(&links_around(odd, network.hosts()))?;
-                // A side that elects another steward removes the others a session later, and grants after that.
+                // A side that elects another steward removes the other members after a session, and grants after that.
                 thread::sleep(self.ttl * 4);
                 network.set(&Links::new())?;
                 return Ok(self.end(Vec::new()));
@@ -132,8 +132,8 @@ impl Side {
         Ok(self.end(vec![why]))
     }
 
-    /// The agents in the order of their nodes' ids, which they draw when they are first started: who votes follows from it. Each runs alone
-    /// for a moment, which founds nothing.
+    /// The agents in the order of their nodes' ids, which decides who votes. Nodes draw their ids when they first start. So each agent runs
+    /// alone for a moment, which founds nothing.
     fn by_id(&mut self, limit: Duration) -> Result<Vec<usize>, ChaosError> {
         let mut ids = Vec::new();
         for agent in 0..self.agents.count() {
@@ -155,7 +155,7 @@ impl Side {
             .all(|agent| self.agents.wait_until_ready(agent, end.saturating_duration_since(Instant::now())))
     }
 
-    /// An agent that grants nothing says why in words with this one, or has ended.
+    /// Whether an agent grants nothing and says why with this word, or has ended.
     fn is_refused(&mut self, agent: usize, word: &str) -> bool {
         self.agents.waits_for(agent).is_some_and(|why| why.contains(word)) || self.agents.has_ended(agent)
     }
@@ -179,10 +179,10 @@ impl Side {
                 specs.push(Spec { name, way, locks: self.name.clone(), socket: self.agents.socket(agent) });
             }
         }
-        self.clients.push(Clients::start(&specs, &self.setting));
+        self.clients.push(Clients::start(&specs, &self.settings));
     }
 
-    /// Ends everything. What clients did that no fault explains is added.
+    /// Ends all processes. Adds the clients' failures that no fault explains.
     fn end(&mut self, mut troubles: Vec<String>) -> Vec<String> {
         for clients in self.clients.drain(..) {
             troubles.extend(clients.end().1);

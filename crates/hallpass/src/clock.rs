@@ -168,7 +168,7 @@ mod tests {
 
     /// chrony may take 8.3 % unless told otherwise, and the system allows 10 %.
     #[test]
-    fn correcting_the_time_of_day_does_not_change_how_long_a_session_is() {
+    fn setting_the_time_of_day_does_not_change_how_long_a_session_is() {
         for slewed_ppm in [0, 500, 83_333, -83_333, 100_000, -100_000] {
             let (machine, clock) = (Machine::default(), Clock::new());
             machine.pass(1000 * SECOND);

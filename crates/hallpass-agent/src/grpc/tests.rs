@@ -1,8 +1,7 @@
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use hallpass::Node;
+use hallpass_testkit::{LIMIT, Scratch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tokio_stream::StreamExt;
@@ -18,37 +17,30 @@ use crate::http::{Access, Traffic};
 use crate::service::LeaseId;
 use crate::{Agent, AgentOptions};
 
-/// Much longer than anything takes that must happen.
-const LIMIT: Duration = Duration::from_secs(30);
-
 /// An agent of a group of one, and etcd's API of it.
 struct TestAgent {
     etcd: Arc<Etcd>,
     node: Node,
     stop: Box<dyn Fn() + Send>,
     serving: tokio::task::JoinHandle<()>,
-    directory: PathBuf,
+    _directory: Scratch,
 }
 
 impl TestAgent {
     async fn start() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("hallpass-etcd-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&directory);
+        let directory = Scratch::new("etcd");
         let options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
         let access = Arc::new(Access::new(None).expect("no file is read"));
         let api = Api { service: agent.service(), access, traffic: Arc::new(Traffic::default()) };
         let (node, stop) = (agent.node(), Box::new(agent.stopper()));
         let serving = tokio::spawn(async move { drop(agent.serve().await) });
-        Self { etcd: Arc::new(Etcd::new(api)), node, stop, serving, directory }
+        Self { etcd: Arc::new(Etcd::new(api)), node, stop, serving, _directory: directory }
     }
 
     async fn end(self) {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 
     fn etcd(&self) -> Arc<Etcd> {

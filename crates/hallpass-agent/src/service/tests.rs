@@ -1,17 +1,14 @@
 use std::future::Future;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use hallpass::Node;
 use hallpass_node::leases::{Bounds, LeaseTerm};
+use hallpass_testkit::{LIMIT, Scratch};
 
 use super::*;
 use crate::registry::EventKind;
 use crate::{Agent, AgentOptions};
 
-/// Much longer than anything takes that must happen.
-const LIMIT: Duration = Duration::from_secs(30);
 const SESSION: Duration = Duration::from_secs(2);
 
 /// An agent of a group of one, and its service.
@@ -20,7 +17,7 @@ struct TestAgent {
     node: Node,
     stop: Box<dyn Fn() + Send>,
     serving: tokio::task::JoinHandle<()>,
-    directory: PathBuf,
+    directory: Scratch,
 }
 
 impl TestAgent {
@@ -29,14 +26,10 @@ impl TestAgent {
     }
 
     async fn start_with(session: Duration) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("hallpass-service-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&directory);
-        Self::start_in(directory, session).await
+        Self::start_in(Scratch::new("service"), session).await
     }
 
-    async fn start_in(directory: PathBuf, session: Duration) -> Self {
+    async fn start_in(directory: Scratch, session: Duration) -> Self {
         let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
         options.ttl = session;
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
@@ -46,11 +39,10 @@ impl TestAgent {
     }
 
     async fn end(self) {
-        let directory = self.leave_directory().await;
-        let _ = std::fs::remove_dir_all(&directory);
+        self.leave_directory().await;
     }
 
-    async fn leave_directory(self) -> PathBuf {
+    async fn leave_directory(self) -> Scratch {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
         self.directory
@@ -251,7 +243,6 @@ async fn a_node_that_fails_takes_its_leases_along() {
     agent.node.crash().await;
     assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
     within(agent.serving).await.unwrap();
-    let _ = std::fs::remove_dir_all(&agent.directory);
 }
 
 #[tokio::test]
@@ -271,7 +262,6 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
     // It has ended as soon as its last client has.
     let _ = agent.service.revoke(lease);
     within(agent.serving).await.unwrap();
-    let _ = std::fs::remove_dir_all(&agent.directory);
 }
 
 /// A lease of 20 s at 0.5 s: a lock acquired under it is certain for 19.5 s and the drift, not for 20 s.

@@ -3,42 +3,37 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
 
-use hallpass::Node;
 use hallpass_agent::line_protocol::{Request, Response};
-use hallpass_agent::{Agent, AgentOptions, Client, ClientError};
+use hallpass_agent::{AgentOptions, Client, ClientError, Ended};
+use hallpass_testkit::{LIMIT, Scratch, wait_until};
 use serde_json::{Value, json};
 
-/// Much longer than anything takes that must happen.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::agent_thread::{Serving, Starting};
 
-/// An agent of a group of one, in a thread of its own.
-struct StopOnDrop {
-    directory: PathBuf,
-    stop: Box<dyn Fn() + Send>,
-    thread: Option<JoinHandle<()>>,
+/// An agent of a group of one. It is stopped when this is dropped.
+struct TestAgent {
+    directory: Scratch,
+    serving: Option<Serving>,
 }
 
-impl StopOnDrop {
+impl TestAgent {
     fn start(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("hallpass-agent-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
+        let directory = Scratch::new(name);
         let options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
-        let (sender, started) = channel();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let builder = Node::builder().group("g").name("n");
-                let agent = Agent::start(builder, options).await.expect("the agent starts");
-                sender.send(Box::new(agent.stopper())).unwrap();
-                agent.serve().await.expect("the agent ends in order");
-            });
-        });
-        let stop = started.recv_timeout(LIMIT).expect("the agent starts");
-        Self { directory, stop, thread: Some(thread) }
+        let serving = Starting::new(options).wait().expect("the agent starts");
+        Self { directory, serving: Some(serving) }
+    }
+
+    fn ask_to_end(&self) {
+        self.serving.as_ref().expect("it serves").ask_to_end();
+    }
+
+    /// Waits until it has ended, in order.
+    #[track_caller]
+    fn ended(&mut self) -> Ended {
+        self.serving.take().expect("it serves").ended().expect("it ends in order")
     }
 
     fn socket(&self) -> PathBuf {
@@ -62,20 +57,20 @@ impl StopOnDrop {
 
     #[track_caller]
     fn wait_until(&self, lock: &str, expected: (u64, u64)) {
-        let end = Instant::now() + LIMIT;
-        while self.holders_and_waiters(lock) != expected {
-            assert!(Instant::now() < end, "never {expected:?}: {:?}", self.holders_and_waiters(lock));
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("'{lock}' has {expected:?} holders and waiters");
+        wait_until(&what, || self.holders_and_waiters(lock) == expected);
     }
 }
 
-impl Drop for StopOnDrop {
+impl Drop for TestAgent {
     fn drop(&mut self) {
-        (self.stop)();
-        let ended = self.thread.take().map(JoinHandle::join);
-        let _ = std::fs::remove_dir_all(&self.directory);
-        assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()), "the agent has panicked");
+        let Some(serving) = self.serving.take() else { return };
+        serving.ask_to_end();
+        if thread::panicking() {
+            let _ = serving.thread.join();
+        } else {
+            serving.ended().expect("the agent ends in order");
+        }
     }
 }
 
@@ -152,7 +147,7 @@ fn release(lock: &str, fence: u64) -> Value {
 
 #[test]
 fn requests_that_come_at_once_are_answered_in_their_order() {
-    let agent = StopOnDrop::start("order");
+    let agent = TestAgent::start("order");
     let mut client = agent.client();
     assert_eq!(client.ask(&acquire("x"))["is"], "granted");
     let requests = [json!({"do": "cancel"}), json!({"do": "status"}), json!({"do": "members"}), json!({"do": "locks"})];
@@ -167,7 +162,7 @@ fn requests_that_come_at_once_are_answered_in_their_order() {
 
 #[test]
 fn a_request_in_bits_is_one_request() {
-    let agent = StopOnDrop::start("bits");
+    let agent = TestAgent::start("bits");
     let mut client = agent.client();
     for byte in format!("{}\n", acquire("x")).bytes() {
         client.write(&[byte]);
@@ -182,7 +177,7 @@ fn a_request_in_bits_is_one_request() {
 
 #[test]
 fn a_request_during_a_wait_ends_the_wait() {
-    let agent = StopOnDrop::start("during");
+    let agent = TestAgent::start("during");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));
@@ -198,7 +193,7 @@ fn a_request_during_a_wait_ends_the_wait() {
 
 #[test]
 fn a_wait_that_is_cancelled_leaves_no_waiter() {
-    let agent = StopOnDrop::start("cancel");
+    let agent = TestAgent::start("cancel");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     assert_eq!(waiter.ask(&json!({"do": "cancel"}))["is"], "cancelled", "also with nothing to cancel");
     let fence = holder.acquire("x");
@@ -218,7 +213,7 @@ fn a_wait_that_is_cancelled_leaves_no_waiter() {
 
 #[test]
 fn only_the_holder_with_the_right_fence_releases() {
-    let agent = StopOnDrop::start("fence");
+    let agent = TestAgent::start("fence");
     let (mut holder, mut other) = (agent.client(), agent.client());
     assert_eq!(holder.ask(&release("x", 1)), json!({"is": "released", "held": false}), "before it was ever held");
     let fence = holder.acquire("x");
@@ -240,7 +235,7 @@ fn only_the_holder_with_the_right_fence_releases() {
 
 #[test]
 fn readers_share_and_release_one_by_one() {
-    let agent = StopOnDrop::start("readers");
+    let agent = TestAgent::start("readers");
     let (mut reader, mut writer) = (agent.client(), agent.client());
     let shared = json!({"do": "acquire", "lock": "x", "shared": true});
     let fences = [reader.ask(&shared), reader.ask(&shared)].map(|answer| answer["fence"].as_u64().expect("granted"));
@@ -253,7 +248,7 @@ fn readers_share_and_release_one_by_one() {
 
 #[test]
 fn garbage_is_answered_and_harms_nobody() {
-    let agent = StopOnDrop::start("garbage");
+    let agent = TestAgent::start("garbage");
     let mut client = agent.client();
     let fence = client.acquire("x");
     for garbage in [
@@ -283,7 +278,7 @@ fn garbage_is_answered_and_harms_nobody() {
 
 #[test]
 fn a_line_that_is_too_long_costs_its_sender_the_connection() {
-    let agent = StopOnDrop::start("long");
+    let agent = TestAgent::start("long");
     let (mut client, mut other) = (agent.client(), agent.client());
     let fence = other.acquire("y");
     client.acquire("x");
@@ -303,7 +298,7 @@ fn a_line_that_is_too_long_costs_its_sender_the_connection() {
 
 #[test]
 fn a_client_that_disconnects_leaves_nothing() {
-    let agent = StopOnDrop::start("disconnect");
+    let agent = TestAgent::start("disconnect");
     let (mut holder, mut waiter, mut next) = (agent.client(), agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));
@@ -321,7 +316,7 @@ fn a_client_that_disconnects_leaves_nothing() {
 
 #[test]
 fn a_lock_is_held_while_any_copy_of_the_descriptor_is_open() {
-    let agent = StopOnDrop::start("descriptor");
+    let agent = TestAgent::start("descriptor");
     let mut client = Client::connect(&agent.socket()).unwrap();
     let request: Request = serde_json::from_value(acquire("x")).unwrap();
     assert!(matches!(client.request(&request), Ok(Response::Granted { .. })));
@@ -335,38 +330,36 @@ fn a_lock_is_held_while_any_copy_of_the_descriptor_is_open() {
 
 #[test]
 fn an_agent_that_is_told_to_leave_ends() {
-    let mut agent = StopOnDrop::start("leave");
+    let mut agent = TestAgent::start("leave");
     let mut client = agent.client();
     assert_eq!(client.ask(&json!({"do": "leave"}))["is"], "leaving");
     assert_eq!(client.hear()["is"], "done");
     client.is_closed();
-    agent.thread.take().unwrap().join().expect("it ends in order");
+    assert_eq!(agent.ended(), Ended::Left);
     assert!(!agent.socket().exists());
 }
 
 #[test]
 fn a_holder_is_told_that_the_agent_ends_and_keeps_the_lock_until_it_releases() {
-    let mut agent = StopOnDrop::start("ending");
+    let mut agent = TestAgent::start("ending");
     let (mut holder, mut waiter) = (agent.client(), agent.client());
     let fence = holder.acquire("x");
     waiter.say(&acquire("x"));
     agent.wait_until("x", (1, 1));
-    (agent.stop)();
+    agent.ask_to_end();
     assert_eq!(holder.hear()["is"], "ending");
     let until = holder.hear();
     assert!(until["is"] == "session" && until["valid_until_ns"].is_u64(), "{until}");
-    // Nobody else comes in: who waits is sent away.
+    // Nobody else comes in: a waiting client is sent away.
     waiter.is_closed();
     assert_eq!(holder.ask(&release("x", fence))["held"], true);
     holder.is_closed();
-    agent.thread.take().unwrap().join().expect("it ends in order");
+    assert_eq!(agent.ended(), Ended::Stopped);
 }
 
 #[test]
 fn a_client_says_what_it_found_instead_of_an_agent() {
-    let directory = std::env::temp_dir().join(format!("hallpass-agent-none-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&directory);
-    std::fs::create_dir_all(&directory).unwrap();
+    let directory = Scratch::new("none");
     let socket = directory.join("agent.sock");
     let absent = Client::connect(&socket).unwrap_err();
     assert!(matches!(&absent, ClientError::Absent { path, .. } if *path == socket), "{absent}");
@@ -385,5 +378,4 @@ fn a_client_says_what_it_found_instead_of_an_agent() {
     let newer = greeted_with(b"{\"is\":\"welcome\",\"version\":99,\"something\":\"new\"}\n");
     assert!(matches!(newer, ClientError::Version { theirs: 99 }), "{newer}");
     assert!(matches!(greeted_with(b""), ClientError::Closed));
-    let _ = std::fs::remove_dir_all(&directory);
 }

@@ -1,15 +1,14 @@
 //! etcd's JSON gateway of a real agent, over TCP. gRPC is tested with etcd's own clients in etcd-tests/.
 
-use std::time::Duration;
-
 use hallpass::Node;
 use hallpass_agent::{Agent, AgentOptions};
+use hallpass_testkit::Scratch;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Much longer than anything takes that must happen.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::waiting::{until, within};
+
 /// "jobs", in base64.
 const NAME: &str = "am9icw==";
 
@@ -26,7 +25,7 @@ async fn send(address: &str, path: &str, body: &str) -> TcpStream {
 
 async fn answer(mut stream: TcpStream) -> (u16, Value) {
     let mut text = String::new();
-    tokio::time::timeout(LIMIT, stream.read_to_string(&mut text)).await.expect("an answer").expect("it is text");
+    within(stream.read_to_string(&mut text)).await.expect("it is text");
     let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     (status, serde_json::from_str(body).unwrap_or(Value::Null))
@@ -38,8 +37,7 @@ async fn post(address: &str, path: &str, body: &Value) -> (u16, Value) {
 
 #[tokio::test]
 async fn scripts_use_locks_as_with_etcd() {
-    let directory = std::env::temp_dir().join(format!("hallpass-gateway-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&directory);
+    let directory = Scratch::new("gateway");
     let mut options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
     options.api.listen = Some("127.0.0.1:0".to_owned());
     let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
@@ -60,12 +58,8 @@ async fn scripts_use_locks_as_with_etcd() {
     let killed = send(&address, "/v3/lock/lock", &format!(r#"{{"name": "{NAME}"}}"#)).await;
     let waits = send(&address, "/v3/lock/lock", &format!(r#"{{"name": "{NAME}"}}"#)).await;
     let waiters = async |number: usize| {
-        let wait = async {
-            while node.lock_info("jobs").map_or(0, |lock| lock.waiters) != number {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LIMIT, wait).await.expect("so many wait");
+        let is_so = async || node.lock_info("jobs").map_or(0, |lock| lock.waiters) == number;
+        until(&format!("{number} wait"), is_so).await;
     };
     waiters(2).await;
     drop(killed);
@@ -93,6 +87,5 @@ async fn scripts_use_locks_as_with_etcd() {
         assert_eq!(post(&address, "/v3/lease/revoke", lease).await.0, 200);
     }
     stop();
-    tokio::time::timeout(LIMIT, serving).await.expect("it ends").expect("without a panic").expect("in order");
-    let _ = std::fs::remove_dir_all(&directory);
+    within(serving).await.expect("without a panic").expect("in order");
 }

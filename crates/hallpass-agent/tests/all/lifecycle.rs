@@ -1,32 +1,29 @@
 //! How an agent starts and ends, what it leaves for the next one, and what it does when its files are taken away.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use hallpass::{Builder, Node};
 use hallpass_agent::line_protocol::{Request, Response, StatusLine};
-use hallpass_agent::{Agent, AgentOptions, AgentPaths, Client, ClientError, Ended, ServeError};
+use hallpass_agent::{AgentOptions, AgentPaths, Client, ClientError, Ended, ServeError};
+use hallpass_testkit::{LIMIT, Scratch, free_addresses, wait_until};
 
-/// Much longer than anything takes that must happen.
-const LIMIT: Duration = Duration::from_secs(30);
-/// Long enough to see that something does not happen at once.
-const AWHILE: Duration = Duration::from_secs(1);
+use crate::agent_thread::{AWHILE, Serving, Starting};
 
-/// A directory for an agent's files, removed when this is dropped.
-struct AgentFiles(PathBuf);
+/// Sessions that end in none of these tests.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A directory for an agent's files.
+struct AgentFiles(Scratch);
 
 impl AgentFiles {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("hallpass-lifecycle-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(Scratch::new(name))
     }
 
     fn socket(&self) -> PathBuf {
@@ -60,98 +57,11 @@ impl AgentFiles {
     }
 
     fn start(&self) -> Serving {
-        Starting::new(self.options(LIMIT)).wait().expect("the agent starts")
+        Starting::new(self.options(LONG)).wait().expect("the agent starts")
     }
 
     fn client(&self) -> Client {
         Client::connect(&self.socket()).expect("the agent answers")
-    }
-}
-
-impl Drop for AgentFiles {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Ends an agent, and where its node is.
-type Started = (Box<dyn Fn() + Send>, String);
-
-/// An agent that may not be ready yet, in a thread of its own.
-struct Starting {
-    started: Receiver<Result<Started, ServeError>>,
-    thread: JoinHandle<Option<Result<Ended, ServeError>>>,
-}
-
-/// An agent that serves.
-struct Serving {
-    stop: Box<dyn Fn() + Send>,
-    /// Of its node.
-    address: String,
-    thread: JoinHandle<Option<Result<Ended, ServeError>>>,
-}
-
-impl Starting {
-    fn new(options: AgentOptions) -> Self {
-        Self::with(Node::builder().group("g").name("n"), options)
-    }
-
-    fn with(builder: Builder, options: AgentOptions) -> Self {
-        let (sender, started) = channel();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                match Agent::start(builder, options).await {
-                    Ok(agent) => {
-                        let address = agent.node().address().to_string();
-                        let stop: Box<dyn Fn() + Send> = Box::new(agent.stopper());
-                        sender.send(Ok((stop, address))).ok()?;
-                        Some(agent.serve().await)
-                    }
-                    Err(error) => {
-                        let _ = sender.send(Err(error));
-                        None
-                    }
-                }
-            })
-        });
-        Self { started, thread }
-    }
-
-    fn waits(&self) -> bool {
-        self.started.recv_timeout(AWHILE).is_err()
-    }
-
-    fn wait(self) -> Result<Serving, ServeError> {
-        let (stop, address) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
-        Ok(Serving { stop, address, thread: self.thread })
-    }
-
-    #[track_caller]
-    fn fails(self) -> ServeError {
-        self.wait().map(|_| ()).expect_err("it does not start")
-    }
-}
-
-impl Serving {
-    fn ended(self) -> Result<Ended, ServeError> {
-        wait_until("it ends", || self.thread.is_finished());
-        self.thread.join().expect("it does not panic").expect("it was started")
-    }
-
-    #[track_caller]
-    fn stop(self) {
-        (self.stop)();
-        assert_eq!(self.ended().unwrap(), Ended::Stopped);
-    }
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !happened() {
-        assert!(Instant::now() < end, "it never happened that {what}");
-        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -162,6 +72,11 @@ fn acquire(client: &mut Client) -> u64 {
         Ok(Response::Granted { fence, .. }) => fence,
         other => panic!("{other:?}"),
     }
+}
+
+/// An address at which nobody listens.
+fn free_address() -> String {
+    free_addresses(1).remove(0)
 }
 
 fn leave_stale_socket(path: &Path) {
@@ -180,11 +95,11 @@ fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
     let short = Duration::from_millis(100);
 
     let fresh = AgentFiles::new("fresh");
-    Starting::new(fresh.options(2 * LIMIT)).wait().expect("there is nothing to wait for").stop();
+    Starting::new(fresh.options(2 * LONG)).wait().expect("there is nothing to wait for").stop();
 
     let mark = AgentFiles::new("mark");
     with_mark(&mark, "20");
-    assert!(Starting::new(mark.options(2 * LIMIT)).waits(), "its own sessions are long");
+    assert!(Starting::new(mark.options(2 * LONG)).waits(), "its own sessions are long");
 
     let longer = AgentFiles::new("longer");
     with_mark(&longer, "60000");
@@ -192,7 +107,7 @@ fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
 
     let socket = AgentFiles::new("socket");
     leave_stale_socket(&socket.socket());
-    assert!(Starting::new(socket.options(2 * LIMIT)).waits(), "the mark is gone, the socket is there");
+    assert!(Starting::new(socket.options(2 * LONG)).waits(), "the mark is gone, the socket is there");
 
     let over = AgentFiles::new("over");
     with_mark(&over, "20");
@@ -204,10 +119,10 @@ fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {
 fn an_agent_that_nobody_uses_leaves_nothing_but_the_mark_of_a_member() {
     let files = AgentFiles::new("nothing");
     let agent = files.start();
-    let ttl_ms = LIMIT.as_millis().to_string();
+    let ttl_ms = LONG.as_millis().to_string();
     assert_eq!(fs::read_to_string(files.running_file()).unwrap(), ttl_ms, "while it runs");
     let client = files.client();
-    assert_eq!((client.node.as_str(), client.ttl), ("n", LIMIT));
+    assert_eq!((client.node.as_str(), client.ttl), ("n", LONG));
     agent.stop();
     assert!(!files.running_file().exists() && !files.socket().exists());
     assert!(!files.socket().parent().unwrap().exists(), "the directory was made for it");
@@ -242,10 +157,10 @@ fn nobody_is_let_in_while_a_holder_of_an_ending_agent_is_inside() {
     let agent = files.start();
     let mut holder = files.client();
     acquire(&mut holder);
-    (agent.stop)();
+    agent.ask_to_end();
     assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
     assert!(matches!(Client::connect(&files.socket()), Err(ClientError::Closed)), "new clients are sent away");
-    let beside = Starting::new(files.options(LIMIT)).fails();
+    let beside = Starting::new(files.options(LONG)).fails();
     assert!(matches!(beside, ServeError::Taken(_)), "{beside}");
     thread::sleep(AWHILE);
     assert!(!agent.thread.is_finished() && files.socket().exists(), "it waits for the holder");
@@ -262,10 +177,10 @@ fn an_agent_whose_files_were_removed_keeps_others_from_its_place() {
     let mut holder = files.client();
     acquire(&mut holder);
     // The agent may be making its files again at this moment.
-    while fs::remove_dir_all(&files.0).is_err() {}
-    let mut same_data = files.options(LIMIT);
+    while fs::remove_dir_all(files.0.path()).is_err() {}
+    let mut same_data = files.options(LONG);
     same_data.socket = files.0.join("run/b.sock");
-    let mut same_socket = files.options(LIMIT);
+    let mut same_socket = files.options(LONG);
     same_socket.data = files.0.join("b.data");
     for options in [same_data, same_socket] {
         let error = Starting::new(options).fails();
@@ -294,14 +209,14 @@ fn a_socket_that_was_removed_is_made_again_for_this_user_alone() {
     thread::sleep(AWHILE);
     agent.stop();
     assert_eq!(fs::read_to_string(files.socket()).unwrap(), "a file");
-    let error = Starting::new(files.options(LIMIT)).fails();
+    let error = Starting::new(files.options(LONG)).fails();
     assert!(error.to_string().contains("not a socket"), "{error}");
 }
 
 #[test]
 fn an_agent_is_idle_only_without_clients() {
     let files = AgentFiles::new("idle");
-    let mut options = files.options(LIMIT);
+    let mut options = files.options(LONG);
     options.idle_limit = Some(2 * AWHILE);
     let agent = Starting::new(options).wait().unwrap();
     let client = files.client();
@@ -320,11 +235,11 @@ fn an_agent_that_ends_tells_its_holders_until_when() {
     let mut holder = files.client();
     let fence = acquire(&mut holder);
     assert_eq!(holder.holding("x", fence).unwrap().valid_until_ns(), None);
-    (agent.stop)();
+    agent.ask_to_end();
     assert!(matches!(holder.receive_within(Some(LIMIT)), Ok(Response::Ending { .. })));
     let told = holder.receive_within(Some(LIMIT));
     let Ok(Response::Session { valid_until_ns: Some(until) }) = told else { panic!("{told:?}") };
-    assert!(until <= hallpass_agent::now() + LIMIT.as_nanos() as u64, "{until}");
+    assert!(until <= hallpass_agent::now() + LONG.as_nanos() as u64, "{until}");
     drop(holder);
     assert_eq!(agent.ended().unwrap(), Ended::Stopped);
 }
@@ -349,7 +264,7 @@ fn whatever_an_agent_that_ends_has_told_is_over_before_the_next_one_is_in() {
         let guard = lock.acquire().await;
         (hallpass_agent::now(), guard.expect("it is granted").fence())
     });
-    (agent.stop)();
+    agent.ask_to_end();
     // Everything that is said until the agent is gone.
     let told = |holder: &Client| holder.holding("x", fence).and_then(|holding| holding.valid_until_ns());
     let mut longest = told(&holder).expect("another member could take it");
@@ -406,16 +321,16 @@ fn an_agent_that_is_cut_off_cannot_leave_and_says_so() {
 fn an_agent_that_has_lost_its_directory_does_not_forget_that_by_leaving() {
     let files = AgentFiles::new("lost");
     fs::write(files.shared_mark(), "g").unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let builder = Node::builder().group("g").name("n").join(nobody.to_string());
-    let agent = Starting::with(builder, files.options(LIMIT)).wait().unwrap();
+    let nobody = free_address();
+    let builder = Node::builder().group("g").name("n").join(&nobody);
+    let agent = Starting::with(builder, files.options(LONG)).wait().unwrap();
     let answer = leave(&files, agent);
     assert!(matches!(&answer, Err(ClientError::Refused(why)) if why.contains("data.shared")), "{answer:?}");
     assert!(files.shared_mark().exists() && files.member_file().exists());
     // Where no others ever were its paths are given up.
     fs::remove_file(files.shared_mark()).unwrap();
-    let builder = Node::builder().group("g").name("n").join(nobody.to_string());
-    let agent = Starting::with(builder, files.options(LIMIT)).wait().unwrap();
+    let builder = Node::builder().group("g").name("n").join(&nobody);
+    let agent = Starting::with(builder, files.options(LONG)).wait().unwrap();
     let answer = leave(&files, agent);
     assert!(matches!(answer, Ok(Response::Done)), "{answer:?}");
     assert!(!files.member_file().exists());
@@ -439,8 +354,7 @@ fn lone_member(files: &AgentFiles, runtime: &tokio::runtime::Runtime) -> (Node, 
 
 /// What a node is made from that is to be joined to others: they must know where it listens.
 fn joinable() -> Builder {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    Node::builder().group("g").name("n").listen(free.to_string())
+    Node::builder().group("g").name("n").listen(free_address())
 }
 
 fn has_two(member: &Node) -> bool {
@@ -453,8 +367,8 @@ fn an_agent_that_is_told_to_join_waits_for_its_peers_no_more() {
     let files = AgentFiles::new("peers");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (member, address) = lone_member(&files, &runtime);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent = Starting::with(joinable().peers([nobody.to_string()]), files.options(LIMIT)).wait().unwrap();
+    let nobody = free_address();
+    let agent = Starting::with(joinable().peers([nobody]), files.options(LONG)).wait().unwrap();
     let mut client = files.client();
     let id = |client: &mut Client| match client.request(&Request::Members) {
         Ok(Response::Members { members }) => members.iter().find(|member| member.this).map(|member| member.id),
@@ -474,7 +388,7 @@ fn an_agent_answers_while_its_new_node_cannot_start() {
     let files = AgentFiles::new("no-node");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (member, address) = lone_member(&files, &runtime);
-    let agent = Starting::with(joinable(), files.options(LIMIT)).wait().unwrap();
+    let agent = Starting::with(joinable(), files.options(LONG)).wait().unwrap();
     let mut client = files.client();
     // What cannot be removed keeps the directory from being emptied.
     fs::create_dir(files.data().join("node.new")).unwrap();

@@ -1,4 +1,4 @@
-//! `hallpass-chaos`: arguments in, figures out.
+//! `hallpass-chaos`: reads arguments, makes a run, prints the report.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -19,7 +19,7 @@ const SOFTWARE: u8 = 70;
 /// As in shells, after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Before the arguments of a client, and of the harness in its sandbox, which are this program again.
+/// The first argument when this program runs as a client, or as the harness in its sandbox.
 const CLIENT: &str = "client";
 const INSIDE: &str = "inside";
 
@@ -145,7 +145,7 @@ fn outside(parsed: &Args, args: &[OsString]) -> Result<ExitCode, ChaosError> {
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(SOFTWARE)))
 }
 
-/// The harness, in its sandbox: a directory, the program under test, and the arguments again.
+/// Runs the harness in its sandbox. The arguments are a directory, the program under test, and the original arguments.
 fn inside(args: &[OsString]) -> ExitCode {
     let [directory, hallpass, rest @ ..] = args else { return fail("this is started by hallpass-chaos only", USAGE) };
     let args = match Args::try_parse_from(std::iter::once("hallpass-chaos".into()).chain(rest.iter().cloned())) {
@@ -236,14 +236,14 @@ fn fail(line: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Writes to stdout. A reader that closed the pipe is no error.
+/// Writes to stdout. A closed pipe is not an error.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     ExitCode::SUCCESS
 }
 
-/// Always one line, whatever it quotes.
+/// Writes one line to stderr, even if the text has several.
 fn say(line: &str) {
     let bold = if io::stderr().is_terminal() { ["\x1b[1m", "\x1b[0m"] } else { ["", ""] };
     let _ = writeln!(io::stderr(), "{}hallpass-chaos:{} {}", bold[0], bold[1], line.replace(['\n', '\r'], " "));

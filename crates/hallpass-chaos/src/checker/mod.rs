@@ -1,8 +1,8 @@
-//! Proves from the records of a run that the locks kept their promises, or names what broke one.
+//! Checks the records of a run: whether the locks kept their promises, and what broke one.
 //!
 //! A hold is the time in which its holder *worked*: from the arrival of the grant to the moment before the release was sent. A holder
-//! that lost the lock, or was killed, has worked until its last work or its death. What a process is told while it is stopped it
-//! cannot act upon: there the fence protects, and the resource's log shows whether it did.
+//! that lost the lock worked until its last work, and one that was killed until its death. A stopped process cannot react to what it
+//! is told. There the fence protects, and the resource's log shows whether it did.
 
 #[cfg(test)]
 mod tests;
@@ -35,19 +35,19 @@ impl fmt::Display for Hold {
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// Two worked at once, at least one of them exclusively.
+    /// Two holders worked at once, at least one of them exclusively.
     Overlap { lock: String, one: Hold, other: Hold },
     /// Two exclusive grants of a lock have the same fence.
     FenceRepeated { lock: String, one: Hold, other: Hold },
     /// A later grant has a fence that is too small.
     FenceRegressed { lock: String, earlier: Hold, later: Hold },
-    /// The resource accepted work with a fence that is older than what it had accepted before.
+    /// The resource accepted work with an older fence than it had accepted before.
     AcceptedOlder { work: Work, mark: u64 },
-    /// Somebody went on working after a later holder had worked, and no pause of its process explains it.
+    /// A holder went on working after a later holder had worked, and no pause of its process explains it.
     StaleWork { work: Work },
-    /// The resource was asked by somebody whose grant is not recorded.
+    /// The resource was asked by a client whose grant is not recorded.
     Ungranted { work: Work },
-    /// Somebody did not get in in time after all faults were over.
+    /// A client did not get in in time after all faults were over.
     Starved { client: String, healed: u64, limit: u64 },
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the checker found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) violations: Vec<Violation>,
@@ -85,15 +85,15 @@ pub(crate) struct Verdict {
     pub(crate) shared: u64,
     pub(crate) work: u64,
     pub(crate) refused: u64,
-    /// Locks that were lost, as their holders noticed.
+    /// How many holders noticed that they had lost their locks.
     pub(crate) lost: u64,
-    /// Of those, how many had their successor inside before they noticed. They had not worked any more, or it is a violation.
+    /// Of those, how many had a successor inside before they noticed. Work after that would be a violation.
     pub(crate) noticed_late: u64,
     /// How long the slowest client took to get in after each healing, in nanoseconds.
     pub(crate) recoveries: Vec<u64>,
 }
 
-/// Everything that a run has recorded.
+/// All records of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) records: Vec<Record>,
@@ -142,7 +142,7 @@ fn holds(history: &History) -> BTreeMap<&str, Vec<Hold>> {
         let last = last_work.entry((&work.client, &work.lock, work.fence)).or_default();
         *last = work.asked.max(*last);
     }
-    // A client that shares a lock several times in a row may get one fence each time.
+    // A client that shares a lock several times in a row may get the same fence each time.
     let mut ends: HashMap<Key<'_>, Vec<(u64, u64, bool)>> = HashMap::new();
     for record in &history.records {
         if let Record::End { client, lock, fence, at, worked, lost } = record {
@@ -166,7 +166,7 @@ fn holds(history: &History) -> BTreeMap<&str, Vec<Hold>> {
     for record in &history.records {
         let Record::Start { client, lock, shared, fence, at: start } = record else { continue };
         let key = (client.as_str(), lock.as_str(), *fence);
-        // The client does nothing else meanwhile: what follows its next start belongs to that one.
+        // The client does nothing else meanwhile. Records after its next start belong to that start.
         let starts = &starts[client.as_str()];
         let next = starts.get(starts.partition_point(|at| at <= start)).copied().unwrap_or(u64::MAX);
         let within = |at: &u64| (*start..next).contains(at);
@@ -199,7 +199,7 @@ fn conflict(one: &Hold, other: &Hold) -> bool {
 }
 
 fn check_overlaps(lock: &str, holds: &[Hold], verdict: &mut Verdict) {
-    // Of those that have started, the exclusive one and the shared one that end last.
+    // Among the earlier holds, the exclusive and the shared one that end last.
     let mut latest: [Option<&Hold>; 2] = [None, None];
     for hold in holds {
         for before in latest.iter().flatten().filter(|before| conflict(before, hold) && before.end > hold.start) {
@@ -213,7 +213,7 @@ fn check_overlaps(lock: &str, holds: &[Hold], verdict: &mut Verdict) {
     }
 }
 
-/// Grants follow each other as they start: also those that overlapped, which is a violation of its own.
+/// Grants are in the order of their starts, even those that overlap, which is another violation.
 fn check_fences(lock: &str, holds: &[Hold], verdict: &mut Verdict) {
     let mut exclusive: Option<&Hold> = None;
     let mut shared: Option<&Hold> = None;
@@ -268,12 +268,12 @@ fn check_resource(history: &History, verdict: &mut Verdict) {
     }
 }
 
-/// The process that a holder is: one that holds several locks at once has a name for each, such as 'a' and 'a/2'.
+/// The process of a holder. A process that holds several locks has a name for each, such as 'a' and 'a/2'.
 fn process(client: &str) -> &str {
     client.split('/').next().unwrap_or(client)
 }
 
-/// The process was stopped between making sure of the lock and asking the resource.
+/// Whether the process was stopped after it checked the lock and before the resource answered.
 fn was_paused(history: &History, work: &Work) -> bool {
     history.events.iter().any(|event| match event {
         Event::Stopped { client, from, to } => client == process(&work.client) && *from < work.at && *to > work.asked,
@@ -295,7 +295,7 @@ fn check_healings(history: &History, locks: &BTreeMap<&str, Vec<Hold>>, verdict:
             let first = starts[starts.partition_point(|start| start < healed)..].first();
             let took = first.map(|start| start - healed).filter(|took| took <= limit);
             slowest = slowest.max(took.unwrap_or(*limit));
-            // Where the next fault came before the limit was over, it shows nothing.
+            // If the next fault came before the limit was over, this shows nothing.
             if took.is_none() && until - healed >= *limit {
                 let (client, healed, limit) = (client.clone(), *healed, *limit);
                 verdict.violations.push(Violation::Starved { client, healed, limit });

@@ -1,4 +1,4 @@
-//! Every kind of violation is planted and seen.
+//! Plants every kind of violation, and sees it found.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn one_that_holds_for_long_is_compared_with_all_that_come_meanwhile() {
 }
 
 #[test]
-fn exclusive_beside_shared_is_found_whoever_comes_first() {
+fn exclusive_beside_shared_is_found_in_either_order() {
     let reader_first = [start("a", true, 5, 10), end("a", 5, 20), start("b", false, 6, 15), end("b", 6, 30)];
     assert_eq!(found(&history(&reader_first)), ["overlap"]);
     let writer_first = [start("a", false, 5, 10), end("a", 5, 20), start("b", true, 6, 15), end("b", 6, 30)];
@@ -111,7 +111,7 @@ fn a_killed_holder_counts_until_it_was_killed() {
     assert_eq!(found(&history), [""; 0]);
     history.events = vec![Event::Killed { client: "a".to_owned(), at: 35 }];
     assert_eq!(found(&history), ["overlap"]);
-    // A kill in its next life is none of this hold's.
+    // A kill after its next start does not belong to this hold.
     history.records.push(start("a", false, 7, 45));
     history.events = vec![Event::Killed { client: "a".to_owned(), at: 46 }];
     assert_eq!(found(&history), [""; 0]);
@@ -144,12 +144,12 @@ fn fences_that_go_back_are_found() {
         found(&history(&records))
     };
     assert_eq!(pair((false, 5), (false, 4)), ["regressed"]);
-    // A reader's fence is larger than that of every writer before it, and not larger than the next one's.
+    // A reader's fence is larger than that of every earlier writer, and not larger than the next writer's.
     assert_eq!(pair((false, 5), (true, 5)), ["regressed"]);
     assert_eq!(pair((true, 5), (false, 4)), ["regressed"]);
     assert_eq!(pair((true, 5), (false, 5)), [""; 0]);
     assert_eq!(pair((true, 5), (true, 4)), [""; 0]);
-    // Not only the last one counts.
+    // Earlier holds count too, not only the last one.
     let records = [
         start("a", false, 9, 10),
         end("a", 9, 20),
@@ -195,7 +195,7 @@ fn work_without_a_grant_is_found() {
 }
 
 #[test]
-fn whoever_does_not_get_in_after_the_healing_is_starved() {
+fn a_client_that_does_not_get_in_after_the_healing_is_starved() {
     let clients = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
     let healed = |until: u64, names: &[&str]| {
         let mut history = sound();

@@ -1,4 +1,4 @@
-//! Just enough HTTP to talk to an agent's API at its Unix socket, without a library of the agent's: as a program in another language would.
+//! Just enough HTTP for an agent's API at its Unix socket. It uses no code of the agent, as a program in another language would not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::Gone;
 
-/// A connection, on which one request at a time is under way.
+/// A connection with one request at a time.
 pub(super) struct Api {
     stream: UnixStream,
-    /// What was read of the answer so far.
+    /// The bytes of the answer so far.
     read: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Api {
         self.stream.write_all(request.as_bytes()).map_err(|_| Gone::Agent)
     }
 
-    /// The answer, or none if it does not come in time.
+    /// Waits for the answer. None if it does not come in time.
     pub(super) fn poll(&mut self, limit: Option<Duration>) -> Result<Option<Answer>, Gone> {
         let limit = limit.map(|limit| limit.max(Duration::from_micros(1)));
         self.stream.set_read_timeout(limit).map_err(Gone::Harness)?;
@@ -54,14 +54,14 @@ impl Api {
         }
     }
 
-    /// Sends a request and waits for its answer, however long that takes.
+    /// Sends a request and waits for its answer, without a limit.
     pub(super) fn call(&mut self, method: &str, path: &str, body: &Value) -> Result<Answer, Gone> {
         self.send(method, path, body)?;
         self.poll(None)?.ok_or(Gone::Agent)
     }
 }
 
-/// A whole answer at the front of these bytes, with its length; none if more has to be read.
+/// The answer at the front of these bytes, with its length. None if more has to be read.
 fn parse(bytes: &[u8]) -> Result<Option<(usize, Answer)>, Gone> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

@@ -11,7 +11,7 @@ use signal_hook::consts::SIGTERM;
 use super::{Holder, Holding, Identity};
 use crate::random::Random;
 
-/// Works until it is done or told to end. One of four is stubborn: it goes on until it is killed.
+/// Works until it is done or told to end. One in four is stubborn, and goes on until it is killed.
 pub(crate) fn work_under_run(identity: &Identity, shared: bool, seed: u64, ttl: Duration) -> std::io::Result<()> {
     let variable = |name: &str| env::var(name).map_err(|_| std::io::Error::other(format!("there is no {name}")));
     let lock = variable("HALLPASS_LOCK")?;

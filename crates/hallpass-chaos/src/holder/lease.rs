@@ -1,7 +1,7 @@
-//! A client of the agent's HTTP API. It goes by exactly what it was told: a ttl that counts from when it sent the request.
+//! A client of the agent's HTTP API. It relies on exactly what it was told: a ttl that counts from when it sent the request.
 //!
-//! Some let a lease grow old before they acquire another lock under it, and some send no keepalive at all: what they were told last
-//! is then all they have, and they use it up.
+//! Some clients let a lease grow old before they acquire another lock under it. Some send no keepalive at all, and use up the time that
+//! they were told last.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::random::Random;
 /// How long a client waits for another lock under a lease that it has.
 const WAIT_MS: u64 = 200;
 
-/// Acquires, works and releases, forever. Ends when the harness does.
+/// Acquires, works and releases until the harness ends.
 pub(crate) fn hold_by_lease(identity: &Identity, socket: &Path, seed: u64, ttl: Duration) -> std::io::Result<()> {
     let (locks, socket) = (identity.locks.clone(), socket.to_owned());
     let mut client = Client { holder: Holder::new(identity)?, locks, socket, random: Random::new(seed), ttl };
@@ -41,16 +41,16 @@ struct Client {
 /// A lease, and what is done with it.
 struct Lease {
     id: String,
-    /// All its locks are certain until then: the latest moment that was promised.
+    /// The latest moment that was promised. Until then all its locks are held.
     until: u64,
     held: Vec<Stint>,
     plan: Plan,
-    /// What was asked and is not answered, with when it was sent.
+    /// The request that is not answered yet, and when it was sent.
     asked: Option<(Asked, u64)>,
 }
 
 struct Plan {
-    /// When to send the next keepalive; never in a lease that is to grow old.
+    /// When to send the next keepalive. None for a lease that grows old.
     keepalive_at: Option<u64>,
     /// When to acquire another lock.
     another_at: Option<u64>,
@@ -66,7 +66,7 @@ enum Asked {
 }
 
 impl Client {
-    /// One lease, from its first lock until it is given up or over.
+    /// Uses one lease, from its first lock until it is given up or over.
     fn use_a_lease(&mut self) -> Result<(), Gone> {
         thread::sleep(Duration::from_millis(self.random.between(0, 30)));
         let mut api = Api::open(&self.socket)?;
@@ -83,7 +83,7 @@ impl Client {
             {
                 return self.end(lease, true);
             }
-            // Read before anything is done: in this moment the locks were held.
+            // Read before anything else: at this moment the locks were held.
             let now = clock::now();
             if now >= lease.until {
                 return self.end(lease, true);
@@ -99,7 +99,7 @@ impl Client {
                 continue;
             }
             match lease.plan.another_at {
-                // The lease goes on and grows old, without a lock that others wait for.
+                // The lease grows old without a lock that others wait for.
                 Some(_) => self.release(&mut lease)?,
                 None if lease.asked.is_some() => {}
                 None => return self.give_up(lease),
@@ -113,7 +113,7 @@ impl Client {
         let (lock, shared) = (draw_lock(&self.locks, &mut self.random), self.random.once_in(5));
         let timeout = self.random.once_in(6).then_some(WAIT_MS);
         let grows_old = self.random.once_in(2);
-        // One that grows old ends before the session that it was told of.
+        // A lease that grows old ends before the session.
         let longest = if grows_old { ttl_ms } else { ttl_ms * 2 };
         let wanted = self.random.between(ttl_ms / 3, longest);
         let body = json!({"ttl_ms": wanted, "mode": mode(shared), "timeout_ms": timeout});
@@ -124,7 +124,7 @@ impl Client {
         };
         let mut told = told(&granted)?;
         if sent + told <= clock::now() {
-            // It waited for longer than that: it holds the lock from the next answered keepalive on.
+            // The wait took longer than that. It holds the lock from the next answered keepalive on.
             sent = clock::now();
             let (200, answer) = api.call("POST", &keepalive(id), &Value::Null)? else { return Ok(None) };
             told = self::told(&answer)?;
@@ -177,7 +177,7 @@ impl Client {
         Ok(())
     }
 
-    /// What an answer means. False if all locks of the lease are lost.
+    /// Applies an answer. False if all locks of the lease are lost.
     fn take(&mut self, lease: &mut Lease, (status, body): Answer, asked: Asked, sent: u64) -> Result<bool, Gone> {
         match (status, asked) {
             (200, Asked::Keepalive) => {
@@ -192,19 +192,19 @@ impl Client {
                 if now < lease.until {
                     let stint = self.holder.begin(2, &lock, shared, fence, now).map_err(Gone::Harness)?;
                     lease.held.push(stint);
-                    // In a storm it is held for as long as the lease is said to last.
+                    // While the network fails, it is held until the lease ends.
                     (lease.plan.since, lease.plan.hold[1]) = (now, self.ttl * 3);
                 }
             }
             (404, _) => return Ok(false),
-            // The lock was not free in time, or the agent is out of touch with its group: what was told stands.
+            // The lock was not free in time, or the agent has lost its group. What was told stays valid.
             (_, Asked::Another { .. }) => lease.plan.another_at = Some(clock::now()),
             (_, Asked::Keepalive) => lease.plan.keepalive_at = Some(clock::now() + nanos(RETRY_INTERVAL)),
         }
         Ok(true)
     }
 
-    /// Releases what is held; the lease goes on.
+    /// Releases the locks. The lease goes on.
     fn release(&mut self, lease: &mut Lease) -> Result<(), Gone> {
         for stint in std::mem::take(&mut lease.held) {
             let path = format!("/v1/leases/{}/locks/{}", lease.id, encoded(&stint.work.lock));
@@ -233,7 +233,7 @@ impl Client {
     }
 }
 
-/// The connection, made again if it is gone. None if the agent is not there.
+/// The connection, opened again if it is gone. None if the agent is not there.
 fn connect<'a>(api: &'a mut Option<Api>, socket: &Path) -> Result<Option<&'a mut Api>, Gone> {
     if api.is_none() {
         *api = match Api::open(socket) {
@@ -247,7 +247,7 @@ fn connect<'a>(api: &'a mut Option<Api>, socket: &Path) -> Result<Option<&'a mut
     Ok(api.as_mut())
 }
 
-/// Waits a moment for the answer to what was asked. An agent that is gone takes nothing back of what it has said.
+/// Waits a moment for the answer. What an agent has promised stays valid when the agent is gone.
 fn listen(api: &mut Option<Api>, asked: &mut Option<(Asked, u64)>) -> Result<Option<(Answer, Asked, u64)>, Gone> {
     let (Some(connection), true) = (api.as_mut(), asked.is_some()) else {
         thread::sleep(WORK_INTERVAL);
@@ -264,7 +264,7 @@ fn listen(api: &mut Option<Api>, asked: &mut Option<(Asked, u64)>) -> Result<Opt
     }
 }
 
-/// How long an answer's locks are certain, from when the request was sent.
+/// How long the locks of an answer are held, counted from when the request was sent.
 fn told(answer: &Value) -> Result<u64, Gone> {
     answer["ttl_ms"].as_u64().map(|ms| ms * 1_000_000).ok_or(Gone::Agent)
 }

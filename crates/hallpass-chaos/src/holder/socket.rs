@@ -1,4 +1,4 @@
-//! A client that speaks the agent's line protocol. It does so without the agent's own crate, as a program in another language would.
+//! A client that speaks the agent's line protocol. It does not use the agent's crate, as a program in another language would not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,12 +12,12 @@ use super::{Gone, Holder, Holding, Identity, RETRY_INTERVAL, draw_lock};
 use crate::clock;
 use crate::random::Random;
 
-/// Acquires, works and releases, forever. Ends when the harness does.
+/// Acquires, works and releases until the harness ends.
 pub(crate) fn hold_through_socket(identity: &Identity, socket: &Path, seed: u64, ttl: Duration) -> std::io::Result<()> {
     let mut holder = Holder::new(identity)?;
     let mut random = Random::new(seed);
     loop {
-        // The agent may be gone, stopped, or about to end: the next connection shows.
+        // The agent may be gone, stopped, or about to end. The next connection shows which.
         let gone = Connection::open(socket)
             .and_then(|connection| contend(&mut holder, connection, &identity.locks, &mut random, ttl));
         match gone {
@@ -57,27 +57,26 @@ fn contend(
             .map_err(Gone::Harness)?;
         agent.send(&json!({"do": "release", "lock": lock, "fence": fence}))?;
         if !held {
-            // What was said meanwhile is of no interest: a new connection holds nothing.
+            // A new connection holds nothing, so unread lines do not matter.
             return Err(Gone::Agent);
         }
         while agent.next(None)?["is"] != "released" {}
     }
 }
 
-/// Until when the lock is held, as far as the agent has said so.
+/// What the agent has said about how long the lock is held.
 struct Session {
     deadline: Option<u64>,
-    /// The client goes on while the session is at risk, which it may, until the lock is lost.
+    /// The client goes on while the session is at risk, until the lock is lost. That is allowed.
     stubborn: bool,
-    /// The client goes by its deadline alone, which it may, whatever has become of the agent: it goes on when the agent ends, and when
-    /// the connection breaks.
+    /// The client relies on its deadline alone. That is allowed: it goes on when the agent ends, and when the connection breaks.
     by_the_clock: bool,
     /// The connection is broken.
     gone: bool,
 }
 
 impl Session {
-    /// Waits up to this time for the agent to say something.
+    /// Waits up to this time for a line from the agent.
     fn holding(&mut self, agent: &mut Connection, wait: Duration) -> Holding {
         let said = match self.listen(agent, wait) {
             Ok(said) => said,
@@ -90,7 +89,7 @@ impl Session {
                 Holding::Yes
             }
             Some("at_risk") if self.stubborn || self.by_the_clock => {
-                // A lock that was broken is lost before the session is.
+                // A broken lock is lost before the session ends.
                 self.deadline = said["valid_until_ns"].as_u64();
                 Holding::Yes
             }
@@ -108,7 +107,7 @@ impl Session {
             return Ok(Value::Null);
         }
         match agent.next(Some(wait.max(Duration::from_micros(1)))) {
-            // Without a deadline the connection is all that was promised.
+            // Without a deadline, the lock is held only as long as the connection.
             Err(Gone::Agent) if self.by_the_clock && self.deadline.is_some() => {
                 self.gone = true;
                 Ok(Value::Null)
@@ -120,7 +119,7 @@ impl Session {
 
 struct Connection {
     stream: UnixStream,
-    /// What was read and is no whole line yet.
+    /// Bytes that are not a whole line yet.
     rest: Vec<u8>,
 }
 

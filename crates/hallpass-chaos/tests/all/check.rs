@@ -1,8 +1,9 @@
 //! `hallpass-chaos --check` judges records that were kept.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
+
+use hallpass_testkit::Scratch;
 
 const SOUND: &str = r#"{"is":"start","client":"a","lock":"l","shared":false,"fence":5,"at":10}
 {"is":"end","client":"a","lock":"l","fence":5,"at":20,"worked":20,"lost":false}
@@ -12,12 +13,10 @@ const SOUND: &str = r#"{"is":"start","client":"a","lock":"l","shared":false,"fen
 
 /// The exit code, and the output, for records in a directory of their own.
 fn check(name: &str, records: &str) -> (Option<i32>, String) {
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&directory).unwrap();
+    let directory = Scratch::new(name);
     fs::write(directory.join("records.jsonl"), records).unwrap();
     let program = env!("CARGO_BIN_EXE_hallpass-chaos");
-    let output = Command::new(program).arg("--check").arg(&directory).output().unwrap();
-    fs::remove_dir_all(&directory).unwrap();
+    let output = Command::new(program).arg("--check").arg(directory.path()).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }

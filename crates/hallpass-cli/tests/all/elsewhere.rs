@@ -30,7 +30,7 @@ fn an_agent_that_is_to_join_does_not_go_on_with_a_group_of_its_own() {
     group.run("d", "run dup {} --try -- touch entered").failed(75, "not free");
     fs::write(group.user.home.join("end"), "").unwrap();
     assert!(holder.wait().unwrap().success());
-    // From now on it is the group that it was to join, whoever is left in it.
+    // From now on this is the group that it was to join, even if only one member is left in it.
     group.end("d", "-TERM");
     group.start_with("d", &join);
     group.wait_until_members("d", &["a", "b", "c", "d"]);

@@ -1,4 +1,4 @@
-//! The laboratory over HTTP: the same answers as on the command line, to whoever may ask, and as a folder of files.
+//! The laboratory over HTTP: the same answers as on the command line, to clients that may ask, and as a folder of files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

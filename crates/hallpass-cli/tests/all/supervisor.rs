@@ -107,7 +107,7 @@ fn a_worker_that_the_command_leaves_running_keeps_the_lock_and_dies_with_the_age
     };
     let mut agent = start();
     fs::write(user.home.join("work"), COMMAND.replace("sleep 1000; true", "true")).unwrap();
-    // Whoever reads the output of run to its end need not wait for the worker.
+    // A reader of the output of run need not wait for the worker.
     assert_eq!(user.run("run x --socket a.sock -- sh ./work").code, 0);
     let worker = user.number_in("worker");
     user.run("run x --socket a.sock --try -- true").failed(75, "not free");

@@ -386,7 +386,7 @@ fn a_broken_lock_is_taken_from_its_command_on_another_member() {
     assert_eq!(group.run("c", "run x {} --try -- true").code, 0);
 }
 
-/// Whoever asked over HTTP is gone before it is done: it is done all the same, and noted.
+/// The HTTP client disconnects before the lock is broken. The lock is broken all the same, and the log has it.
 #[test]
 fn a_lock_that_is_broken_for_a_client_that_is_gone_is_noted() {
     let mut group = Group::new("gone", "1s");
@@ -413,7 +413,7 @@ fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
     group.wait_until_open("d");
     let address = group.address("a");
     group.run("d", "join 127.0.0.1:1 {}").failed(1, "nobody answers at 127.0.0.1:1");
-    // Whoever holds locks in its own group does not leave it.
+    // A member whose clients hold locks does not leave its group for another one.
     let mut holder = group.start_run("d", "run x {} -- sh -c 'touch held; until test -e end; do sleep 0.02; done'");
     group.user.wait_for("held");
     group.run("d", &format!("join {address} {{}}")).failed(1, "hold locks");

@@ -36,7 +36,7 @@ fn incarnations_come_and_go_in_every_order() {
 }
 
 #[test]
-fn one_group_is_founded_whoever_loses_its_disk() {
+fn one_group_is_founded_when_nodes_lose_their_disks() {
     is_clean("founding", 1_000);
     // All three lost take some minutes: `lab check --model founding-all-lost`.
     is_clean("founding-two-lost", 30_000);

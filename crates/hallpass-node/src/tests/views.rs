@@ -410,7 +410,7 @@ fn founders_whose_voters_have_stored_nothing_found_another_group() {
     net.run_until_open(5000);
 }
 
-/// Whoever has founded a group founds no other one with different nodes, even if it was not in it yet when it crashed.
+/// A founder of a group founds no other group with different nodes, even if it crashed before it was in the first one.
 #[test]
 fn a_founder_that_crashes_before_its_first_view_founds_nothing_with_others() {
     let mut net = Net::default();
@@ -637,7 +637,7 @@ fn a_steward_that_is_evicted_before_its_first_view_stops_renewing_its_session() 
     }
 }
 
-/// Whoever holds a lock that nobody could take away is told a deadline before somebody can.
+/// A holder whose lock nobody could take away is told a deadline before somebody can.
 #[test]
 fn a_node_that_is_alone_has_a_deadline_before_another_one_joins() {
     let mut net = Net::default();
@@ -737,7 +737,7 @@ fn all_members_can_leave_at_once() {
     }
     for _ in 0..10 * TTL / MS {
         net.step();
-        // Whoever has left is no more.
+        // A node that has left is stopped.
         let left = |one: &One| one.done == [(1, Ok(()))];
         let gone: Vec<u32> = net.nodes.iter().filter(|(_, one)| left(one)).map(|(id, _)| id.0).collect();
         gone.into_iter().for_each(|id| drop(net.crash(id)));

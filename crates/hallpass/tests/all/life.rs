@@ -27,7 +27,7 @@ async fn waiter(node: &Node, lock: &str) -> JoinHandle<Instant> {
 
 /// First the steward, then one that votes, then one of two: each holds a lock that another one waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_leaves_hands_its_locks_over_at_once() {
+async fn a_member_that_leaves_hands_its_locks_over_at_once() {
     let scratch = Scratch::new("leaves");
     let with = |index: usize, builder: Builder| builder.ttl(LONG).data(scratch.join(index.to_string()));
     let mut nodes = group(4, with).await;
@@ -55,7 +55,7 @@ async fn whoever_leaves_hands_its_locks_over_at_once() {
 
 /// Nobody is there who could let it go: it is told so, as often as it asks, and can be stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_cannot_leave_is_told() {
+async fn a_member_that_cannot_leave_is_told() {
     let nodes = group(3, quick).await;
     nodes[1].crash().await;
     nodes[2].crash().await;
@@ -125,7 +125,7 @@ async fn a_node_that_is_in_no_group_joins_one_while_it_runs() {
     drop(soon("a lock", lonely.lock("x").acquire()).await.unwrap());
 }
 
-/// Whoever joins need not be listed by anybody: its certificate says who it is.
+/// A node that joins need not be on any list: its certificate says who it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_with_keys_join_and_strangers_do_not() {
     let scratch = Scratch::new("keys-join");

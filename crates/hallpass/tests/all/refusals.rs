@@ -103,7 +103,7 @@ async fn old_certificates_are_named() {
     assert!((1..=2).contains(&log.with("its certificate has expired").len()), "{:#?}", log.first(10));
 }
 
-/// The list says who is at an address. Whoever else is there is not let in, also without keys, and is told so.
+/// The list says who is at an address. Any other node there is refused and told so, with or without keys.
 #[tokio::test]
 async fn a_name_in_the_list_is_enforced() {
     let (scratch, authority) = (Scratch::new("names"), Authority::new());

@@ -19,7 +19,7 @@ struct Later {
     oldest: u8,
 }
 
-/// Who is of a later version: whoever dials, or whoever answers.
+/// Which side has a later version: the one that dials, or the one that answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pretender {
     Caller,
@@ -48,7 +48,7 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
 }
 
 /// A greeting with a field more; control messages with fields more, and of a kind that is not known. Messages of locks are
-/// written in the version of whoever reads them.
+/// written in the version of their reader.
 async fn speak_later(later: Later, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> Option<()> {
     let mut received = Vec::new();
     let plane = loop {

@@ -1,12 +1,12 @@
 //! A client of the API, as small as it can be: one request, one connection.
 
-use std::time::Duration;
-
+use hallpass_testkit::LIMIT;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::http::agent::{LIMIT, TestAgent, within};
+use crate::http::agent::TestAgent;
+use crate::waiting::within;
 
 /// What was answered.
 #[derive(Debug)]
@@ -172,9 +172,4 @@ pub(crate) async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
             return String::from_utf8_lossy(&all).into_owned();
         }
     }
-}
-
-/// A short time, to look again.
-pub(crate) async fn a_moment() {
-    tokio::time::sleep(Duration::from_millis(10)).await;
 }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::agent::{TestAgent, within};
+use crate::http::agent::TestAgent;
 use crate::http::client::{Answer, Ask, get, post};
+use crate::waiting::within;
 
 /// Text that goes into a path or a query as it is, or percent-encoded.
 fn text() -> impl Strategy<Value = String> {

@@ -4,8 +4,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::agent::{TestAgent, within};
+use crate::http::agent::TestAgent;
 use crate::http::client::{get, post};
+use crate::waiting::within;
 
 const STREAMS: usize = 1_000;
 const WAITS: usize = 5_000;
@@ -55,7 +56,7 @@ async fn a_thousand_listen_and_five_thousand_wait() {
 
 /// It asks for far more than the system keeps for it, and reads nothing: nothing is kept for it by the agent either.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_cut_off() {
     let agent = TestAgent::start().await;
     let mut held = Vec::new();
     for number in 0..1_000 {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::http::agent::{TestAgent, within};
+use crate::http::agent::TestAgent;
 use crate::http::client::{delete, get, post};
+use crate::waiting::within;
 
 /// An agent of which everything has been asked once.
 async fn used() -> TestAgent {

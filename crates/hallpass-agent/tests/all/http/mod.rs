@@ -10,9 +10,12 @@ mod rights;
 
 use std::time::Instant;
 
-use agent::{LIMIT, TestAgent, within};
-use client::{a_moment, delete, get, post, read_until};
+use agent::{TestAgent, options_in};
+use client::{delete, get, post, read_until};
+use hallpass_testkit::LIMIT;
 use serde_json::{Value, json};
+
+use crate::waiting::{until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_acquired_kept_shown_and_released() {
@@ -211,8 +214,8 @@ async fn an_agent_that_ends_lets_leases_end_first() {
     assert_eq!(kept["locks"][0]["at_risk"], true, "come to an end: {kept}");
     delete(&lease).to(&agent).await.ok();
     let directory = agent.end().await;
-    assert!(!directory.0.join("data/running").exists(), "nobody held anything: the next agent need not wait");
-    assert!(!directory.0.join("agent-api.sock").exists());
+    assert!(!directory.join("data/running").exists(), "nobody held anything: the next agent need not wait");
+    assert!(!directory.join("agent-api.sock").exists());
 }
 
 /// A lease of 20 s at 0.5 s: an answer that says 20 s counts on what another client may have by then.
@@ -246,7 +249,7 @@ async fn the_agent_after_one_that_was_killed_waits_for_its_leases() {
     let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
     let believed = sent + std::time::Duration::from_millis(held["ttl_ms"].as_u64().unwrap());
     let directory = agent.kill().await;
-    let mut options = directory.options();
+    let mut options = options_in(&directory);
     options.ttl = ttl;
     let next = within(TestAgent::start_in(directory, options)).await.expect("it starts");
     let again = post("/v1/locks/a/acquire").to(&next).await.ok();
@@ -260,11 +263,7 @@ async fn the_agent_after_one_that_was_killed_waits_for_its_leases() {
 async fn a_socket_that_was_removed_is_made_again() {
     let agent = TestAgent::start().await;
     std::fs::remove_file(agent.api_socket()).unwrap();
-    let end = Instant::now() + LIMIT;
-    while !agent.api_socket().exists() {
-        assert!(Instant::now() < end, "it is not made again");
-        a_moment().await;
-    }
+    until("the socket is made again", async || agent.api_socket().exists()).await;
     get("/v1/status").to_socket(&agent).await.ok();
     agent.end().await;
 }

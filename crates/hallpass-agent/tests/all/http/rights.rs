@@ -1,9 +1,10 @@
 //! Who may do what: tokens, users, pages of other sites, and what is refused to start with.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hallpass_agent::tokens::{Right, Token};
+use hallpass_testkit::Scratch;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::json;
@@ -11,12 +12,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::http::agent::{Directory, LIMIT, TestAgent, within};
-use crate::http::client::{Ask, a_moment, delete, get, post, read_until};
+use crate::http::agent::{TestAgent, options_in};
+use crate::http::client::{Ask, delete, get, post, read_until};
+use crate::waiting::{until, within};
 
 /// Writes a file that its owner alone may write to.
-fn write(directory: &Directory, name: &str, text: &str) -> std::path::PathBuf {
-    let path = directory.0.join(name);
+fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
+    let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -93,23 +95,20 @@ async fn tokens_change_without_a_restart() {
             .await;
     get("/v1/status").token(&old).to(&agent).await.ok();
     get("/v1/status").token(&new).to(&agent).await.error(401);
-    let until = async |token: &str, status: u16| {
-        let end = Instant::now() + LIMIT;
-        while get("/v1/status").token(token).to(&agent).await.status != status {
-            assert!(Instant::now() < end, "never {status}");
-            a_moment().await;
-        }
+    let until_status = async |token: &str, status: u16| {
+        let is_answered = async || get("/v1/status").token(token).to(&agent).await.status == status;
+        until(&format!("the status is {status}"), is_answered).await;
     };
     write(&agent.directory, "tokens", &new_text);
-    until(&new, 200).await;
+    until_status(&new, 200).await;
     get("/v1/status").token(&old).to(&agent).await.error(401);
     // A file that is wrong, or gone, allows nothing; one that is right again does.
     write(&agent.directory, "tokens", "[[token]]\nname = 'x'");
-    until(&new, 401).await;
+    until_status(&new, 401).await;
     write(&agent.directory, "tokens", &new_text);
-    until(&new, 200).await;
-    std::fs::remove_file(agent.directory.0.join("tokens")).unwrap();
-    until(&new, 401).await;
+    until_status(&new, 200).await;
+    std::fs::remove_file(agent.directory.join("tokens")).unwrap();
+    until_status(&new, 401).await;
     agent.end().await;
 }
 
@@ -121,17 +120,14 @@ async fn a_file_of_tokens_is_used_again_when_its_rights_are_right_again() {
     let agent =
         TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
     for (mode, status) in [(0o666, 401), (0o600, 200)] {
-        std::fs::set_permissions(agent.directory.0.join("tokens"), std::fs::Permissions::from_mode(mode)).unwrap();
-        let end = Instant::now() + LIMIT;
-        while get("/v1/status").token(&secret).to(&agent).await.status != status {
-            assert!(Instant::now() < end, "never {status} with {mode:o}");
-            a_moment().await;
-        }
+        std::fs::set_permissions(agent.directory.join("tokens"), std::fs::Permissions::from_mode(mode)).unwrap();
+        let is_answered = async || get("/v1/status").token(&secret).to(&agent).await.status == status;
+        until(&format!("the status is {status} with {mode:o}"), is_answered).await;
     }
     agent.end().await;
 }
 
-/// Also for what was begun before: whoever waits gets nothing, and whoever listens hears no more.
+/// That includes requests that began before: a waiter gets nothing, and a listener hears no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_taken_back_ends_its_requests() {
     let (old, old_text) = token("old", &[Right::Acquire, Right::Inspect], &[]);
@@ -217,7 +213,7 @@ async fn pages_of_other_sites_are_kept_out_of_the_loopback() {
 async fn an_address_that_others_reach_needs_tls_and_tokens() {
     let keys = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (_, text) = token("t", &[Right::Inspect], &[]);
-    let tls = |directory: &Directory| {
+    let tls = |directory: &Scratch| {
         Some((
             write(directory, "cert.pem", &keys.cert.pem()),
             write(directory, "key.pem", &keys.signing_key.serialize_pem()),
@@ -226,8 +222,8 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
     for (with_tls, with_tokens, lacks) in
         [(false, false, "TLS (api_cert"), (false, true, "TLS (api_cert"), (true, false, "tokens (api_tokens")]
     {
-        let directory = Directory::new();
-        let mut options = directory.options();
+        let directory = Scratch::new("http");
+        let mut options = options_in(&directory);
         options.api.listen = Some("0.0.0.0:0".to_owned());
         options.api.tls = tls(&directory).filter(|_| with_tls);
         options.api.tokens = Some(write(&directory, "tokens", &text)).filter(|_| with_tokens);
@@ -235,9 +231,9 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
         assert!(error.contains(lacks) && error.lines().count() == 1, "{error}");
     }
     // What cannot be used is said, too.
-    let directory = Directory::new();
-    let mut options = directory.options();
-    options.api.tokens = Some(directory.0.join("absent"));
+    let directory = Scratch::new("http");
+    let mut options = options_in(&directory);
+    options.api.tokens = Some(directory.join("absent"));
     let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("token new"), "{error}");
 }
@@ -245,11 +241,11 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_tokens_that_others_may_write_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let directory = Directory::new();
+    let directory = Scratch::new("http");
     let (_, text) = token("t", &[Right::Inspect], &[]);
     let path = write(&directory, "tokens", &text);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    let mut options = directory.options();
+    let mut options = options_in(&directory);
     options.api.tokens = Some(path);
     let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("other users may write"), "{error}");

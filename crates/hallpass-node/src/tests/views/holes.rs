@@ -241,7 +241,7 @@ fn a_member_that_was_banned_while_a_view_began_causes_no_storm_of_views(bug: Opt
     }
 }
 
-/// H. Whoever is banned before it is a member is not admitted, and the order is answered.
+/// H. A candidate that is banned before it is a member is not admitted, and the order is answered.
 #[test]
 fn a_candidate_that_is_banned_is_not_admitted() {
     let mut net = Net::founded(3);
@@ -350,7 +350,7 @@ fn votes_are_handed_over_where_disks_are_slow() {
     assert_eq!(net.nodes[&NodeId(leaves)].done, [(1, Ok(()))]);
 }
 
-/// It was told to join, and has a group of its own. Whoever asks it must not end in that group, nor be taken for a member of it.
+/// It was told to join, and has a group of its own. A node that asks it must not end in that group, nor be taken for a member of it.
 #[test]
 fn nobody_enters_the_group_of_a_node_that_is_to_join_another() {
     let mut net = Net::founded(1);
@@ -368,7 +368,7 @@ fn nobody_enters_the_group_of_a_node_that_is_to_join_another() {
         assert!(!one.node.is_complete(), "{:?}", one.node.status());
         assert!(one.node.id() == NodeId(1) || one.node.status().group_id.is_none(), "{:?}", one.node.status());
     }
-    // It says so to whoever orders something.
+    // It says so to anybody who orders something.
     net.input(1, |node, now| node.handle_request(Request::Break { lock: "x".to_owned() }, 1, now));
     assert!(matches!(&net.nodes[&NodeId(1)].done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("join")));
 }
@@ -398,7 +398,7 @@ fn a_node_whose_group_was_left_to_it_at_once_comes_back_alone() {
     assert!(alone > 0, "nobody was ever left alone");
 }
 
-/// Whoever cannot vote cannot let the last voter in again.
+/// A member that cannot vote cannot let the last voter in again.
 #[test]
 fn the_last_member_with_a_directory_is_not_evicted() {
     let mut net = Net::founded(1);
