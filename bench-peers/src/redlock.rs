@@ -70,7 +70,7 @@ impl Caller for RedlockCaller {
                 return Ok(());
             }
             self.release_all(lock).await?;
-            // Callers that try in step would split the servers for ever: each pauses for another time.
+            // Callers that try in step would split the servers forever: each pauses for another time.
             let spread = (u64::from(self.id) * 7 + self.attempts * 13) % 10;
             sleep(Duration::from_micros(500 + 100 * spread)).await;
         }

@@ -2,8 +2,8 @@
 
 mod bench;
 mod cli;
+mod commands;
 mod exit;
-mod group;
 mod install;
 mod lab;
 mod man;
@@ -21,22 +21,22 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let result = match usage::parse(&args) {
         Ok(cli) => match cli.command {
-            Command::Demo(args) => group::demo(&args),
-            Command::Run(args) => group::run(&args),
-            Command::Agent(args) => group::agent(&args),
-            Command::Init(args) => group::init(&args),
-            Command::Locks(args) => group::locks(&args),
-            Command::Members(args) => group::members(&args),
-            Command::Status(args) => group::status(&args),
-            Command::Join(args) => group::join(&args),
-            Command::Leave(args) => group::leave(&args),
-            Command::Evict(args) => group::evict(&args),
-            Command::Break(args) => group::break_lock(&args),
-            Command::Class { command } => group::class(&command),
-            Command::Token { command } => group::token(&command),
-            Command::Recover(args) => group::recover(&args),
-            Command::Supervisor(args) => group::supervise(&args),
-            Command::Child(args) => group::child(&args),
+            Command::Demo(args) => commands::demo(&args),
+            Command::Run(args) => commands::run(&args),
+            Command::Agent(args) => commands::agent(&args),
+            Command::Init(args) => commands::init(&args),
+            Command::Locks(args) => commands::locks(&args),
+            Command::Members(args) => commands::members(&args),
+            Command::Status(args) => commands::status(&args),
+            Command::Join(args) => commands::join(&args),
+            Command::Leave(args) => commands::leave(&args),
+            Command::Evict(args) => commands::evict(&args),
+            Command::Break(args) => commands::break_lock(&args),
+            Command::Class { command } => commands::class(&command),
+            Command::Token { command } => commands::token(&command),
+            Command::Recover(args) => commands::recover(&args),
+            Command::Supervisor(args) => commands::supervise(&args),
+            Command::Child(args) => commands::child(&args),
             Command::Lab { command } => lab::run(&command),
             Command::Bench(args) => bench::run(&args),
             Command::Completions(args) => install::completions(&args),

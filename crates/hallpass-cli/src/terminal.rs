@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Fault;
 
-/// Writes to stdout. A reader that has closed the pipe (`| head -1`) has read what it wanted: that is no error.
+/// Writes to stdout. A reader that has closed the pipe (`| head -1`) has read what it wanted: that is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Fault> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -31,7 +31,7 @@ pub(crate) fn write(file: Option<&str>, text: &str) -> Result<(), Fault> {
     }
 }
 
-/// A progress bar on stderr that counts these units, hidden where stderr is no terminal.
+/// A progress bar on stderr that counts these units, hidden if stderr is not a terminal.
 pub(crate) fn progress_bar(units: &str) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

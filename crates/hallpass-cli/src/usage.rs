@@ -152,7 +152,7 @@ mod tests {
         }
         let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
         for word in page.split(|c| !is_name(c)).filter(|word| word.starts_with("HALLPASS_")) {
-            assert!(variables.contains(&word), "{word} is no variable");
+            assert!(variables.contains(&word), "{word} is not a variable");
         }
     }
 

@@ -48,7 +48,7 @@ function list(container, about, unknown) {
   fill(container,
     h("h1", {}, "Thirty traps"),
     unknown && h("p", { class: "notice alarm", role: "alert" }, `There is no trap '${unknown}'; these are all.`),
-    h("p", {}, "A trap is a place where a paper's printed text, followed to the letter, breaks: two nodes are inside at once, somebody waits for ever, or a stated bound does not hold."),
+    h("p", {}, "A trap is a place where a paper's printed text, followed to the letter, breaks: two nodes are inside at once, somebody waits forever, or a stated bound does not hold."),
     h("div", { class: "table-box", tabindex: "0" }, h("table", { class: "traps" },
       h("thead", {}, h("tr", {}, ["Trap", "Where", "What breaks", "Here"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, about.traps.map((trap) => h("tr", {},

@@ -25,7 +25,7 @@ const PROTOCOLS: &[Entry] = &[
     Entry {
         name: "ricart-agrawala",
         title: "Ricart-Agrawala 1981",
-        about: "Ask everybody, enter when all have replied; whoever comes first defers its REPLY. Exactly 2(N-1) messages.",
+        about: "Ask everybody, enter when all have replied; a node whose own request comes first defers its REPLY. Exactly 2(N-1) messages.",
         options: &[
             ("reply", &["explicit", "implicit"]),
             ("request", &["unicast", "broadcast"]),
@@ -42,7 +42,7 @@ const PROTOCOLS: &[Entry] = &[
     Entry {
         name: "ricart-agrawala-ring",
         title: "Ricart-Agrawala on a ring",
-        about: "The REQUEST travels once around; whoever comes first holds it back, or adds its name to it.",
+        about: "The REQUEST travels once around; a node whose own request comes first holds it back, or adds its name to it.",
         options: &[("ring", &["echo", "annotate"]), ("as-printed", &["T11"])],
     },
     Entry {
@@ -72,7 +72,7 @@ const PROTOCOLS: &[Entry] = &[
     Entry {
         name: "token",
         title: "Ricart-Agrawala token 1983",
-        about: "Ask everybody for one token; whoever has it serves the next around. 0 or N messages.",
+        about: "Ask everybody for one token; the node that has it serves the next around. 0 or N messages.",
         options: &[("start", &["node-1", "ricart-agrawala"]), ("as-printed", &["T20"])],
     },
     Entry {
@@ -84,7 +84,7 @@ const PROTOCOLS: &[Entry] = &[
     Entry {
         name: "token-ring",
         title: "Token ring",
-        about: "The token goes round; whoever wants in keeps it for a while.",
+        about: "The token goes round; a node that wants in keeps it for a while.",
         // A token that spins while nobody wants it (idle=spin) makes more events than a page can hold: it is not offered.
         options: &[("as-printed", &["T25"])],
     },

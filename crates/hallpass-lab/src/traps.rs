@@ -85,7 +85,7 @@ pub const TRAPS: &[TrapStory] = &[
         title: "The highest number is updated outside the semaphore",
         place: "R-A 2.2",
         breaks: "a node replies, then asks with a number that comes first: two inside",
-        instead: "The same atomic step: whoever has replied chooses a higher number afterwards.",
+        instead: "The same atomic step: a node that has replied chooses a higher number afterwards.",
         show: Show::Explore {
             both: "protocol=ricart-agrawala nodes=2 entries=2",
             printed: "as-printed=T3",
@@ -169,7 +169,7 @@ pub const TRAPS: &[TrapStory] = &[
         id: "T10",
         title: "Implicit reply",
         place: "R-A 6.1, slides",
-        breaks: "a late DEFERRED lets two inside; without a REPLY after it somebody waits for ever",
+        breaks: "a late DEFERRED lets two inside; without a REPLY after it somebody waits forever",
         instead: "A REPLY still follows DEFERRED, and the option is refused where message delay has no bound.",
         show: Show::Explore {
             both: "protocol=ricart-agrawala nodes=2 entries=1 reply=implicit",
@@ -181,7 +181,7 @@ pub const TRAPS: &[TrapStory] = &[
         id: "T11",
         title: "A REPLY comes before its REQUEST is back",
         place: "R-A 6.3",
-        breaks: "the ring forgets a REPLY, and its receiver waits for ever",
+        breaks: "the ring forgets a REPLY, and its receiver waits forever",
         instead: "An early REPLY is kept until the REQUEST has come round.",
         show: Show::Explore {
             both: "protocol=ricart-agrawala-ring nodes=3 entries=1 ring=annotate",
@@ -317,7 +317,7 @@ pub const TRAPS: &[TrapStory] = &[
         id: "T23",
         title: "RELEASE pops whatever is on top",
         place: "notes, Lamport",
-        breaks: "the wrong request leaves the queue: two inside, or a wait for ever",
+        breaks: "the wrong request leaves the queue: two inside, or a wait forever",
         instead: "RELEASE(T) removes exactly the request it names.",
         show: Show::Explore {
             both: "protocol=lamport nodes=3 entries=1 cancels=1",
@@ -341,7 +341,7 @@ pub const TRAPS: &[TrapStory] = &[
         id: "T25",
         title: "The token ring never rests",
         place: "notes, token ring",
-        breaks: "callers that have left are let in again; an idle ring sends for ever",
+        breaks: "callers that have left are let in again; an idle ring sends forever",
         instead: "A request is over when it is released or given up, and an idle token parks.",
         show: Show::Explore { both: "protocol=token-ring nodes=3 entries=1", printed: "as-printed=T25", mended: "" },
     },

@@ -1,11 +1,13 @@
-//! The clock by which sessions are counted: how long a machine has been running, suspended time included, at a rate that nobody changes.
+//! The clock that measures sessions: how long the machine has been running, suspended time included, at a rate that nobody changes.
 //!
-//! A session is as good as two members' clocks agree in their rates, and the group's drift, 1 %, is all that they may differ by.
-//! CLOCK_BOOTTIME does not keep to that: what sets the time of day right changes the rate of CLOCK_MONOTONIC, and with it that of CLOCK_BOOTTIME,
-//! chrony by up to 8.3 % unless told otherwise. CLOCK_MONOTONIC_RAW is the bare hardware's, right to some ten millionths, but stands
-//! still while the machine is suspended. So it is that one, plus what CLOCK_BOOTTIME has more than CLOCK_MONOTONIC.
+//! Sessions are safe only while the clocks of two members run at nearly the same rate. The group's drift, 1 %, is all that they may
+//! differ by. CLOCK_BOOTTIME does not keep to that: a program that corrects the time of day changes the rate of CLOCK_MONOTONIC, and
+//! with it that of CLOCK_BOOTTIME. chrony changes it by up to 8.3 % unless configured otherwise.
 //!
-//! All processes of a machine come to the same time, within 120 microseconds.
+//! CLOCK_MONOTONIC_RAW is the hardware's own clock, accurate to some ten millionths, but it stands still while the machine is
+//! suspended. So this clock is CLOCK_MONOTONIC_RAW plus the lead of CLOCK_BOOTTIME over CLOCK_MONOTONIC.
+//!
+//! All processes of a machine read the same time, within 120 microseconds.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -22,18 +24,18 @@ pub fn now() -> Ticks {
     boot_time()
 }
 
-/// The same by CLOCK_BOOTTIME, which any program can read, in any language. Two processes that mean one moment name it by this clock, and
-/// count from then on by their own.
+/// Nanoseconds since the machine was started by CLOCK_BOOTTIME, which any program can read, in any language. Two processes name a
+/// moment to each other by this clock, and measure time from then on by their own.
 #[cfg(unix)]
 pub fn boot_time() -> Ticks {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     return read(Source::Boot);
-    // Elsewhere it counts suspended time.
+    // On other systems CLOCK_MONOTONIC counts suspended time.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     return read_clock(rustix::time::ClockId::Monotonic);
 }
 
-/// By a clock that may stand still while the machine is suspended.
+/// Nanoseconds since the first call, by a clock that may stand still while the machine is suspended.
 #[cfg(not(unix))]
 pub fn boot_time() -> Ticks {
     use std::sync::OnceLock;
@@ -42,14 +44,14 @@ pub fn boot_time() -> Ticks {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// How long to sleep before a moment that is so far away by [`now`]. The system's timers run by CLOCK_MONOTONIC, which may have been slowed
-/// down: what is far away is looked at again before.
+/// How long to sleep until a moment that is `left` away by [`now`]. The system's timers run by CLOCK_MONOTONIC, which may have been
+/// slowed down. So a long sleep ends early, and the caller looks at the time again.
 pub fn sleep_before(left: Ticks) -> std::time::Duration {
     const NEAR: Ticks = 8_000_000;
     std::time::Duration::from_nanos(if left > NEAR { left - left / 8 } else { left })
 }
 
-/// What the system has.
+/// A clock of the system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Boot,
@@ -57,20 +59,21 @@ enum Source {
     Raw,
 }
 
-/// How long RAW - MONOTONIC is good for. It changes by a tenth of what passes at most: the system lets nobody change the rate by more.
+/// How long a reading of RAW - MONOTONIC stays valid. It changes by at most a tenth of the time that passes: the system allows no
+/// larger change of the rate.
 const GOOD_FOR: Ticks = 1_000_000;
-/// The three are not read at one moment: a reading that took longer is repeated.
+/// The clocks cannot be read at the same moment. A reading that took longer than this is repeated.
 const READING_MAX: Ticks = 20_000;
-/// How often it is repeated on a machine that is busy with other things.
+/// How often a reading is tried on a busy machine.
 const READINGS_MAX: usize = 8;
-/// By how much two readings may contradict each other.
+/// How far two readings may contradict each other.
 #[cfg(test)]
 const ERROR_MAX: Ticks = GOOD_FOR / 10 + READING_MAX;
 
-/// BOOTTIME + (RAW - MONOTONIC): what is in brackets changes slowly and is remembered, so that a look costs one reading.
+/// BOOTTIME + (RAW - MONOTONIC). The difference changes slowly and is remembered, so a look at the clock costs one reading.
 struct Clock {
     raw_ahead: AtomicI64,
-    /// When that was read last, by BOOTTIME; 0 for never.
+    /// When `raw_ahead` was read last, by BOOTTIME; 0 for never.
     read_at: AtomicU64,
 }
 
@@ -134,7 +137,7 @@ mod tests {
 
     const SECOND: Ticks = 1_000_000_000;
 
-    /// A machine whose clock is being set right.
+    /// A machine whose clock is being corrected.
     #[derive(Default)]
     struct Machine {
         raw: Cell<Ticks>,

@@ -1,4 +1,4 @@
-//! What a node keeps between its starts: who it is, how often it was started, and what it must not forget of its group.
+//! What a node keeps between its starts: its identity, its count of starts, and the state of its group that it must not forget.
 
 mod clock;
 mod store;
@@ -16,11 +16,10 @@ use store::{Store, StoreError};
 
 use crate::{StartError, os};
 
-/// A directory of one node's own, locked by this process until this is dropped.
+/// The data directory of one node, locked by this process until the value is dropped.
 ///
-/// [`Builder::data`](crate::Builder::data) opens it when the node starts. Open it yourself, for
-/// [`Builder::data_directory`](crate::Builder::data_directory), to have it before: two processes that start at the same
-/// moment must not both do what only one may.
+/// [`Builder::data`](crate::Builder::data) opens it when the node starts. To lock it earlier, open it yourself and pass it to
+/// [`Builder::data_directory`](crate::Builder::data_directory): of two processes that start at the same moment only one gets it.
 ///
 /// ```
 /// let path = std::env::temp_dir().join(format!("hallpass-doc-{}", std::process::id()));
@@ -42,19 +41,19 @@ pub struct DataDirectory {
 pub(crate) struct Started {
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
-    /// Everything that is stored.
+    /// All stored records.
     pub(crate) stored: BTreeMap<u64, Vec<u8>>,
-    /// A group that is founded from here has epochs above this one.
+    /// A group that is founded from this directory has epochs above this one.
     pub(crate) epoch_floor: u64,
-    /// The process that had the directory before has ended: it ran on this machine, since it was booted, in this directory.
+    /// The last process with this directory has certainly ended: it ran on this machine, since its boot, in this directory.
     pub(crate) predecessor_is_dead: bool,
 }
 
 struct Files {
     store: Store,
-    /// The file behind the store, to see whether it is still there.
+    /// The file behind the store, to notice that it was removed or replaced.
     data: File,
-    /// Last: nobody else may lock the directory before the store is closed.
+    /// The last field, dropped last: nobody else may lock the directory before the store is closed.
     lock: File,
 }
 
@@ -64,7 +63,7 @@ impl std::fmt::Debug for Files {
     }
 }
 
-/// The file with everything that is stored, one that is being made, and the lock.
+/// The file with all records, a new file that is not complete yet, and the lock.
 const FILE: &str = "node.redb";
 const DRAFT: &str = "node.new";
 const LOCK: &str = "lock";
@@ -72,9 +71,9 @@ const LOCK: &str = "lock";
 const OLD_FILE: &str = "incarnation";
 
 impl DataDirectory {
-    /// Locks the directory, creates it if needed, and counts a new start, which is on disk when this returns.
+    /// Creates the directory if needed, locks it, and counts a new start. The count is on disk when this returns.
     ///
-    /// A new directory makes a new node. One that is damaged is refused, and left as it is.
+    /// An empty directory makes a new node. A damaged one is refused and left as it is.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StartError> {
         let path = path.into();
         let lock = lock(&path)?;
@@ -93,7 +92,8 @@ impl DataDirectory {
         }
         let (store, mut stored) = Store::open(&file).map_err(|error| unusable("read", error))?;
         let identity = stored.get(&keys::IDENTITY).and_then(|bytes| Identity::decode(bytes));
-        let identity = identity.ok_or_else(|| unusable("read", StoreError::Damaged("it names no node".to_owned())))?;
+        let identity = identity
+            .ok_or_else(|| unusable("read", StoreError::Damaged("it does not contain a node's identity".to_owned())))?;
         let incarnation = match stored.get(&keys::INCARNATION) {
             None => Incarnation::FIRST,
             Some(bytes) => next(bytes).map_err(fail)?,
@@ -114,8 +114,8 @@ impl DataDirectory {
         Ok(Self { path, started, files: Mutex::new(Files { lock, store, data }) })
     }
 
-    /// Makes a directory that no node uses a new node's: who its node was, and in which group, is forgotten. Fences of a group that is
-    /// founded from there are above those of the forgotten one.
+    /// Empties a directory that no node uses, so that it belongs to a new node: the old identity and group are forgotten. A group that
+    /// is founded from there has fences above those of the forgotten group.
     pub fn forget(path: impl Into<PathBuf>) -> Result<(), StartError> {
         let path = path.into();
         if !path.join(FILE).exists() {
@@ -124,7 +124,7 @@ impl DataDirectory {
         let data = Self::open(&path)?;
         let fail =
             |error: std::io::Error| StartError::Data { path: path.clone(), why: format!("cannot empty it: {error}") };
-        // What cannot be read says nothing about fences either.
+        // Records that cannot be read say nothing about fences either.
         if let Some(epoch) = data.epochs_used() {
             keep_floor(&path, epoch).map_err(fail)?;
         }
@@ -137,11 +137,11 @@ impl DataDirectory {
         os::sync_directory(&path).map_err(fail)
     }
 
-    /// Has what is founded from this directory begin above all that was founded from another one: one user's fences never fall, though
-    /// its agent keeps its data elsewhere by now. What the other one stored is forgotten there. Neither may be in use.
+    /// Makes groups that are founded from this directory begin above all groups that were founded from the former one. So one user's
+    /// fences never fall when the agent's data moves. The former directory is emptied. Neither may be in use.
     ///
-    /// A node that was alone in its group gives that up for a new one if its epochs are not above. A node with others in its group
-    /// stays there: what it will be granted is above what that group has granted.
+    /// A node that was alone in its group gives that group up for a new one if its epochs are not above. A node with others in its
+    /// group stays: its next grants are above all earlier ones of that group.
     #[doc(hidden)]
     pub fn take_over(path: impl Into<PathBuf>, former: impl Into<PathBuf>) -> Result<(), StartError> {
         let (path, former) = (path.into(), former.into());
@@ -167,12 +167,12 @@ impl DataDirectory {
         }
     }
 
-    /// No epoch of a group that was founded from here is above this one.
+    /// The upper bound of all epochs of groups that were founded from this directory.
     fn floor(&self) -> u64 {
         self.epochs_used().unwrap_or(0).max(self.started.epoch_floor)
     }
 
-    /// How far the epochs of the group may have come that is stored here, if there is one that can be read.
+    /// The highest epoch that the stored group may have used, if there is a group and it can be read.
     fn epochs_used(&self) -> Option<u64> {
         hallpass_node::recover(&self.started.stored, self.started.node).ok().map(|(epoch, _)| epoch)
     }
@@ -182,19 +182,19 @@ impl DataDirectory {
         &self.path
     }
 
-    /// True if its node is in a group, or has been.
+    /// True if its node is or was in a group.
     pub fn is_in_group(&self) -> bool {
         self.started.stored.contains_key(&keys::GROUP)
     }
 
-    /// False if its files were removed or replaced meanwhile: then another node can be started with it.
+    /// False if its files were removed or replaced since it was opened. Then another node can be started with it.
     pub fn is_intact(&self) -> bool {
         let files = self.files();
         os::is_same_file(&files.lock, &self.path.join(LOCK)) && os::is_same_file(&files.data, &self.path.join(FILE))
     }
 
-    /// Makes the files again that were removed, with the same content. Only for those who know that nobody else has opened the
-    /// directory since: what another node stored there meanwhile is not known here.
+    /// Creates removed files again, with the same content. Call it only if nobody else can have opened the directory since: what
+    /// another node stored there would be overwritten.
     pub fn repair(&self) -> std::io::Result<()> {
         let mut files = self.files();
         os::create_private_directory(&self.path)?;
@@ -206,7 +206,7 @@ impl DataDirectory {
             Some(lock)
         };
         if !os::is_same_file(&files.data, &self.path.join(FILE)) {
-            // The file that was removed can still be read.
+            // The open file can still be read after it was removed.
             let entries = files.store.entries().map_err(std::io::Error::other)?;
             make(&self.path, entries.into_iter().collect()).map_err(std::io::Error::other)?;
             let (store, _) = Store::open(&self.path.join(FILE)).map_err(std::io::Error::other)?;
@@ -218,17 +218,17 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// What was found when it was opened.
+    /// What was found when the directory was opened.
     pub(crate) fn started(&self) -> &Started {
         &self.started
     }
 
-    /// Carries out these changes, in order. They are on disk when this returns.
+    /// Applies these changes in order. They are on disk when this returns.
     pub(crate) fn write(&self, writes: &[Write]) -> std::io::Result<()> {
         self.files().store.apply(writes).map_err(std::io::Error::other)
     }
 
-    /// This node takes part in its group: whatever process had the directory before, the group has dealt with it.
+    /// Records that this node takes part in its group. The group has ended the session of any earlier process with this directory.
     pub(crate) fn settle(&self) -> std::io::Result<()> {
         let identity = Identity { node: self.started.node, place: os::place(&self.path) }.encode();
         if self.started.stored.get(&keys::IDENTITY) == Some(&identity) {
@@ -242,21 +242,21 @@ impl DataDirectory {
     }
 }
 
-/// Makes a group of one out of what a node has stored, for a group that has lost more than half of the members that vote for good.
-/// Returns the new group's first epoch.
+/// Makes a group of one from the data of a survivor, for a group that has permanently lost more than half of its voters. Returns the
+/// new group's first epoch.
 ///
-/// The node must not run. Of the other members none may go on: they join the new group, each with an empty directory. Its
-/// fences are above those of the lost group, unless that had been ahead of this member by 65,536 views.
+/// The node must not run. No other member of the lost group may go on: each joins the new group with an empty directory. The new
+/// group's fences are above those of the lost one, unless that was ahead of this member by 65,536 views.
 pub fn recover(directory: impl Into<PathBuf>) -> Result<u64, StartError> {
     let path = directory.into();
     let fail = |why: String| StartError::Data { path: path.clone(), why };
     if !path.join(FILE).is_file() {
-        return Err(fail("no node has stored anything there".to_owned()));
+        return Err(fail("it contains no data of a node".to_owned()));
     }
     let data = DataDirectory::open(&path)?;
     let Started { node, stored, .. } = data.started();
     let (epoch, mut records) = hallpass_node::recover(stored, *node).map_err(|error| fail(error.to_string()))?;
-    // Who the node is, and how often it was started, stays.
+    // The node keeps its identity and its count of starts.
     records.extend(
         [keys::IDENTITY, keys::INCARNATION].into_iter().filter_map(|key| Some((key, stored.get(&key)?.clone()))),
     );
@@ -265,20 +265,20 @@ pub fn recover(directory: impl Into<PathBuf>) -> Result<u64, StartError> {
     Ok(epoch)
 }
 
-const WAY_OUT: &str = "restore it, or start with another directory, as a new node; if too few members are left then to \
-                       agree on anything, run 'hallpass recover' on one of them";
+const WAY_OUT: &str = "restore it, or start a new node with another directory; if the remaining members are then too few \
+                       to agree, run 'hallpass recover' on one of them";
 
-/// The next start after the one that is stored.
+/// The number of this start: one above the stored number.
 fn next(stored: &[u8]) -> Result<Incarnation, String> {
     let last = stored
         .try_into()
         .map(u32::from_be_bytes)
         .map_err(|_| format!("it is damaged (the count of starts); {WAY_OUT}"))?;
     Incarnation::new(last.saturating_add(1))
-        .ok_or_else(|| "all starts are counted: start with another directory, as a new node".to_owned())
+        .ok_or_else(|| "its count of starts is used up: start a new node with another directory".to_owned())
 }
 
-/// A number that is not 0 and most likely nobody else's.
+/// Draws a node id: not 0, and most likely unique.
 pub(crate) fn random_id() -> NodeId {
     loop {
         let drawn = random((os::now(), std::process::id())) as u32;
@@ -288,7 +288,7 @@ pub(crate) fn random_id() -> NodeId {
     }
 }
 
-/// A number that nobody can guess, from what the standard library seeds its hash tables with.
+/// Draws a number that nobody can guess, from the random keys that the standard library gives its hash tables.
 pub(crate) fn random(salt: impl std::hash::Hash) -> u64 {
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), salt)
 }
@@ -296,14 +296,15 @@ pub(crate) fn random(salt: impl std::hash::Hash) -> u64 {
 /// Creates the directory if needed, and locks it.
 fn lock(path: &Path) -> Result<File, StartError> {
     let fail = |why: String| StartError::Data { path: path.to_owned(), why };
-    let elsewhere =
-        |what: &str, error: std::io::Error| fail(format!("{what}: {error}; name one that this user can write to"));
+    let elsewhere = |what: &str, error: std::io::Error| {
+        fail(format!("{what}: {error}; choose a directory that this user can write to"))
+    };
     os::create_private_directory(path).map_err(|error| elsewhere("cannot create it", error))?;
     let found = std::fs::metadata(path).map_err(|error| fail(format!("cannot look at it: {error}")))?;
-    // A user who can write there could point a file somewhere else, or turn back the count.
+    // Another user with write access could replace a file by a link, or turn back the count of starts.
     if !os::is_private(&found) {
         return Err(fail(
-            "it belongs to another user, or others can write there; give it to this user alone, with mode 700"
+            "it belongs to another user, or other users can write to it; make this user its owner, with mode 700"
                 .to_owned(),
         ));
     }
@@ -319,7 +320,7 @@ fn open_lock(directory: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(directory.join(LOCK))
 }
 
-/// Makes the file, all of it or none: one that exists is never half made.
+/// Creates the file completely or not at all.
 fn make(directory: &Path, entries: Vec<(u64, Vec<u8>)>) -> Result<(), StoreError> {
     let draft = directory.join(DRAFT);
     match std::fs::remove_file(&draft) {
@@ -331,9 +332,9 @@ fn make(directory: &Path, entries: Vec<(u64, Vec<u8>)>) -> Result<(), StoreError
     Ok(os::sync_directory(directory)?)
 }
 
-/// Stores a number that all epochs of a group that is founded from here are above.
+/// Stores a floor: all epochs of a group that is founded from this directory are above it.
 fn keep_floor(directory: &Path, epoch: u64) -> std::io::Result<()> {
-    // Whole and on disk, before what it was read from is removed.
+    // The floor must be complete and on disk before the records that it was read from are removed.
     let draft = directory.join(DRAFT);
     std::fs::write(&draft, epoch.to_string())?;
     File::open(&draft)?.sync_all()?;
@@ -341,13 +342,16 @@ fn keep_floor(directory: &Path, epoch: u64) -> std::io::Result<()> {
     os::sync_directory(directory)
 }
 
-/// What a directory of an earlier version says: all epochs of its group were not above this number.
+/// Reads the floor that [`keep_floor`] or an earlier version has stored: no epoch of the former group is above it.
 fn old_number(directory: &Path) -> Result<u64, StartError> {
     let fail = |why: String| StartError::Data { path: directory.to_owned(), why };
     match std::fs::read_to_string(directory.join(OLD_FILE)) {
         Ok(text) => {
             let number = text.trim().parse().map_err(|_| {
-                fail("its file 'incarnation' holds no number; if the node is new, remove the directory".to_owned())
+                fail(
+                    "its file 'incarnation' does not contain a number; if the node is new, remove the directory"
+                        .to_owned(),
+                )
             })?;
             if number >= Fence::EPOCH_MAX {
                 return Err(fail(format!(
@@ -362,14 +366,14 @@ fn old_number(directory: &Path) -> Result<u64, StartError> {
     }
 }
 
-/// What to do when the numbers of an earlier version are used up.
+/// What to do when the epochs are used up.
 const OLD_WAY_OUT: &str = "stop all members, remove the file 'incarnation' from the data directory of each and start them; \
-                           fences begin anew, so let storages forget the largest that they have seen";
+                           fences then begin again from the start, so reset the largest fence that each storage remembers";
 
-/// Who a directory belongs to.
+/// The node that a directory belongs to.
 struct Identity {
     node: NodeId,
-    /// Where its last process ran, if that can be told.
+    /// Where its last process ran, if the system says so.
     place: Option<String>,
 }
 

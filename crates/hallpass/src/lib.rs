@@ -1,8 +1,8 @@
 //! Locks across processes and machines, without a lock server.
 //!
-//! Each process of your program runs a [`Node`]. The nodes form a group, exchange messages, and agree who holds which lock:
-//! there is no server and no shared store to operate. Locks are exclusive or shared, have names, and cost nothing while
-//! they are not used. Every acquisition comes with a [fence](#fences), a number that grows from holder to holder.
+//! Each process of your program runs a [`Node`]. The nodes form a group, exchange messages, and agree who holds which lock.
+//! You operate no server and no shared store. Locks are exclusive or shared, have names, and cost nothing while they are not
+//! used. Every acquisition comes with a [fence](#fences), a number that grows from holder to holder.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -21,17 +21,20 @@
 //! ```
 //!
 //! Acquiring a free lock takes one round trip to the other members. After that its permissions stay with the node until
-//! another one asks for them: a node that keeps using the same lock sends nothing, and nodes that only read
-//! ([`Lock::acquire_shared`]) send nothing until one of them writes. [`AcquireOptions`] combines exclusive and shared with
-//! timeouts and with not waiting at all, [`Node::acquire_all`] acquires several locks without deadlocks, and
-//! [`Node::elect`] elects a leader.
+//! another node asks for them. So a node that keeps using the same lock sends nothing. Nodes that only read
+//! ([`Lock::acquire_shared`]) send nothing until one of them writes.
+//!
+//! [`AcquireOptions`] combines exclusive and shared mode with a timeout, or with not waiting at all. [`Node::acquire_all`]
+//! acquires several locks without deadlocks. [`Node::elect`] elects a leader.
 //!
 //! # A group of several nodes
 //!
-//! Those that found a group get the same list of addresses, and one of them to listen on. They found it when all of them have found
-//! each other; a caller who asks earlier waits. From then on members come and go: others [join](Builder::join) through any
-//! member, one that [stops](Node::stop) is out at once, and one that fails or is cut off has lost its locks after its
-//! [session](Builder::ttl), whereupon the others go on, as long as more than half of those that vote are there.
+//! Give all founders of a group the same list of addresses, and each of them one of these addresses to listen on. The group
+//! begins when all founders are connected with each other. A caller who asks for a lock earlier waits.
+//!
+//! From then on members come and go. Other nodes [join](Builder::join) through any member. A member that [stops](Node::stop)
+//! is out at once. A member that fails or is cut off loses its locks when its [session](Builder::ttl) ends, and the others go
+//! on. For that, more than half of the voters must be connected with each other.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,30 +51,30 @@
 //! # }
 //! ```
 //!
-//! Give each node a [data directory](Builder::data): then a node that is restarted is the same member, and fences keep growing
-//! over a restart of the whole group. [`Node::status`] shows the members, and why one is missing. A member can also run as a process of its own,
-//! `hallpass agent`, and serve other programs of its machine.
+//! Give each node a [data directory](Builder::data). Then a restarted node is the same member, and fences keep growing over a
+//! restart of the whole group. [`Node::status`] shows the members, and why one is missing. A member can also run as a
+//! separate process, `hallpass agent`, which serves other programs on its machine.
 //!
 //! # Fences
 //!
-//! A process that is suspended, or was thought dead, may continue to work after its lock has passed to somebody else. No
-//! lock can prevent that; the storage behind it can. [`Guard::fence`] is a positive number that fits a signed 64-bit column.
-//! Exclusive holders of a lock get strictly increasing ones. A shared holder's is larger than those of all earlier
-//! exclusive holders, and not larger than the next one's; two shared holders may have different ones. So let the storage
-//! remember the fence of the last write, and
+//! A process that was suspended may continue to work after its lock has passed to another holder. No lock can prevent that.
+//! The storage that the lock protects can. [`Guard::fence`] is a positive number that fits a signed 64-bit column.
+//! Exclusive holders of a lock get strictly increasing fences. A shared holder's fence is larger than those of all earlier
+//! exclusive holders, and not larger than that of the next one. Two shared holders may have different fences. So let the
+//! storage remember the fence of the last write, and
 //!
 //! - accept a write if its fence is not smaller than that, and remember it;
 //! - accept a read if its fence is larger than that, and do not remember it: other readers may rightfully have smaller ones.
 //!
-//! With SQL that is a column and a condition: `UPDATE invoices SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2`, and
-//! no row updated means that the lock was lost. The example `fenced_write` does it with a file.
+//! In SQL this takes a column and a condition: `UPDATE invoices SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2`. If
+//! no row was updated, the lock was lost. The example `fenced_write` does the same with a file.
 //!
 //! # Losing a lock
 //!
-//! [`Guard::lost`] resolves when a lock is no longer held although it was not released, and [`Guard::release`] returns
-//! [`Lost`]: the node was cut off from its group for a whole session, an operator broke the lock, or the node stopped. That is
-//! known here before anybody else gets the lock, as long as this process runs at all; for the rest there are fences.
-//! [`Guard::at_risk`] warns before. Work that can be cancelled belongs into a `select`:
+//! A lock can be lost: the node was cut off from its group for a whole session, an operator broke the lock, or the node
+//! stopped. Then [`Guard::lost`] resolves, and [`Guard::release`] returns [`Lost`]. A running process learns of the loss
+//! before another caller gets the lock. Fences protect against a process that was suspended. [`Guard::at_risk`] warns before
+//! the loss. Put work that can be cancelled into a `select`:
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -88,22 +91,26 @@
 //!
 //! # Threads
 //!
-//! A node has a thread of its own for its session and its group, and one that writes to its directory. Locks are granted where
-//! callers run; a runtime that is blocked for a while loses no session and keeps no other member waiting.
+//! A node has one thread for its session and its group, and one that writes to its directory. Locks are granted on the
+//! callers' threads. So a blocked runtime loses no session, and does not keep other members waiting.
 //!
 //! # Keys
 //!
-//! Without keys a node listens on loopback addresses and connects to loopback addresses only, and trusts its machine. To
-//! span machines, give every member [`Keys`]: members then authenticate each other by mutual TLS 1.3, each with a certificate
-//! that names it and is signed by the group's own authority, and the list of members says which name belongs to which
-//! address: `name@host:port`. `hallpass init` makes the keys and configurations of a group.
+//! Without keys a node uses loopback addresses only, and trusts every process on its machine. For a group on several
+//! machines, give every member [`Keys`]. Members then authenticate each other by mutual TLS 1.3. Each has a certificate with
+//! its name, signed by the group's own authority. The list of members says which name belongs to which address:
+//! `name@host:port`. `hallpass init` makes the keys and configurations of a group.
 //!
 //! # Logging
 //!
-//! Nodes log with [`tracing`], under targets that begin with `hallpass`: connections that begin
-//! and end at level `info`; peers that cannot be reached, were rejected or broke the protocol at `warn`; a node that fails
-//! and stops at `error`. Acquiring and releasing locks is not logged. What others can cause is logged once a minute, and the
-//! field `left_out` says how many such lines were not logged before.
+//! Nodes log with [`tracing`], under targets that begin with `hallpass`:
+//!
+//! - `info`: connections that begin and end;
+//! - `warn`: peers that cannot be reached, were rejected or broke the protocol;
+//! - `error`: a node that fails and stops.
+//!
+//! Acquiring and releasing locks is not logged. A line that others can cause is logged at most once a minute, and its field
+//! `left_out` counts the lines that were left out before it.
 //!
 //! # Programs without async
 //!

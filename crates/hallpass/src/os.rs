@@ -1,4 +1,4 @@
-//! What depends on the operating system: the ownership of directories, and how a dead peer is noticed.
+//! Everything that depends on the operating system: who owns a directory, and how a dead peer is noticed.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 pub(crate) use crate::clock::now;
 
-/// Makes a directory that only this user can use, and its parents.
+/// Creates a directory that only this user can use, and its missing parents.
 pub(crate) fn create_private_directory(path: &std::path::Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
@@ -59,14 +59,14 @@ pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
     }
 }
 
-/// Where a process with this directory runs: two with the same answer are on one machine that was not booted between them, in
-/// the same directory. `None` if that cannot be told.
+/// Identifies the machine, its boot and the directory. Two processes with the same answer ran on one machine, in one directory, and
+/// the machine was not booted between them. `None` if the system does not say.
 pub(crate) fn place(directory: &std::path::Path) -> Option<String> {
     #[cfg(target_os = "linux")]
     {
         use std::os::unix::fs::MetadataExt;
         let found = std::fs::metadata(directory).ok()?;
-        // Containers often have no id of their own; that of the boot is drawn at random by each machine.
+        // Containers often have no machine id. The boot id is always there: each machine draws it at random when it boots.
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(format!("{} {} {}:{}", machine.trim(), boot.trim(), found.dev(), found.ino()))
@@ -83,7 +83,7 @@ pub(crate) fn sync_directory(path: &std::path::Path) -> std::io::Result<()> {
     if cfg!(unix) { std::fs::File::open(path)?.sync_all() } else { Ok(()) }
 }
 
-/// An error of the system, with what to do about it where that is known.
+/// Describes an error of the system, with a remedy where one is known.
 pub(crate) fn explain(error: &std::io::Error) -> String {
     #[cfg(unix)]
     if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
@@ -92,9 +92,11 @@ pub(crate) fn explain(error: &std::io::Error) -> String {
     error.to_string()
 }
 
-/// A peer whose machine is gone sends nothing, not even the end of the connection: the system probes one that is idle, and gives up a connection
-/// whose data, or probes, are not acknowledged for so long. Otherwise it sends data again after pauses that double, so that a connection is
-/// dead for as long again as its network was; and one end may have given up while the other one, idle, takes it for a standing one.
+/// Makes the system give up a connection whose data or probes are not acknowledged within this limit, and probe an idle one.
+///
+/// A peer whose machine is gone sends nothing, not even the end of the connection. By default the system sends data again after
+/// pauses that double. So a connection stays dead for as long again as its network was. Without probes, one end may give up while
+/// the other one is idle and takes the connection for alive.
 pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Result<()> {
     #[cfg(unix)]
     {
@@ -116,9 +118,11 @@ pub(crate) fn give_up_after(stream: &TcpStream, limit: Duration) -> std::io::Res
     Ok(())
 }
 
-/// Has small messages leave at once. Where the system's congestion control is BBR, it spaces out what is sent by its estimate of the
-/// bandwidth, which is low where little is sent: a request that follows a reply would wait. Reno does not, and every Linux has it;
-/// locks never fill its window.
+/// Makes small messages leave at once.
+///
+/// BBR, the congestion control of some systems, spaces out packets by its estimate of the bandwidth. The estimate is low where little
+/// is sent, so a request that follows a reply would wait. Reno does not space out packets, and every Linux has it. Locks never fill
+/// its window.
 pub(crate) fn send_without_pacing(stream: &std::net::TcpStream) {
     #[cfg(target_os = "linux")]
     let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");

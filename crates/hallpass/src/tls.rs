@@ -1,4 +1,4 @@
-//! Mutual TLS: members are those with a certificate of the group's own authority.
+//! Mutual TLS: a member proves itself by a certificate that the group's own authority has signed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{StartError, os};
 pub struct Keys {
     /// The certificate of the group's authority.
     pub authority: PathBuf,
-    /// This node's certificate, signed by it. It names the node and `member.hallpass`.
+    /// This node's certificate, signed by the authority. It names the node and `member.hallpass`.
     pub certificate: PathBuf,
     /// This node's private key.
     pub key: PathBuf,
@@ -57,17 +57,16 @@ impl Tls {
             roots.add(certificate).map_err(|error| fail(&keys.authority, error.to_string()))?;
         }
         if roots.is_empty() {
-            return Err(fail(&keys.authority, "there is no certificate in it".to_owned()));
+            return Err(fail(&keys.authority, "it contains no certificate".to_owned()));
         }
         let roots = Arc::new(roots);
         let chain = certificates(&keys.certificate)?;
-        // The other members would reject it, at every connection.
+        // The other members would reject it at every connection.
         if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
         }
         if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
-            let why =
-                "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+            let why = "all users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
             return Err(fail(&keys.key, why.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
@@ -82,7 +81,7 @@ impl Tls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unfit)?;
-        // Peers stay connected: tickets to resume a session would never be used.
+        // Peers stay connected, so tickets to resume a session would never be used.
         server.send_tls13_tickets = 0;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -119,13 +118,13 @@ pub(crate) fn explain(error: &rustls::Error) -> String {
                 format!("its certificate is not valid yet: {CLOCKS}")
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                format!("its certificate is not for '{MEMBER}', as a member's is: {SAME_KEYS}")
+                format!("its certificate is not valid for '{MEMBER}', as a member's must be: {SAME_KEYS}")
             }
             other => format!("its certificate cannot be used: {other}; {SAME_KEYS}"),
         },
         Error::NoCertificatesPresented => format!("it has no certificate: {SAME_KEYS}"),
         Error::AlertReceived(alert) => match alert {
-            // A signature that does not fit is reported as something that cannot be decrypted.
+            // A signature that does not match is reported as a decryption error.
             AlertDescription::UnknownCA | AlertDescription::DecryptError => {
                 format!("this node's keys come from another 'hallpass init' than its own: {SAME_KEYS}")
             }
@@ -133,7 +132,7 @@ pub(crate) fn explain(error: &rustls::Error) -> String {
             AlertDescription::CertificateRequired => format!("this node has no certificate: {SAME_KEYS}"),
             other => format!("it does not accept this node's certificate: {other:?}; {SAME_KEYS}"),
         },
-        Error::InvalidMessage(_) => format!("it does not use TLS, as a node without keys does not: {SAME_KEYS}"),
+        Error::InvalidMessage(_) => format!("it does not use TLS, so it may be a node without keys: {SAME_KEYS}"),
         other => format!("the TLS handshake failed: {other}"),
     }
 }

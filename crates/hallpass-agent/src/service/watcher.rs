@@ -23,7 +23,7 @@ pub(crate) struct Watcher(JoinHandle<()>);
 impl Watcher {
     pub(crate) fn start(service: Service) -> Self {
         Self(tokio::spawn(async move {
-            let mut group = Group::default();
+            let mut group = GroupWatch::default();
             let mut look_at_group = tokio::time::interval(GROUP_INTERVAL);
             loop {
                 let next = service.look_at_leases();
@@ -93,11 +93,11 @@ pub(super) fn look_interval(session: Duration) -> Duration {
 
 /// The last seen status of the group.
 #[derive(Default)]
-struct Group {
+struct GroupWatch {
     seen: Option<Status>,
 }
 
-impl Group {
+impl GroupWatch {
     fn look(&mut self, shared: &AgentShared) {
         let status = shared.node().status();
         if let Some(before) = &self.seen {

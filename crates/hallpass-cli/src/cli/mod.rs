@@ -5,7 +5,7 @@ mod settings;
 
 use clap::{Parser, Subcommand};
 
-use crate::group::{
+use crate::commands::{
     AgentArgs, BreakArgs, ChildArgs, ClassCommand, ClientArgs, DemoArgs, EvictArgs, GroupArgs, InitArgs, JoinArgs,
     LocksArgs, RecoverArgs, RunArgs, SupervisorArgs, TokenCommand,
 };

@@ -36,7 +36,7 @@ impl fmt::Display for Stop {
     }
 }
 
-/// What an exploration may use.
+/// The limits of an exploration.
 pub(super) struct Budget {
     /// `None` where memory cannot be measured.
     memory: Option<Size>,

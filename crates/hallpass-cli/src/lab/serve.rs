@@ -47,7 +47,7 @@ fn serve(args: &ServeArgs) -> Result<Outcome, Fault> {
 
 fn announce(address: SocketAddr) -> Result<(), Fault> {
     if !address.ip().is_loopback() {
-        terminal::warn("whoever reaches this address can use the laboratory, and this machine's time with it");
+        terminal::warn("anyone who can reach this address can use the laboratory, and this machine's processor time");
     }
     terminal::print(&format!("the laboratory is at http://{address}/ (Ctrl-C ends it)\n"))
 }

@@ -1,4 +1,4 @@
-//! Directories, who owns them, and where they are by default.
+//! Directories: their owners and their default paths.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 pub(crate) const SYSTEM_CONFIG: &str = "/etc/hallpass/hallpass.toml";
 /// The socket of the machine's agent.
 pub(crate) const SYSTEM_SOCKET: &str = "/run/hallpass/agent.sock";
-/// What the machine's agent must not lose.
+/// The data directory of the machine's agent.
 pub(crate) const SYSTEM_STATE: &str = "/var/lib/hallpass";
 
 const NODE_NAME_CHARS_MAX: usize = 64;
@@ -21,14 +21,16 @@ pub(crate) fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// A path in an environment variable; one that is set to nothing counts as not set.
+/// A path from an environment variable. An empty variable counts as not set.
 pub(crate) fn environment_path(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Where this user's agent keeps its socket and its data. It follows from the user's number alone, by the password database: if it
-/// followed from the environment, a login shell and a cron job would find different agents, and both would enter. An error says why there is no
-/// such place. Root's is the machine's: its locks are the same, whichever agent serves them.
+/// Where this user's agent keeps its socket and its data; an error says why there is no such directory.
+///
+/// It depends only on the user's number and the password database. If it depended on the environment, a login shell and a cron job
+/// would find different agents, and both would enter. Root uses the machine's directory: its locks are the same, whichever agent
+/// serves them.
 pub(crate) fn user_directory() -> Result<PathBuf, String> {
     let uid = geteuid();
     if uid.is_root() {
@@ -49,8 +51,8 @@ pub(crate) fn user_directory() -> Result<PathBuf, String> {
     Ok(without_home())
 }
 
-/// Where this user's agent was before: in earlier releases, or while the user had no home directory. A directory that cannot be looked at
-/// from here has nothing to say.
+/// Where this user's agent kept its data before: in earlier releases, or while the user had no home directory. A directory that
+/// cannot be read is left out.
 pub(crate) fn former_directories() -> Vec<PathBuf> {
     match home() {
         Ok(home) if is_root() => home.map(|home| home.join(IN_HOME)).into_iter().chain([without_home()]).collect(),
@@ -67,19 +69,18 @@ fn home() -> Result<Option<PathBuf>, String> {
     Ok(entry.map(|entry| entry.dir))
 }
 
-/// The place of a user without a home directory. It is not emptied by a reboot.
+/// The directory of a user without a home directory. A reboot does not empty it.
 fn without_home() -> PathBuf {
     Path::new(TEMPORARY).join(format!("hallpass-{}", geteuid().as_raw()))
 }
 
-/// Where a user's agent is, in the home directory.
+/// The agent's directory, within the home directory.
 const IN_HOME: &str = ".local/state/hallpass";
 
-/// Where users without a home directory keep theirs.
+/// Where users without a home directory have their agent's directory.
 const TEMPORARY: &str = "/var/tmp";
 
-/// False if the user has no home directory. An error if it has one that cannot be seen from here: another process of the user may
-/// see it.
+/// Returns false if the user has no home directory, and an error if this process cannot see it: another process of the user may.
 fn is_own_home(home: &Path) -> Result<bool, String> {
     let hidden = |why: &dyn std::fmt::Display| {
         format!(
@@ -90,7 +91,7 @@ fn is_own_home(home: &Path) -> Result<bool, String> {
     match std::fs::metadata(home) {
         Ok(found) => Ok(found.is_dir() && found.uid() == geteuid().as_raw()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // On another file system than '/' it may be there for others: not mounted yet, or covered for this process alone.
+            // On another file system than '/', other processes may see it: it is not mounted yet, or hidden from this process only.
             let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev());
             let nearest = home.ancestors().find_map(|ancestor| device(ancestor).ok());
             match (nearest, device(Path::new("/"))) {
@@ -102,7 +103,7 @@ fn is_own_home(home: &Path) -> Result<bool, String> {
     }
 }
 
-/// True if a service manager has given this process a directory for temporary files of its own.
+/// True if a service manager has given this process a private directory for temporary files.
 fn has_private_temporary_directory() -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| {
@@ -112,7 +113,7 @@ fn has_private_temporary_directory() -> bool {
     })
 }
 
-/// Creates a directory that all users may look into, and missing parents alike.
+/// Creates a directory that all users may read, and missing parents alike.
 pub(crate) fn create_public_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
@@ -127,18 +128,19 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)
 }
 
-/// True for a directory of this user's that nobody else can write to. Links are not followed: another user may have created the link.
+/// True for a directory that belongs to this user and that nobody else can write to. Links are not followed: another user may have
+/// created the link.
 pub(crate) fn is_writable_by_user_only(directory: &Path) -> bool {
     let is_own = |found: Metadata| found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
     std::fs::symlink_metadata(directory).is_ok_and(is_own)
 }
 
-/// The user who owns a file or directory, if it is there.
+/// The owner of a file or directory, if it exists.
 pub(crate) fn owner(path: &Path) -> Option<u32> {
     std::fs::symlink_metadata(path).ok().map(|found| found.uid())
 }
 
-/// The host's name, cut to what a node may be called.
+/// The host's name, cut to the maximum length of a node's name.
 pub(crate) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "node".to_owned() } else { name.chars().take(NODE_NAME_CHARS_MAX).collect() }

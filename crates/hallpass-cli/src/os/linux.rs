@@ -1,4 +1,4 @@
-//! What Linux offers beyond other Unixes: the parent-death signal, adopting orphans, and `/proc`.
+//! Functions that only Linux offers: the parent-death signal, adoption of orphans, and `/proc`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,20 +16,21 @@ pub(crate) fn this_program() -> io::Result<PathBuf> {
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
-/// Makes the system kill this process when its parent dies, also after an exec. False if that cannot be arranged or the parent is
-/// dead already.
+/// Makes the system kill this process when its parent dies, also after an exec. Returns false if that failed or the parent is dead
+/// already.
 pub(crate) fn die_with_parent(parent: u32) -> bool {
     set_parent_process_death_signal(Some(Signal::KILL)).is_ok()
-        // A parent that died before the call is not noticed by it; then this process has been given to another one.
+        // The call does not notice a parent that died before it. In that case this process has another parent by now.
         && getppid().is_some_and(|pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(parent))
 }
 
-/// Makes descendants whose parent ends children of this process, so that they can be found and killed. They must be reaped.
+/// Makes this process the parent of descendants whose own parent ends, so that it can find and kill them. It must reap them.
 pub(crate) fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// True if a descendant of this process may still be running, other than those spared and programs with these first arguments. In doubt it is true.
+/// Returns whether a descendant of this process may still be running, apart from spared ones and programs with these first arguments.
+/// If the answer is not known, it is true.
 pub(crate) fn any_descendant_except(args: &[&str], spared: &[u32]) -> bool {
     for _ in 0..5 {
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -48,9 +49,9 @@ pub(crate) fn any_descendant_except(args: &[&str], spared: &[u32]) -> bool {
     true
 }
 
-/// Kills all descendants, other than those spared and programs with these first arguments, until none is left; false if some are after this time,
-/// because this user may not kill them. Those that have closed every descriptor and left the session are found, too: a process whose
-/// parent ends becomes a child of this one.
+/// Kills all descendants until none is left, apart from spared ones and programs with these first arguments. Returns false if some are
+/// left after the limit: this user may not kill them. It finds descendants that have closed every descriptor and left the session,
+/// too, since a process whose parent ends becomes a child of this one.
 pub(crate) fn kill_descendants_except(args: &[&str], spared: &[u32], limit: Option<Duration>) -> bool {
     let deadline = limit.map(|limit| Instant::now() + limit);
     let mut pause = Duration::from_millis(1);
@@ -67,7 +68,7 @@ pub(crate) fn kill_descendants_except(args: &[&str], spared: &[u32], limit: Opti
     true
 }
 
-/// All descendants that have not ended, other than those spared and programs with these first arguments.
+/// All running descendants, apart from spared ones and programs with these first arguments.
 fn descendants_except(args: &[&str], spared: &[u32]) -> Vec<u32> {
     let mut found = running_children().unwrap_or_default();
     let mut next = 0;
@@ -82,7 +83,7 @@ fn descendants_except(args: &[&str], spared: &[u32]) -> Vec<u32> {
     found
 }
 
-/// The signals that this process ignores because its parent did.
+/// The signals that this process ignores because its parent ignored them.
 pub(super) fn ignored_signals() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -90,12 +91,12 @@ pub(super) fn ignored_signals() -> Vec<i32> {
     (1..=64).filter(|signal| mask >> (signal - 1) & 1 == 1).collect()
 }
 
-/// The children that this process has now.
+/// The current children of this process.
 pub(crate) fn children() -> Vec<u32> {
     running_children().unwrap_or_default()
 }
 
-/// The children of this process that have not ended; none if the list cannot be read.
+/// The running children of this process. `None` if the list cannot be read.
 fn running_children() -> Option<Vec<u32>> {
     // The /proc of another namespace would show other process ids.
     if std::fs::read_link("/proc/self").ok()? != Path::new(&std::process::id().to_string()) {
@@ -112,7 +113,7 @@ fn children_of(process: &str) -> Option<Vec<u32>> {
     (!lists.is_empty()).then(|| all.filter(|pid| is_running(*pid)).collect())
 }
 
-/// Calls this process `hallpass`: started by its link in `/proc`, it is called `exe`.
+/// Names this process `hallpass`. A program that is started by its link in `/proc` has the name `exe`.
 pub(crate) fn name_process() {
     let _ = rustix::thread::set_name(c"hallpass");
 }

@@ -1,4 +1,4 @@
-//! How much memory there is. Linux says so in `/proc`; elsewhere nothing is known.
+//! How much memory there is, from `/proc` on Linux. Other systems do not say.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use std::fs;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
-    /// What new work can have without anything being swapped out.
+    /// How much new work can use before anything is swapped out.
     pub(crate) available: u64,
-    /// What this process has.
+    /// How much this process uses.
     pub(crate) used: u64,
 }
 
 impl Memory {
-    /// What the system says now, if it does.
+    /// The present numbers, if the system says them.
     pub(crate) fn now() -> Option<Self> {
         let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
         let status = fs::read_to_string("/proc/self/status").ok()?;

@@ -42,8 +42,8 @@ impl Process {
         let _ = kill_process(self.0, Signal::KILL);
     }
 
-    /// Passes a signal on that was sent to `run`, unless the other one got it too: a terminal sends Ctrl-C to every process
-    /// of the group in the foreground, and that includes a command that has not left our group.
+    /// Passes on a signal that `run` got, unless this process got it, too. A terminal sends Ctrl-C to every process of the
+    /// foreground process group, which includes a command that has not left our process group.
     pub(crate) fn forward(self, signal: ReceivedSignal) {
         let got_it_too = signal.from_terminal
             && matches!(signal.number, SIGINT | SIGQUIT)
@@ -54,7 +54,7 @@ impl Process {
     }
 }
 
-/// This program, to be started again under its own name.
+/// A command that starts this program again, under its own name.
 pub(crate) fn this_program_again() -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     command.arg0("hallpass");
@@ -66,20 +66,20 @@ pub(crate) fn exec(command: &mut Command) -> io::Error {
     command.exec()
 }
 
-/// The exit code of a shell for this status: the process's own, or 128+n after signal n.
+/// The exit code that a shell would report: the process's own, or 128+n after signal n.
 pub(crate) fn exit_code(status: ExitStatus) -> Option<u8> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok())
 }
 
-/// Makes the system keep the exit statuses of children. It does not if our parent ignored SIGCHLD, since that is inherited;
-/// a handler replaces it.
+/// Makes the system keep the exit statuses of children. If our parent ignored SIGCHLD, we inherit that, and the system drops them. A
+/// handler for SIGCHLD replaces it.
 pub(crate) fn keep_exit_statuses() {
     let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
 }
 
-/// Reaps children as they end, and reports the exit status of `command`: none if it cannot be known. Returns when there are no
-/// children left, so it wants a thread of its own.
+/// Reaps children as they end, and reports the exit status of `command`, or `None` if it is lost. It returns when no children are
+/// left, so call it on a separate thread.
 pub(crate) fn reap_children(command: Process, report: impl Fn(Option<ExitStatus>)) {
     let mut reported = false;
     loop {
@@ -95,7 +95,7 @@ pub(crate) fn reap_children(command: Process, report: impl Fn(Option<ExitStatus>
     }
 }
 
-/// Reaps children as they end, until there are none left. Wants a thread of its own.
+/// Reaps children as they end, until none are left. Call it on a separate thread.
 pub(crate) fn reap_all_children() {
     while matches!(wait(WaitOptions::empty()), Ok(_) | Err(Errno::INTR)) {}
 }
@@ -105,12 +105,12 @@ pub(crate) fn make_inheritable(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(fcntl_setfd(descriptor, FdFlags::empty())?)
 }
 
-/// The process's standard input, to be given to another one.
+/// A copy of this process's standard input, to pass to another process.
 pub(crate) fn standard_input() -> io::Result<OwnedFd> {
     io::stdin().as_fd().try_clone_to_owned()
 }
 
-/// The connection that this process was started with in place of its standard input.
+/// The connection that this process got as its standard input.
 pub(crate) fn control_connection() -> io::Result<UnixStream> {
     standard_input().map(UnixStream::from)
 }
@@ -142,12 +142,12 @@ pub(crate) fn receive_descriptors(stream: &UnixStream) -> io::Result<Vec<OwnedFd
 
 const DESCRIPTORS_MAX: usize = 4;
 
-/// True if the other end of a connection is closed now.
+/// True if the other end of a connection is closed.
 pub(crate) fn is_closed(connection: &OwnedFd) -> bool {
     is_ready(connection, CLOSED)
 }
 
-/// True if there is something to read from a connection, if only its end.
+/// True if a connection has something to read, or has ended.
 pub(crate) fn is_readable(connection: &OwnedFd) -> bool {
     is_ready(connection, PollFlags::IN)
 }
@@ -160,7 +160,7 @@ fn is_ready(connection: &OwnedFd, wanted: PollFlags) -> bool {
     }
 }
 
-/// Closes this process's standard output and error: whoever reads them to their end must not wait for it.
+/// Closes this process's standard output and error. A reader that reads them to the end must not wait for this process.
 pub(crate) fn close_standard_output() {
     if let Ok(nowhere) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(&nowhere);
@@ -168,20 +168,20 @@ pub(crate) fn close_standard_output() {
     }
 }
 
-/// The other end has closed, in one direction or in both.
+/// The poll event for: the other end has closed one direction or both.
 #[cfg(target_os = "linux")]
 const CLOSED: PollFlags = PollFlags::RDHUP;
 #[cfg(not(target_os = "linux"))]
 const CLOSED: PollFlags = PollFlags::HUP;
 
-/// Leaves the session of the parent, and closes what it had open at the next [`exec`]: neither a terminal that closes nor a pipe
-/// that somebody reads from must depend on this process.
+/// Leaves the parent's session, and closes inherited descriptors at the next [`exec`]. A closing terminal must not end this process,
+/// and the reader of an inherited pipe must not wait for it.
 pub(crate) fn leave_session() {
     let _ = rustix::process::setsid();
     close_fds::set_fds_cloexec(3, &[]);
 }
 
-/// Allows as many open descriptors as the system lets this user have. The default is meant for programs with a few.
+/// Raises the limit of open descriptors as far as the system lets this user. The default is meant for programs that need few.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -1,4 +1,4 @@
-//! Signals that this process gets.
+//! Signals to this process.
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ pub(crate) struct ReceivedSignal {
     pub(crate) from_terminal: bool,
 }
 
-/// The signals that a user or a service manager sends to a command. From its creation on they do not end this process.
+/// The signals that a user or a service manager sends to a command. Once this exists, they do not end this process.
 pub(crate) struct ForwardedSignals(SignalsInfo<WithRawSiginfo>);
 
 impl ForwardedSignals {
-    /// Starts to collect signals. Those that our parent ignores, as `nohup` does, stay ignored, here and by the command: a handler
-    /// of ours would give the command the default action back.
+    /// Starts to collect signals. A signal that our parent ignores, as under `nohup`, stays ignored, here and by the command. If we
+    /// handled it, the command would start with the signal's default action.
     pub(crate) fn collect() -> io::Result<Self> {
         let ignored = ignored_signals();
         let all = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
@@ -39,14 +39,14 @@ impl ForwardedSignals {
     }
 }
 
-/// By POSIX the code of a signal that a process sent is SI_USER or SI_QUEUE: zero and less on Linux, NetBSD and OpenBSD, these
-/// two on macOS and FreeBSD. Of the signals that we collect the kernel sends only a terminal's.
+/// By POSIX, a signal that a process sent has the code SI_USER or SI_QUEUE. On Linux, NetBSD and OpenBSD these are zero and less, on
+/// macOS and FreeBSD the two numbers here. Of the signals that we collect, the kernel sends only those of a terminal.
 fn was_sent_by_process(code: i32) -> bool {
     code <= 0 || matches!(code, 0x1_0001 | 0x1_0002)
 }
 
-/// Resolves when somebody asks this process to end. Must be called within a runtime; from then on these signals do not end it
-/// unasked. A hangup or Ctrl-C that our parent ignores, as `nohup` and shells do for what runs in the background, stays ignored.
+/// Resolves when a signal asks this process to end. Call it within a runtime. From then on these signals do not end the process
+/// directly. A hangup or Ctrl-C that our parent ignores stays ignored: `nohup` and shells do that for background jobs.
 pub(crate) fn shutdown_requested() -> io::Result<impl Future<Output = ()>> {
     let ignored = ignored_signals();
     let heard = |kind: SignalKind| (!ignored.contains(&kind.as_raw_value())).then(|| signal(kind)).transpose();
@@ -57,7 +57,7 @@ pub(crate) fn shutdown_requested() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// The next signal of this kind; never one that stays ignored.
+/// Waits for the next signal of this kind; forever if it stays ignored.
 async fn next(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => _ = signal.recv().await,
@@ -65,8 +65,8 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// A flag that Ctrl-C sets, so that work can end in order; a second one ends this process at once. Where our parent ignores it,
-/// as a shell does for what runs in the background, it stays ignored.
+/// Returns a flag that Ctrl-C sets, so that work can end in order. A second Ctrl-C ends this process at once. If our parent ignores
+/// Ctrl-C, as a shell does for background jobs, it stays ignored.
 pub(crate) fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let set = Arc::new(AtomicBool::new(false));
     if !ignored_signals().contains(&SIGINT) {

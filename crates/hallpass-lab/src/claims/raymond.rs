@@ -140,7 +140,7 @@ fn ry_3(harness: &Harness) -> Vec<Row> {
     let sum = |number: fn(&Walk) -> usize| walks.iter().map(number).sum::<usize>();
     let (rises, acts) = (sum(|walk| walk.rises), sum(|walk| walk.acts));
     let expected = format!("0 rises in {acts} actions, all served");
-    let served = if sum(|walk| walk.unserved) == 0 { "all served" } else { "some wait for ever" };
+    let served = if sum(|walk| walk.unserved) == 0 { "all served" } else { "some wait forever" };
     let row = Row::new(
         "RY-3",
         "the ranking vector falls with every action of the privileged node and never rises",

@@ -43,7 +43,7 @@ pub(super) struct BufferModel {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct State {
+pub(super) struct BufferState {
     path: Vec<Step>,
     /// All that can happen next.
     next: Vec<Step>,
@@ -51,7 +51,7 @@ pub(super) struct State {
     number: u64,
 }
 
-impl Hash for State {
+impl Hash for BufferState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.number.hash(hasher);
     }
@@ -329,19 +329,19 @@ impl BufferModel {
 }
 
 impl Space for BufferModel {
-    type State = State;
+    type State = BufferState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> BufferState {
         let world = self.replay(&[]);
-        State { path: Vec::new(), next: world.next(), number: world.number() }
+        BufferState { path: Vec::new(), next: world.next(), number: world.number() }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &BufferState, steps: &mut Vec<Step>) {
         steps.extend_from_slice(&state.next);
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut BufferState, step: Step) -> Option<Violation> {
         state.path.push(step);
         let mut world = self.replay(&state.path);
         (state.next, state.number) = (world.next(), world.number());
@@ -355,7 +355,7 @@ impl Space for BufferModel {
             world.go_on();
         }
         let waiting: Vec<u32> = world.nodes.iter().flat_map(Node::waiting).copied().collect();
-        let text = format!("{} callers wait for ever, such as the one for 'lock {}'", waiting.len(), waiting.first()?);
+        let text = format!("{} callers wait forever, such as the one for 'lock {}'", waiting.len(), waiting.first()?);
         Some(Violation { property: "progress", text })
     }
 
@@ -363,7 +363,7 @@ impl Space for BufferModel {
         true
     }
 
-    fn check_end(&self, _: &State) -> Option<Violation> {
+    fn check_end(&self, _: &BufferState) -> Option<Violation> {
         None
     }
 }
@@ -371,7 +371,7 @@ impl Space for BufferModel {
 impl Described for BufferModel {
     const NODES: u32 = NODES as u32;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &BufferState, step: Step) -> String {
         match step {
             Step::Busy(busy) => {
                 let mut world = self.replay(&state.path);

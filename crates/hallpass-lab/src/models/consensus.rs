@@ -16,7 +16,7 @@ pub(super) struct Replica {
     pub(super) term: u64,
     /// Whom it has voted for in this term.
     voted: Option<usize>,
-    pub(super) log: Vec<Entry>,
+    pub(super) log: Vec<LogEntry>,
     /// How many entries are on its disk.
     synced: usize,
     committed: usize,
@@ -28,7 +28,7 @@ pub(super) struct Replica {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     term: u64,
     /// `None` for the entry with which a leader begins its term.
     command: Option<Command>,
@@ -70,7 +70,7 @@ pub(super) struct Consensus {
 impl Consensus {
     /// The first voter leads in term 1, and everybody knows.
     pub(super) fn new(group: Group) -> Self {
-        let entry = Entry { term: 1, command: None };
+        let entry = LogEntry { term: 1, command: None };
         let replica = Replica {
             term: 1,
             voted: Some(0),
@@ -125,7 +125,7 @@ impl Consensus {
     /// A leader appends to its own log.
     pub(super) fn append(&mut self, leader: usize, command: Option<Command>) {
         let replica = &mut self.replicas[leader];
-        replica.log.push(Entry { term: replica.term, command });
+        replica.log.push(LogEntry { term: replica.term, command });
         // Its own disk is as fast as the others': what it sends depends on none of it.
         replica.synced = replica.log.len();
         let length = replica.log.len();
@@ -228,7 +228,7 @@ impl Consensus {
     }
 
     /// The entries that a replica has applied.
-    pub(super) fn applied(&self, voter: usize) -> &[Entry] {
+    pub(super) fn applied(&self, voter: usize) -> &[LogEntry] {
         let replica = &self.replicas[voter];
         &replica.log[..replica.applied]
     }

@@ -39,7 +39,7 @@ impl FoundingModel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct FoundingState {
     nodes: [Node; NODES],
     /// What each node said last, those that are gone included: it may arrive at any time.
     network: BTreeMap<NodeId, Vec<Founder>>,
@@ -105,10 +105,10 @@ fn is_successor(id: NodeId, of: NodeId) -> bool {
 }
 
 impl Space for FoundingModel {
-    type State = State;
+    type State = FoundingState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> FoundingState {
         // All have met; that they meet in every order adds nothing but states.
         let mut nodes = [node(0, 1), node(1, 2), node(2, 3)];
         let alone = nodes.clone().map(|node| node.me);
@@ -118,10 +118,10 @@ impl Space for FoundingModel {
             }
         }
         let network = nodes.iter().map(|node| (node.me.id, node.founders.known())).collect();
-        State { nodes, network, losses: self.losses, founded: BTreeSet::new() }
+        FoundingState { nodes, network, losses: self.losses, founded: BTreeSet::new() }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &FoundingState, steps: &mut Vec<Step>) {
         for (index, node) in state.nodes.iter().enumerate() {
             if node.group.is_none() {
                 let heard = (0..).zip(&state.network).filter(|(_, (from, _))| node.hears(**from));
@@ -136,7 +136,7 @@ impl Space for FoundingModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut FoundingState, step: Step) -> Option<Violation> {
         match step {
             Step::Hear { node, message } => {
                 let (from, list) = state.network.iter().nth(message.into())?;
@@ -170,7 +170,7 @@ impl Space for FoundingModel {
             }
         }
         // What nobody can hear any more is forgotten.
-        let State { nodes, network, .. } = state;
+        let FoundingState { nodes, network, .. } = state;
         network.retain(|from, _| nodes.iter().any(|node| node.me.id == *from || node.hears(*from)));
         let groups: BTreeSet<u64> = state.nodes.iter().filter_map(|node| node.group).collect();
         (groups.len() > 1).then(|| Violation { property: "one-group", text: "nodes are in two groups".to_owned() })
@@ -180,7 +180,7 @@ impl Space for FoundingModel {
         true
     }
 
-    fn check_end(&self, state: &State) -> Option<Violation> {
+    fn check_end(&self, state: &FoundingState) -> Option<Violation> {
         let alone = state.nodes.iter().position(|node| node.group.is_none())?;
         Some(Violation { property: "progress", text: format!("the node in place {alone} never gets into a group") })
     }
@@ -189,7 +189,7 @@ impl Space for FoundingModel {
 impl Described for FoundingModel {
     const NODES: u32 = NODES as u32;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &FoundingState, step: Step) -> String {
         let list = |list: &[Founder]| -> Vec<u32> { list.iter().map(|founder| founder.id.0).collect() };
         let id = |node: usize| state.nodes[node].me.id;
         match step {

@@ -40,7 +40,7 @@ impl IncarnationsModel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct IncarnationsState {
     incarnation: Incarnation,
     life: Life,
     /// Every message that was ever sent.
@@ -94,7 +94,7 @@ pub(super) enum Step {
     Forward,
 }
 
-impl State {
+impl IncarnationsState {
     fn expiry(&self) -> (Ticks, Ticks) {
         // The session is over once its incarnation is: then any time is late enough.
         let known = self.steward.1.incarnation_of(NODE);
@@ -158,7 +158,7 @@ impl State {
         steward.withdrawn.retain(|_, withdrawal| !(is_out && (withdrawal.keeps_vote || group.find(NODE).is_none())));
     }
 
-    fn check(&self, before: &Group) -> Option<Violation> {
+    fn violation(&self, before: &Group) -> Option<Violation> {
         let (was, is) =
             (before.find(NODE).map(|one| one.incarnation), self.group.find(NODE).map(|one| one.incarnation));
         let text = if was > is && is.is_some() {
@@ -178,16 +178,16 @@ impl State {
 }
 
 impl Space for IncarnationsModel {
-    type State = State;
+    type State = IncarnationsState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> IncarnationsState {
         let first = Arc::new(group([member(NodeId(1), 1), member(NODE, 1)]));
         let mut steward = Steward::new(&first, 0, Honest);
         for id in [NodeId(1), NODE] {
             steward.installation.on_probed(1, id, incarnation(1), 1, false);
         }
-        State {
+        IncarnationsState {
             incarnation: incarnation(1),
             life: Life::Running,
             network: BTreeSet::new(),
@@ -201,7 +201,7 @@ impl Space for IncarnationsModel {
         }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &IncarnationsState, steps: &mut Vec<Step>) {
         if state.incarnation.get() < self.incarnations {
             steps.push(Step::Restart);
         }
@@ -239,7 +239,7 @@ impl Space for IncarnationsModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut IncarnationsState, step: Step) -> Option<Violation> {
         let before = Arc::clone(&state.group);
         match step {
             Step::Restart => {
@@ -289,20 +289,20 @@ impl Space for IncarnationsModel {
                 state.steward = (state.steward.0 + 1, Arc::clone(&state.group), steward);
             }
         }
-        state.check(&before)
+        state.violation(&before)
     }
 
     fn must_happen(&self, step: Step) -> bool {
         !matches!(step, Step::Restart | Step::Leave { .. } | Step::Evict | Step::Elect { .. })
     }
 
-    fn check_end(&self, _: &State) -> Option<Violation> {
+    fn check_end(&self, _: &IncarnationsState) -> Option<Violation> {
         None
     }
 }
 
 impl IncarnationsModel {
-    fn commit(&self, state: &mut State) {
+    fn commit(&self, state: &mut IncarnationsState) {
         let Some((term, mut command)) = state.proposed.take() else { return };
         let group = Arc::make_mut(&mut state.group);
         let mut term = term;
@@ -329,7 +329,7 @@ impl IncarnationsModel {
 impl Described for IncarnationsModel {
     const NODES: u32 = 2;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &IncarnationsState, step: Step) -> String {
         match step {
             Step::Restart => format!("2 comes back as incarnation {}", state.incarnation.get() + 1),
             Step::Leave { keeps_vote: true } => "2 stops".to_owned(),

@@ -65,7 +65,7 @@ impl LeasesModel {
 /// What is the same all the way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Setting {
-    door: Door,
+    access: Access,
     /// How fast the clocks of the agent and of the client run.
     rates: [u8; 2],
     /// Nothing can be written any more: the mark stays as it is.
@@ -73,7 +73,7 @@ pub(super) struct Setting {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Door {
+enum Access {
     /// HTTP or gRPC, with a lease of this length.
     Lease(Ticks),
     /// The socket, on the agent's machine: one clock.
@@ -88,7 +88,7 @@ struct Asked {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct LeasesState {
     time: u8,
     setting: Option<Setting>,
     /// Until when the node's session is valid. From here on all by the agent's clock.
@@ -129,7 +129,7 @@ pub(super) enum Step {
     Kill,
 }
 
-impl State {
+impl LeasesState {
     fn now(&self, clock: usize) -> Ticks {
         Ticks::from(self.time) * self.setting.map_or(1, |setting| Ticks::from(setting.rates[clock]))
     }
@@ -232,11 +232,11 @@ impl State {
 }
 
 impl Space for LeasesModel {
-    type State = State;
+    type State = LeasesState;
     type Step = Step;
 
-    fn first(&self) -> State {
-        State {
+    fn first(&self) -> LeasesState {
+        LeasesState {
             time: 0,
             setting: None,
             valid_until: TTL,
@@ -253,13 +253,13 @@ impl Space for LeasesModel {
         }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &LeasesState, steps: &mut Vec<Step>) {
         if state.setting.is_none() {
             for disk_full in [false, true] {
-                let set = |door, rates| Step::Set(Setting { door, rates, disk_full });
-                steps.push(set(Door::Socket, [1, 1]));
+                let set = |access, rates| Step::Set(Setting { access, rates, disk_full });
+                steps.push(set(Access::Socket, [1, 1]));
                 for lease in [2, 5] {
-                    steps.extend([[1, 1], [1, 2], [2, 1]].map(|rates| set(Door::Lease(lease), rates)));
+                    steps.extend([[1, 1], [1, 2], [2, 1]].map(|rates| set(Access::Lease(lease), rates)));
                 }
             }
             return;
@@ -297,17 +297,17 @@ impl Space for LeasesModel {
         steps.push(Step::Kill);
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut LeasesState, step: Step) -> Option<Violation> {
         let (now, of_client) = (state.now(0), state.now(1));
         match step {
             Step::Set(setting) => {
                 state.setting = Some(setting);
-                match setting.door {
-                    Door::Lease(granted) => {
+                match setting.access {
+                    Access::Lease(granted) => {
                         state.term = Some(LeaseTerm::new(granted, 0, DRIFT_PPM));
                         state.answer(0, true, self.bug);
                     }
-                    Door::Socket => {
+                    Access::Socket => {
                         state.holds = true;
                         state.tell(self.bug);
                     }
@@ -351,7 +351,7 @@ impl Space for LeasesModel {
     }
 
     /// Time is up, or the lock has passed on.
-    fn check_end(&self, state: &State) -> Option<Violation> {
+    fn check_end(&self, state: &LeasesState) -> Option<Violation> {
         let is_over = state.passed || state.time >= self.time;
         (!is_over).then(|| Violation { property: "progress", text: "the agent is stuck".to_owned() })
     }
@@ -360,13 +360,13 @@ impl Space for LeasesModel {
 impl Described for LeasesModel {
     const NODES: u32 = 1;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &LeasesState, step: Step) -> String {
         let (now, of_client) = (state.now(0), state.now(1));
         match step {
-            Step::Set(Setting { door, rates: [agent, client], disk_full }) => {
-                let who = match door {
-                    Door::Lease(granted) => format!("a client gets a lease of {granted}"),
-                    Door::Socket => "a client at the socket holds the lock".to_owned(),
+            Step::Set(Setting { access, rates: [agent, client], disk_full }) => {
+                let who = match access {
+                    Access::Lease(granted) => format!("a client gets a lease of {granted}"),
+                    Access::Socket => "a client at the socket holds the lock".to_owned(),
                 };
                 let disk = if disk_full { ", and the disk is full" } else { "" };
                 format!("{who}; the agent's clock runs at rate {agent}, the client's at {client}{disk}")

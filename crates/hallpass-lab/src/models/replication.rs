@@ -8,7 +8,7 @@ use hallpass_core::NodeId;
 use hallpass_node::model::{Change, Command, Group};
 use hallpass_sim::oracle::Violation;
 
-use super::consensus::{Consensus, Entry, Faults, VOTERS};
+use super::consensus::{Consensus, Faults, LogEntry, VOTERS};
 use super::{Described, group, member};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,11 +30,11 @@ pub(super) struct ReplicationModel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct ReplicationState {
     consensus: Consensus,
     first: Arc<Group>,
     /// All that was applied anywhere.
-    applied: Vec<Entry>,
+    applied: Vec<LogEntry>,
     restarts: u8,
     proposals: u8,
 }
@@ -66,12 +66,12 @@ impl ReplicationModel {
 }
 
 impl Space for ReplicationModel {
-    type State = State;
+    type State = ReplicationState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> ReplicationState {
         let first = group([member(NodeId(1), 1)]);
-        State {
+        ReplicationState {
             consensus: Consensus::without_leader(first.clone()),
             first: Arc::new(first),
             applied: Vec::new(),
@@ -80,7 +80,7 @@ impl Space for ReplicationModel {
         }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &ReplicationState, steps: &mut Vec<Step>) {
         for (node, replica) in state.consensus.replicas.iter().enumerate() {
             let others = (0..VOTERS).filter(|other| *other != node);
             // Two candidates are enough for every quarrel.
@@ -117,7 +117,7 @@ impl Space for ReplicationModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut ReplicationState, step: Step) -> Option<Violation> {
         let faults = self.faults();
         match step {
             Step::Elect { candidate, voter } => {
@@ -164,7 +164,7 @@ impl Space for ReplicationModel {
         true
     }
 
-    fn check_end(&self, _: &State) -> Option<Violation> {
+    fn check_end(&self, _: &ReplicationState) -> Option<Violation> {
         None
     }
 }
@@ -172,7 +172,7 @@ impl Space for ReplicationModel {
 impl Described for ReplicationModel {
     const NODES: u32 = VOTERS as u32;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &ReplicationState, step: Step) -> String {
         match step {
             Step::Elect { candidate, voter } => {
                 let term = state.consensus.replicas[candidate].term + 1;

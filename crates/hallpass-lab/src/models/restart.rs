@@ -45,7 +45,7 @@ impl RestartModel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct RestartState {
     time: u8,
     /// How fast the agent's and the steward's clocks run.
     rates: Option<[u8; 2]>,
@@ -76,7 +76,7 @@ pub(super) enum Step {
     Change,
 }
 
-impl State {
+impl RestartState {
     fn now(&self, node: usize) -> Ticks {
         Ticks::from(self.time) * self.rates.map_or(1, |rates| Ticks::from(rates[node]))
     }
@@ -93,14 +93,14 @@ impl State {
 }
 
 impl Space for RestartModel {
-    type State = State;
+    type State = RestartState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> RestartState {
         let group = Group { ttl: TTL, drift_ppm: DRIFT_PPM, ..group([member(AGENT, 1)]) };
         let mut session = Session::new(incarnation(1), TTL);
         session.on_acknowledged(incarnation(1), 0, 0);
-        State {
+        RestartState {
             time: 0,
             rates: None,
             deadline: session.valid_until().unwrap_or(0),
@@ -115,7 +115,7 @@ impl Space for RestartModel {
         }
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &RestartState, steps: &mut Vec<Step>) {
         if state.rates.is_none() {
             return steps.extend([[1, 1], [1, 2], [2, 1], [2, 2]].map(Step::Rates));
         }
@@ -141,7 +141,7 @@ impl Space for RestartModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut RestartState, step: Step) -> Option<Violation> {
         let now = state.now(0);
         match step {
             Step::Rates(rates) => state.rates = Some(rates),
@@ -196,7 +196,7 @@ impl Space for RestartModel {
     }
 
     /// The agent is in again, unless time is up before.
-    fn check_end(&self, state: &State) -> Option<Violation> {
+    fn check_end(&self, state: &RestartState) -> Option<Violation> {
         let is_in = state.group.incarnation_of(AGENT).is_some() || state.time >= self.time;
         (!is_in).then(|| Violation { property: "progress", text: "the agent never comes back".to_owned() })
     }
@@ -205,7 +205,7 @@ impl Space for RestartModel {
 impl Described for RestartModel {
     const NODES: u32 = 2;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &RestartState, step: Step) -> String {
         match step {
             Step::Rates([agent, steward]) => {
                 format!("the clock of the agent runs at rate {agent}, the steward's at {steward}")

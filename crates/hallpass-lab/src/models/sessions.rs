@@ -84,7 +84,7 @@ impl SessionsModel {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct State {
+pub(super) struct SessionsState {
     time: u8,
     /// How fast the clock of each node runs; `None` before that is chosen.
     rates: Option<[u8; VOTERS]>,
@@ -181,7 +181,7 @@ pub(super) enum Step {
     Restart,
 }
 
-impl State {
+impl SessionsState {
     fn now(&self, node: usize) -> Ticks {
         Ticks::from(self.time) * self.rates.map_or(1, |rates| Ticks::from(rates[node]))
     }
@@ -327,7 +327,7 @@ impl State {
         }
     }
 
-    fn check(&self) -> Option<Violation> {
+    fn violation(&self) -> Option<Violation> {
         let is_valid = self.session.is_valid(self.member_now());
         let incarnation = self.session.incarnation;
         let latest = self.consensus.replicas.iter().map(|replica| &replica.group).max_by_key(|group| group.epoch)?;
@@ -345,15 +345,15 @@ impl State {
 }
 
 impl Space for SessionsModel {
-    type State = State;
+    type State = SessionsState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> SessionsState {
         let first = incarnation(1);
         let group = Group { ttl: TTL, drift_ppm: DRIFT_PPM, ..group([member(MEMBER, 1)]) };
         let mut session = Session::new(first, TTL);
         session.on_acknowledged(first, 0, 0);
-        let mut state = State {
+        let mut state = SessionsState {
             time: 0,
             rates: None,
             consensus: Consensus::new(group),
@@ -368,7 +368,7 @@ impl Space for SessionsModel {
         state
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &SessionsState, steps: &mut Vec<Step>) {
         if state.rates.is_none() {
             steps.extend([[2, 2, 1], [1, 1, 2], [2, 1, 1], [1, 2, 1]].map(Step::Rates));
             return;
@@ -410,7 +410,7 @@ impl Space for SessionsModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut SessionsState, step: Step) -> Option<Violation> {
         match step {
             Step::Rates(rates) => state.rates = Some(rates),
             Step::Tick => state.time += 1,
@@ -476,20 +476,20 @@ impl Space for SessionsModel {
             Step::Apply { voter } => state.apply_entry(self, voter),
             Step::Lapse | Step::Restart => state.end_session(&self.limits),
         }
-        state.check()
+        state.violation()
     }
 
     fn must_happen(&self, _: Step) -> bool {
         true
     }
 
-    fn check_end(&self, _: &State) -> Option<Violation> {
+    fn check_end(&self, _: &SessionsState) -> Option<Violation> {
         None
     }
 }
 
 impl SessionsModel {
-    fn voter_steps(&self, state: &State, node: usize, steps: &mut Vec<Step>) {
+    fn voter_steps(&self, state: &SessionsState, node: usize, steps: &mut Vec<Step>) {
         let replicas = &state.consensus.replicas;
         let others = (0..VOTERS).filter(|other| *other != node);
         if node < 2 && replicas[node].term < self.limits.terms {
@@ -533,7 +533,7 @@ impl SessionsModel {
 impl Described for SessionsModel {
     const NODES: u32 = VOTERS as u32;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &SessionsState, step: Step) -> String {
         match step {
             Step::Rates(rates) => {
                 format!("the clocks of 1, 2, 3 run at the rates {}, {}, {}", rates[0], rates[1], rates[2])

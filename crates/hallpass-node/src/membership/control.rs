@@ -194,114 +194,96 @@ impl Envelope {
 }
 
 impl Control {
+    /// The first byte of the message, by which its reader knows which one it is.
+    fn tag(&self) -> u8 {
+        match self {
+            Self::Founding { .. } => FOUNDING,
+            Self::Engine(_) => ENGINE,
+            Self::Renew { .. } => RENEW,
+            Self::Renewed { .. } => RENEWED,
+            Self::Expelled { .. } => EXPELLED,
+            Self::Join { .. } => JOIN,
+            Self::Contacts(_) => CONTACTS,
+            Self::Candidates { .. } => CANDIDATES,
+            Self::Refused { .. } => REFUSED,
+            Self::Withdraw { .. } => WITHDRAW,
+            Self::Withdrawn { .. } => WITHDRAWN,
+            Self::Probe { .. } => PROBE,
+            Self::Probed { .. } => PROBED,
+            Self::Prepare { .. } => PREPARE,
+            Self::Report { .. } => REPORT,
+            Self::Start { .. } => START,
+            Self::Started { .. } => STARTED,
+            Self::Ask { .. } => ASK,
+            Self::Answer { .. } => ANSWER,
+            Self::Break { .. } => BREAK,
+            Self::Broken { .. } => BROKEN,
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.tag());
         match self {
             Self::Founding { expect, known } => {
-                out.push(FOUNDING);
                 put_number(out, (*expect).into());
                 Founder::encode_all(known, out);
             }
-            Self::Engine(bytes) => {
-                out.push(ENGINE);
-                out.extend_from_slice(bytes);
-            }
+            Self::Engine(bytes) => out.extend_from_slice(bytes),
             Self::Renew { incarnation, sent, unreachable, wants_epoch } => {
-                out.push(RENEW);
                 put_numbers(out, [incarnation.get().into(), *sent]);
                 put_nodes(out, unreachable);
                 put_number(out, (*wants_epoch).into());
             }
-            Self::Renewed { incarnation, sent } => {
-                out.push(RENEWED);
-                put_numbers(out, [incarnation.get().into(), *sent]);
-            }
-            Self::Expelled { incarnation } => {
-                out.push(EXPELLED);
+            Self::Renewed { incarnation, sent } => put_numbers(out, [incarnation.get().into(), *sent]),
+            Self::Expelled { incarnation } | Self::Withdrawn { incarnation } => {
                 put_number(out, incarnation.get().into());
             }
             Self::Join { member, reached } => {
-                out.push(JOIN);
                 member.encode(out);
                 put_nodes(out, reached);
             }
-            Self::Contacts(Contacts { epoch, steward, members, absent, candidates, voters, ttl, drift_ppm }) => {
-                out.push(CONTACTS);
-                put_numbers(out, [*epoch, steward.map_or(0, |steward| steward.0.into())]);
-                put_list(out, members, Member::encode);
-                put_list(out, absent, Member::encode);
-                put_list(out, candidates, Member::encode);
-                put_nodes(out, voters);
-                if *ttl > 0 {
-                    put_numbers(out, [*ttl, (*drift_ppm).into()]);
-                }
-            }
+            Self::Contacts(contacts) => contacts.encode(out),
             Self::Candidates { epoch, candidates } => {
-                out.push(CANDIDATES);
                 put_number(out, *epoch);
                 put_list(out, candidates, Member::encode);
             }
-            Self::Refused { why } => {
-                out.push(REFUSED);
-                put_text(out, why);
-            }
+            Self::Refused { why } => put_text(out, why),
             Self::Withdraw { incarnation, keeps_vote } => {
-                out.push(WITHDRAW);
                 put_numbers(out, [incarnation.get().into(), (*keeps_vote).into()]);
             }
-            Self::Withdrawn { incarnation } => {
-                out.push(WITHDRAWN);
-                put_number(out, incarnation.get().into());
-            }
-            Self::Probe { epoch } => {
-                out.push(PROBE);
-                put_number(out, *epoch);
-            }
+            Self::Probe { epoch } => put_number(out, *epoch),
             Self::Probed { epoch, incarnation, started } => {
-                out.push(PROBED);
                 put_numbers(out, [*epoch, incarnation.get().into(), *started]);
             }
             Self::Prepare { group, voters } => {
-                out.push(PREPARE);
                 group.encode(out);
                 put_nodes(out, voters);
             }
             Self::Report { epoch, incarnation, part, parts, held } => {
-                out.push(REPORT);
                 put_numbers(out, [*epoch, incarnation.get().into(), (*part).into(), (*parts).into()]);
                 put_list(out, held, |held, out| put_held(out, &held.name, held.mode, held.fence));
             }
             Self::Start { epoch, part, parts, locks } => {
-                out.push(START);
                 put_numbers(out, [*epoch, (*part).into(), (*parts).into()]);
                 put_list(out, locks, |lock, out| {
                     put_held(out, &lock.name, lock.mode, lock.fence);
                     put_nodes(out, &lock.holders);
                 });
             }
-            Self::Started { epoch, incarnation } => {
-                out.push(STARTED);
-                put_numbers(out, [*epoch, incarnation.get().into()]);
-            }
+            Self::Started { epoch, incarnation } => put_numbers(out, [*epoch, incarnation.get().into()]),
             Self::Ask { token, request } => {
-                out.push(ASK);
                 put_number(out, *token);
                 encode_request(request, out);
             }
             Self::Answer { token, result } => {
-                out.push(ANSWER);
-                put_number(out, *token);
-                put_number(out, result.is_err().into());
+                put_numbers(out, [*token, result.is_err().into()]);
                 put_text(out, result.as_ref().err().map_or("", |why| why));
             }
             Self::Break { token, lock } => {
-                out.push(BREAK);
                 put_number(out, *token);
                 put_text(out, lock);
             }
-            Self::Broken { token, before, left } => {
-                out.push(BROKEN);
-                put_numbers(out, [*token, *before, *left]);
-            }
+            Self::Broken { token, before, left } => put_numbers(out, [*token, *before, *left]),
         }
     }
 
@@ -318,28 +300,7 @@ impl Control {
             RENEWED => Self::Renewed { incarnation: read_incarnation(bytes)?, sent: bytes.number()? },
             EXPELLED => Self::Expelled { incarnation: read_incarnation(bytes)? },
             JOIN => Self::Join { member: Member::decode(bytes)?, reached: nodes(bytes)? },
-            CONTACTS => {
-                let (epoch, steward) = (bytes.number()?, bytes.node()?);
-                let mut contacts = Contacts {
-                    epoch,
-                    steward: (steward != NodeId::SERVER).then_some(steward),
-                    members: list(bytes, Member::decode)?,
-                    absent: list(bytes, Member::decode)?,
-                    candidates: list(bytes, Member::decode)?,
-                    voters: nodes(bytes)?,
-                    ..Contacts::default()
-                };
-                if epoch > Fence::EPOCH_MAX {
-                    return Err(DecodeError::Number);
-                }
-                if !bytes.is_empty() {
-                    (contacts.ttl, contacts.drift_ppm) = (bytes.number()?, bytes.short()?);
-                    if !(1..=TTL_MAX).contains(&contacts.ttl) || contacts.drift_ppm > 1_000_000 {
-                        return Err(DecodeError::Number);
-                    }
-                }
-                Self::Contacts(contacts)
-            }
+            CONTACTS => Self::Contacts(Contacts::decode(bytes)?),
             CANDIDATES => Self::Candidates { epoch: bytes.number()?, candidates: list(bytes, Member::decode)? },
             REFUSED => Self::Refused { why: read_text(bytes, WHY_MAX)? },
             WITHDRAW => Self::Withdraw { incarnation: read_incarnation(bytes)?, keeps_vote: bytes.number()? != 0 },
@@ -379,6 +340,43 @@ impl Control {
             BROKEN => Self::Broken { token: bytes.number()?, before: bytes.number()?, left: bytes.number()? },
             _ => return Err(DecodeError::Unknown),
         })
+    }
+}
+
+impl Contacts {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Self { epoch, steward, members, absent, candidates, voters, ttl, drift_ppm } = self;
+        put_numbers(out, [*epoch, steward.map_or(0, |steward| steward.0.into())]);
+        put_list(out, members, Member::encode);
+        put_list(out, absent, Member::encode);
+        put_list(out, candidates, Member::encode);
+        put_nodes(out, voters);
+        if *ttl > 0 {
+            put_numbers(out, [*ttl, (*drift_ppm).into()]);
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (epoch, steward) = (bytes.number()?, bytes.node()?);
+        let mut contacts = Self {
+            epoch,
+            steward: (steward != NodeId::SERVER).then_some(steward),
+            members: list(bytes, Member::decode)?,
+            absent: list(bytes, Member::decode)?,
+            candidates: list(bytes, Member::decode)?,
+            voters: nodes(bytes)?,
+            ..Self::default()
+        };
+        if epoch > Fence::EPOCH_MAX {
+            return Err(DecodeError::Number);
+        }
+        if !bytes.is_empty() {
+            (contacts.ttl, contacts.drift_ppm) = (bytes.number()?, bytes.short()?);
+            if !(1..=TTL_MAX).contains(&contacts.ttl) || contacts.drift_ppm > 1_000_000 {
+                return Err(DecodeError::Number);
+            }
+        }
+        Ok(contacts)
     }
 }
 

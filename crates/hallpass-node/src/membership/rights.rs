@@ -12,7 +12,7 @@ struct Row {
     from: Sender,
     to: Receiver,
     phases: Phases,
-    groups: Groups,
+    groups: GroupRule,
 }
 
 /// Who may send it.
@@ -62,7 +62,7 @@ enum Phases {
 
 /// For which group the message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Groups {
+enum GroupRule {
     /// The receiver's.
     Own,
     /// The receiver's. A node that is in none enters this one by it.
@@ -111,7 +111,7 @@ pub(super) enum Verdict<'a> {
 
 /// The table.
 fn row(message: &Control) -> Row {
-    use Groups::{Any, Own, OwnOrFirst, OwnOrTold};
+    use GroupRule::{Any, Own, OwnOrFirst, OwnOrTold};
     use Phases::{Present, TakingPart, Withdrawing};
     use Receiver::{Anyone, Steward, StewardElseRedirect};
     use Sender::{Itself, Member, Stranger, Unchecked};
@@ -162,16 +162,16 @@ impl Row {
         if let (Control::Founding { known, .. }, true) = (message, group_id != 0) {
             return Verdict::Founded { group_id, founders: known };
         }
-        let is_told = self.groups == Groups::OwnOrTold && group_id == 0;
+        let is_told = self.groups == GroupRule::OwnOrTold && group_id == 0;
         if receiver.phase == PhaseKind::Gone {
             return if is_told { Verdict::TellContacts } else { Verdict::Drop };
         }
         match self.groups {
             _ if group_id == receiver.group_id => Verdict::Handle,
-            Groups::Any => Verdict::Handle,
-            Groups::OwnOrFirst if receiver.group_id == 0 => Verdict::Enter(group_id),
-            Groups::OwnOrTold if is_told => Verdict::TellContacts,
-            Groups::Own | Groups::OwnOrFirst | Groups::OwnOrTold => Verdict::Drop,
+            GroupRule::Any => Verdict::Handle,
+            GroupRule::OwnOrFirst if receiver.group_id == 0 => Verdict::Enter(group_id),
+            GroupRule::OwnOrTold if is_told => Verdict::TellContacts,
+            GroupRule::Own | GroupRule::OwnOrFirst | GroupRule::OwnOrTold => Verdict::Drop,
         }
     }
 

@@ -23,7 +23,7 @@ impl<C, F: Conduct> Node<C, F> {
 
     /// Whether a greeting is acceptable. Nothing changes.
     pub fn check_hello(&self, hello: &Hello) -> Result<(), HelloError> {
-        self.views.check(hello, &self.links)
+        self.views.check_hello(hello, &self.links)
     }
 
     /// A greeting of a member of another group of the same name, which [`check_hello`](Self::check_hello) has refused: who it is has been
@@ -38,7 +38,7 @@ impl<C, F: Conduct> Node<C, F> {
     /// the same peer is to be closed.
     pub fn handle_hello(&mut self, hello: &Hello, now: Ticks) -> Result<(), HelloError> {
         let now = self.begin(now);
-        self.views.check(hello, &self.links)?;
+        self.views.check_hello(hello, &self.links)?;
         match hello.plane {
             Plane::Locks => self.views.accept(hello, &mut self.links)?,
             Plane::Control => {

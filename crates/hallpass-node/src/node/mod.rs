@@ -170,7 +170,7 @@ impl<C, F: Conduct> Node<C, F> {
     /// A write of [`Output::Persist`] is on disk. Also between two outputs: a driver may write while it takes them.
     pub fn handle_persisted(&mut self, write: Write, now: Ticks) {
         let forgets = self.conduct.breaks(Sabotage::ForgetSessionOnDisk);
-        let now = if forgets { Checked::not_at_all(now) } else { self.check_session(now) };
+        let now = if forgets { Checked::not_at_all(now) } else { self.lapse_if_expired(now) };
         self.views.on_persisted(write.number, now);
         self.apply_actions(now);
     }

@@ -33,11 +33,11 @@ impl<C, F: Conduct> Node<C, F> {
     pub(super) fn begin(&mut self, now: Ticks) -> Checked {
         self.assert_drained();
         self.links.offer_leftovers();
-        self.check_session(now)
+        self.lapse_if_expired(now)
     }
 
     #[inline]
-    pub(super) fn check_session(&mut self, now: Ticks) -> Checked {
+    pub(super) fn lapse_if_expired(&mut self, now: Ticks) -> Checked {
         if now >= self.valid_until {
             self.lapse(now);
         }

@@ -372,7 +372,7 @@ fn a_node_that_crashes_while_it_founds_a_group_of_one_founds_it_later() {
     }
 }
 
-/// The group that a founder had not stored is not known by anybody else, who would wait for it for ever.
+/// The group that a founder had not stored is not known by anybody else, who would wait for it forever.
 #[test]
 fn nobody_hears_of_a_group_before_its_founder_has_stored_it() {
     let mut net = Net::default();

@@ -39,7 +39,7 @@ impl Progress {
             more => format!(" and {more} more"),
         };
         let word = if waiting.len() == 1 { "waits" } else { "wait" };
-        Some(Violation { property: "progress", text: format!("node {}{more} {word} for ever", listed.join(", ")) })
+        Some(Violation { property: "progress", text: format!("node {}{more} {word} forever", listed.join(", ")) })
     }
 }
 
@@ -51,16 +51,16 @@ mod tests {
     fn a_node_that_waits_at_the_end_is_caught() {
         let oracle = Progress::new(100);
         assert_eq!(oracle.on_end(&[]), None);
-        assert_eq!(oracle.on_end(&[NodeId(3)]).unwrap().to_string(), "progress: node 3 waits for ever");
+        assert_eq!(oracle.on_end(&[NodeId(3)]).unwrap().to_string(), "progress: node 3 waits forever");
     }
 
     #[test]
     fn of_many_nodes_that_wait_the_first_are_named() {
         let nodes: Vec<NodeId> = (1..=5000).map(NodeId).collect();
         let text = |count: usize| Progress::new(100).on_end(&nodes[..count]).unwrap().text;
-        assert_eq!(text(2), "node 1, 2 wait for ever");
-        assert_eq!(text(8), "node 1, 2, 3, 4, 5, 6, 7, 8 wait for ever");
-        assert_eq!(text(5000), "node 1, 2, 3, 4, 5, 6, 7, 8 and 4992 more wait for ever");
+        assert_eq!(text(2), "node 1, 2 wait forever");
+        assert_eq!(text(8), "node 1, 2, 3, 4, 5, 6, 7, 8 wait forever");
+        assert_eq!(text(5000), "node 1, 2, 3, 4, 5, 6, 7, 8 and 4992 more wait forever");
     }
 
     #[test]

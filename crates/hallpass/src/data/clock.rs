@@ -1,28 +1,28 @@
-//! Numbers that rise from start to start by the clock, for nodes that keep nothing.
+//! Incarnations by the clock, for nodes that keep nothing: they rise from start to start.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hallpass_node::Incarnation;
 
-/// 2026-01-01, from where incarnations are counted if nothing is known of earlier ones.
+/// 2026-01-01: where incarnations begin if no earlier one is known.
 const START: Duration = Duration::from_secs(1_767_225_600);
-/// How long an incarnation that was counted so lasts at least.
+/// The least time between two incarnations by the clock.
 const STEP_SECONDS: u64 = 4;
-/// A clock counts up to here, into the year 2038. The rest of the numbers is counted start by start, so that no clock can
-/// use them up.
+/// The highest incarnation by the clock, reached in the year 2038. The numbers above it are counted start by start, so that no
+/// clock can use them up.
 const CLOCK_MAX: u32 = Incarnation::MAX / 4 * 3;
 
-/// The incarnation of a start, after the last number that is known, by what the clock says.
+/// The incarnation of a start, by the last number that is known and the clock.
 ///
-/// It is above the last one, whatever the clock says. The clock is for what is not known here: a directory that was lost, or
-/// members that went on without this one. That holds while the clock is right, and until 2038; then fences rise over starts as
-/// long as the directory is kept.
+/// It is always above the last one. The clock helps where the last number is not known: the directory was lost, or members went on
+/// without this one. That works while the clock is right, until 2038. After that fences rise over starts only while the directory is
+/// kept.
 pub(crate) fn next_incarnation(last: Option<u32>, clock: SystemTime) -> Result<Incarnation, Exhausted> {
     let counted = last.map_or(1, |last| last.saturating_add(1));
     let since = clock.duration_since(UNIX_EPOCH + START).map(|since| since.as_secs() / STEP_SECONDS + 1);
     let (number, is_plausible) = match since {
         Ok(steps) if steps <= CLOCK_MAX.into() => (counted.max(steps as u32), true),
-        // What was given before is not above this, unless it was counted from there.
+        // Earlier incarnations by the clock are not above CLOCK_MAX. One that is was counted from there, and is known.
         Ok(_) => (last.map_or(CLOCK_MAX, |_| counted), false),
         Err(_) => (counted, false),
     };
@@ -30,21 +30,21 @@ pub(crate) fn next_incarnation(last: Option<u32>, clock: SystemTime) -> Result<I
     if !is_plausible {
         tracing::warn!(
             year = year(clock), %incarnation,
-            "this machine's clock cannot be right, and was not used to count this start; set it"
+            "this machine's clock is wrong, and was not used to number this start; set the clock"
         );
     }
     Ok(incarnation)
 }
 
-/// About the year that a clock shows, for people.
+/// The year that a clock shows, roughly, for a log line.
 fn year(clock: SystemTime) -> u64 {
     const YEAR_SECONDS: u64 = 31_556_952;
     1970 + clock.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / YEAR_SECONDS)
 }
 
-/// There is no incarnation of this number, or none above it.
+/// This number is above the last incarnation.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("start {0} is above the last that can be counted, {max}", max = Incarnation::MAX)]
+#[error("start {0} is above the last possible number, {max}", max = Incarnation::MAX)]
 pub(crate) struct Exhausted(u32);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A file that maps numbers to bytes. Every change is on disk when it returns, all of it or nothing.
+//! A file that maps numbers to bytes. A change is on disk when the call returns, all of it or nothing.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ pub(super) enum StoreError {
     /// The disk is full, for example. Nothing was changed.
     #[error("{0}")]
     Io(String),
-    /// What is there is not what was written.
+    /// The file does not contain what was written.
     #[error("it is damaged ({0})")]
     Damaged(String),
 }
@@ -34,25 +34,25 @@ impl<E: Into<redb::Error>> From<E> for StoreError {
 }
 
 impl Store {
-    /// Makes a file with these entries. It must not exist.
+    /// Creates a file with these entries. It must not exist.
     pub(super) fn create(path: &Path, entries: Vec<(u64, Vec<u8>)>) -> Result<(), StoreError> {
         let store = Self(Database::create(path)?);
         store.apply(&[Write { number: 0, remove: 0..0, put: entries }])
     }
 
-    /// Opens a file that exists, and reads all of it. One that is damaged anywhere is not used at all.
+    /// Opens an existing file and reads all of it. Refuses a file that is damaged anywhere.
     pub(super) fn open(path: &Path) -> Result<(Self, BTreeMap<u64, Vec<u8>>), StoreError> {
-        // Damage in unlucky places is a panic of the library's, not an error.
+        // Damage in some places makes the library panic instead of returning an error.
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let mut database = Database::open(path)?;
             if !database.check_integrity()? {
-                tracing::warn!(file = %path.display(), "the process that wrote it was ended at work; it has been checked");
+                tracing::warn!(file = %path.display(), "the last process was killed while it wrote; the file has been checked");
             }
             let store = Self(database);
             let entries = store.entries()?;
             Ok((store, entries))
         }));
-        opened.unwrap_or_else(|_| Err(StoreError::Damaged("it cannot be followed".to_owned())))
+        opened.unwrap_or_else(|_| Err(StoreError::Damaged("its structure cannot be read".to_owned())))
     }
 
     pub(super) fn entries(&self) -> Result<BTreeMap<u64, Vec<u8>>, StoreError> {
@@ -66,7 +66,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// Carries out these changes, in order, as one.
+    /// Applies these changes in order, in one transaction.
     pub(super) fn apply(&self, writes: &[Write]) -> Result<(), StoreError> {
         let transaction = self.0.begin_write()?;
         {
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// A value with a checksum of itself and its key in front.
+/// Puts a checksum of the key and the value in front of the value.
 fn seal(key: u64, value: &[u8]) -> Vec<u8> {
     [&checksum(key, value).to_be_bytes(), value].concat()
 }
@@ -94,7 +94,7 @@ fn unseal(key: u64, sealed: &[u8]) -> Option<&[u8]> {
     (u64::from_be_bytes(*sum) == checksum(key, value)).then_some(value)
 }
 
-/// FNV-1a: it guards against damage, not against malice.
+/// FNV-1a: it detects damage, not manipulation.
 fn checksum(key: u64, value: &[u8]) -> u64 {
     let bytes = key.to_be_bytes();
     bytes

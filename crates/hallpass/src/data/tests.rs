@@ -61,7 +61,7 @@ fn a_directory_of_an_earlier_version_gives_its_number() {
     assert_eq!(open(b"7000000\n"), Ok(7_000_000));
     let end = Fence::EPOCH_MAX.to_string();
     for (text, expected) in [
-        (&b"seven"[..], "holds no number"),
+        (&b"seven"[..], "does not contain a number"),
         (b"\xff\xfe", "cannot read 'incarnation'"),
         (end.as_bytes(), "remove the file 'incarnation'"),
     ] {

@@ -132,7 +132,7 @@ async fn a_future_dropped_between_grant_and_poll_leaves_the_lock_free() {
     drop(waiting);
     assert_eq!(nodes[0].locks().iter().map(|lock| lock.holders).sum::<usize>(), 0);
     let other = tokio::time::timeout(PATIENCE, nodes[1].lock("x").acquire()).await;
-    drop(other.expect("it is held for ever").unwrap());
+    drop(other.expect("it is held forever").unwrap());
 }
 
 /// Its permissions are on this node, which needs nobody to grant it.

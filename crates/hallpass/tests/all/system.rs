@@ -35,7 +35,7 @@ async fn a_directory_that_was_written_by_something_else_is_named() {
     let scratch = Scratch::new("garbage");
     std::fs::write(scratch.join("incarnation"), "seven").unwrap();
     let text = fails(Node::builder().data(scratch.path())).await;
-    assert!(text.contains("holds no number"), "{text}");
+    assert!(text.contains("does not contain a number"), "{text}");
 }
 
 #[tokio::test]

@@ -206,7 +206,7 @@ impl Lamport {
             });
         }
         if !self.printed(Trap::UncheckedWaiting) {
-            self.check(out);
+            self.enter_if_enabled(out);
         }
     }
 
@@ -272,7 +272,7 @@ impl Lamport {
         }
         // An earlier request of this peer, which is over now, may have been in front of ours. As printed it stays there.
         if !printed {
-            self.check(out);
+            self.enter_if_enabled(out);
         }
     }
 
@@ -285,7 +285,7 @@ impl Lamport {
         if self.deferred.contains(from) {
             self.send_reply(from, out);
         }
-        self.check(out);
+        self.enter_if_enabled(out);
     }
 
     /// 'else if m == (Release)'.
@@ -303,11 +303,11 @@ impl Lamport {
             self.latest[from] = time;
             self.deferred.remove(from);
         }
-        self.check(out);
+        self.enter_if_enabled(out);
     }
 
     /// 'Check to see if i is now enabled.'
-    fn check(&mut self, out: &mut Out) {
+    fn enter_if_enabled(&mut self, out: &mut Out) {
         let first = self.queue.first() == Some(&(self.time, self.me));
         let wants = self.is_waiting() || (self.printed(Trap::UncheckedWaiting) && self.caller == Caller::Inside);
         if !wants || !first || self.replied.len() < self.peers.len() {

@@ -129,7 +129,7 @@ fn a_request_that_overtakes_the_release_before_it_stands_for_both() {
 #[test]
 fn t24_check_asks_for_waiting_and_is_asked_by_a_request() {
     let mut lonely = Net::<Lamport>::new([1], "as-printed=T24");
-    assert_eq!(lonely.acquire(1), NOTHING, "as printed a node that is alone waits for ever");
+    assert_eq!(lonely.acquire(1), NOTHING, "as printed a node that is alone waits forever");
     for (words, again) in [("", 0), ("as-printed=T24", 1)] {
         let mut net = net(words);
         net.acquire(1);

@@ -16,7 +16,7 @@ use hallpass_core::{Fence, Input, Mode, Protocol};
 use hallpass_node::model::{Install, Installation, Step as Phase};
 use hallpass_sim::oracle::Violation;
 
-use self::state::{Caller, Control, Member, State, Steward, id};
+use self::state::{Caller, Control, InstallState, Member, Steward, id};
 use super::{Described, group, incarnation, member};
 use crate::LabError;
 
@@ -123,10 +123,10 @@ pub(super) enum Reason {
 }
 
 impl<P: Protocol> Space for InstallModel<P> {
-    type State = State<P>;
+    type State = InstallState<P>;
     type Step = Step;
 
-    fn first(&self) -> State<P> {
+    fn first(&self) -> InstallState<P> {
         let first = Arc::new(group([member(id(0), 1), member(id(1), 1)]));
         let mut installation = Installation::new(&first);
         for index in 0..MEMBERS {
@@ -142,7 +142,7 @@ impl<P: Protocol> Space for InstallModel<P> {
             floor: 0,
             is_over: false,
         };
-        let mut state = State {
+        let mut state = InstallState {
             agreed: Vec::new(),
             proposed: None,
             stewards: vec![Steward { applied: 0, group: Arc::clone(&first), installation }],
@@ -160,7 +160,7 @@ impl<P: Protocol> Space for InstallModel<P> {
         state
     }
 
-    fn steps(&self, state: &State<P>, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &InstallState<P>, steps: &mut Vec<Step>) {
         let leader = state.leader();
         let is_current = leader.applied == state.agreed.len();
         if state.proposed.is_none() && is_current && leader.group.epoch < self.epochs {
@@ -218,7 +218,7 @@ impl<P: Protocol> Space for InstallModel<P> {
         }
     }
 
-    fn apply(&mut self, state: &mut State<P>, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut InstallState<P>, step: Step) -> Option<Violation> {
         match step {
             Step::Propose(reason) => state.proposed = state.command(reason),
             Step::Commit => {
@@ -294,17 +294,17 @@ impl<P: Protocol> Space for InstallModel<P> {
     }
 
     /// A caller that waits where nothing more can happen waits forever.
-    fn check_end(&self, state: &State<P>) -> Option<Violation> {
+    fn check_end(&self, state: &InstallState<P>) -> Option<Violation> {
         let waits = |index: &usize| state.members[*index].caller == Caller::Waiting && state.members[*index].is_open();
         let all_open =
             (0..MEMBERS).all(|index| state.members[index].install.open() == Some(state.leader().group.epoch));
         let stuck = (0..MEMBERS).find(waits).filter(|_| all_open)?;
-        Some(Violation { property: "progress", text: format!("{} waits for ever", stuck + 1) })
+        Some(Violation { property: "progress", text: format!("{} waits forever", stuck + 1) })
     }
 }
 
 impl<P: Protocol> InstallModel<P> {
-    fn steward_steps(&self, state: &State<P>, index: usize, steps: &mut Vec<Step>) {
+    fn steward_steps(&self, state: &InstallState<P>, index: usize, steps: &mut Vec<Step>) {
         let steward = &state.stewards[index];
         // What another one has committed it hears of together with the fact that it leads no more.
         if state.agreed.get(steward.applied).is_some_and(|(_, by)| *by == index + 1) {
@@ -329,7 +329,7 @@ impl<P: Protocol> InstallModel<P> {
 impl<P: Protocol> Described for InstallModel<P> {
     const NODES: u32 = MEMBERS as u32;
 
-    fn describe(&self, state: &State<P>, step: Step) -> String {
+    fn describe(&self, state: &InstallState<P>, step: Step) -> String {
         let message = |index: u8| format!("{:?}", state.control.iter().nth(index.into()).expect("it is there"));
         let steward = |index: usize| format!("steward {}", index + 1);
         match step {

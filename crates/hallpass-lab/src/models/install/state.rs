@@ -13,7 +13,7 @@ use super::super::{group, incarnation};
 use super::{Bug, InstallModel, MEMBERS, Reason};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(in crate::models) struct State<P: Protocol> {
+pub(in crate::models) struct InstallState<P: Protocol> {
     /// What has been agreed: each command with the term it was proposed in and the steward that committed it.
     pub(super) agreed: Vec<(Command, usize)>,
     /// Proposed by the current steward.
@@ -79,7 +79,7 @@ impl<P> Member<P> {
     }
 }
 
-impl<P: Protocol> State<P> {
+impl<P: Protocol> InstallState<P> {
     /// The steward that leads.
     pub(super) fn leader(&self) -> &Steward {
         self.stewards.last().expect("there is always one")

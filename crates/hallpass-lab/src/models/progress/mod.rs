@@ -20,7 +20,7 @@ use hallpass_node::model::{Group, Step as Phase, Steward};
 use hallpass_sim::oracle::Violation;
 
 use self::play::Fate;
-use self::state::{Caller, Node, State, id, member};
+use self::state::{Caller, Node, ProgressState, id, member};
 use super::{Described, group, incarnation};
 use crate::LabError;
 
@@ -104,10 +104,10 @@ pub(super) enum Step {
 }
 
 impl Space for ProgressModel {
-    type State = State;
+    type State = ProgressState;
     type Step = Step;
 
-    fn first(&self) -> State {
+    fn first(&self) -> ProgressState {
         let mut nodes = [1; NODES].map(|number| Node::new(number, 1));
         let members = (0..self.members).map(|node| member(node, incarnation(1)));
         let first = Arc::new(Group { ttl: TTL, ..group(members) });
@@ -124,8 +124,16 @@ impl Space for ProgressModel {
             node.install.on_closed(1, (), Vec::new());
         }
         let links = Default::default();
-        let mut state =
-            State { now: 0, group: first, steward, nodes, links, cut: None, cuts: self.cuts, lives: self.lives };
+        let mut state = ProgressState {
+            now: 0,
+            group: first,
+            steward,
+            nodes,
+            links,
+            cut: None,
+            cuts: self.cuts,
+            lives: self.lives,
+        };
         for index in 0..self.members {
             state.nodes[index].install.on_start(1, 0, 1, Vec::new());
             state.open(self, index, 1, &[]);
@@ -133,7 +141,7 @@ impl Space for ProgressModel {
         state
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
+    fn steps(&self, state: &ProgressState, steps: &mut Vec<Step>) {
         if state.now < self.time {
             steps.push(Step::Tick);
         }
@@ -163,7 +171,7 @@ impl Space for ProgressModel {
         }
     }
 
-    fn apply(&mut self, state: &mut State, step: Step) -> Option<Violation> {
+    fn apply(&mut self, state: &mut ProgressState, step: Step) -> Option<Violation> {
         match step {
             Step::Tick => state.tick(),
             Step::Acquire { node } => state.acquire(node),
@@ -202,14 +210,14 @@ impl Space for ProgressModel {
             return None;
         }
         let (fate, stuck) = fates.iter().find_map(|fate| Some((*fate, state.clone().play(self, *fate)?)))?;
-        Some(Violation { property: "progress", text: format!("{}, {} waits for ever", fate.text(), stuck + 1) })
+        Some(Violation { property: "progress", text: format!("{}, {} waits forever", fate.text(), stuck + 1) })
     }
 
     fn must_happen(&self, _: Step) -> bool {
         true
     }
 
-    fn check_end(&self, _: &State) -> Option<Violation> {
+    fn check_end(&self, _: &ProgressState) -> Option<Violation> {
         None
     }
 }
@@ -217,7 +225,7 @@ impl Space for ProgressModel {
 impl Described for ProgressModel {
     const NODES: u32 = NODES as u32;
 
-    fn describe(&self, state: &State, step: Step) -> String {
+    fn describe(&self, state: &ProgressState, step: Step) -> String {
         match step {
             Step::Tick => format!("time {} begins", state.now + 1),
             Step::Acquire { node } => format!("{} asks for the lock", node + 1),

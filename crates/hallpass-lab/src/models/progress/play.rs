@@ -4,7 +4,7 @@ use hallpass_check::fingerprint;
 use hallpass_core::Ticks;
 use hallpass_node::model::Step as Phase;
 
-use super::state::{Caller, Node, State};
+use super::state::{Caller, Node, ProgressState};
 use super::{LAST, NODES, ProgressModel, TTL};
 
 /// How long everything is played on: longer than the longest pause before a node is admitted again.
@@ -34,7 +34,7 @@ impl Fate {
     }
 }
 
-impl State {
+impl ProgressState {
     /// The first of `count` nodes that waits or will wait. If all count, a node that takes no part is one, too.
     fn stuck(&self, count: usize) -> Option<usize> {
         let is_served = |node: &Node| node.caller == Caller::Away && node.entries == 0;

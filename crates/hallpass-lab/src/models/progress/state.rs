@@ -15,7 +15,7 @@ use super::super::incarnation;
 use super::{Bug, LAST, NODES, ProgressModel, STEWARD, TTL};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(in crate::models) struct State {
+pub(in crate::models) struct ProgressState {
     pub(super) now: Ticks,
     pub(super) group: Arc<Group>,
     pub(super) steward: Steward,
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-impl State {
+impl ProgressState {
     pub(super) fn reaches(&self, a: usize, b: usize) -> bool {
         let is_cut = self.cut.is_some() && a != STEWARD && b != STEWARD;
         self.nodes[a].is_alive && self.nodes[b].is_alive && !is_cut

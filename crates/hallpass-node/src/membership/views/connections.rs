@@ -24,7 +24,7 @@ impl<F: Conduct> Views<F> {
         self.base.greeting(peer.unwrap_or(NodeId::SERVER), Plane::Control)
     }
 
-    pub(crate) fn check(&self, hello: &Hello, links: &Links) -> Result<(), HelloError> {
+    pub(crate) fn check_hello(&self, hello: &Hello, links: &Links) -> Result<(), HelloError> {
         if hello.group != self.base.label {
             return Err(HelloError::Group(hello.group.clone()));
         }

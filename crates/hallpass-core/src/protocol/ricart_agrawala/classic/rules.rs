@@ -94,7 +94,7 @@ impl ClassicRules {
             membership: true,
             unexplorable: match self.number_source {
                 NumberSource::Quiet => Some(
-                    "hsn=quiet needs a bound on sections, and in an exploration they may last for ever; use lab run",
+                    "hsn=quiet needs a bound on sections, and in an exploration they may last forever; use lab run",
                 ),
                 NumberSource::Each | NumberSource::Risen | NumberSource::Fourth => {
                     Some("this hsn waits for REQUESTs that nobody owes a newcomer in an exploration; use lab run")

@@ -1,4 +1,4 @@
-//! What a running agent knows: `locks`, `members`, `status`.
+//! `locks`, `members` and `status`: they show what a running agent knows.
 
 use hallpass_agent::line_protocol::{ClientLine, LockLine, MemberLine, Request, Response, StatusLine, age};
 use hallpass_agent::{Client, ClientError};
@@ -9,7 +9,7 @@ use super::paths::{self, Found};
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, grouped};
 
-/// Below this share of its fences a group is warned: at full speed hours are left.
+/// Below this share of remaining fences, `status` warns. At full speed hours are left.
 const FENCES_LOW: f64 = 0.5;
 /// How many locks a table shows unless more are asked for.
 const TABLE_ROWS: usize = 1000;
@@ -60,7 +60,7 @@ fn lock_row(lock: &LockLine) -> Vec<String> {
     ]
 }
 
-/// The first of them, and how many more there are.
+/// Shows the first client, and how many more there are.
 fn clients(all: &[ClientLine]) -> String {
     let Some((first, rest)) = all.split_first() else { return String::new() };
     let command = first.command.as_ref().map_or_else(String::new, |command| format!(" {command}"));
@@ -71,7 +71,7 @@ fn clients(all: &[ClientLine]) -> String {
     format!("{}{user}{since}{more}", cut(&who))
 }
 
-/// A long text does not widen a table.
+/// Cuts a long text, so that it does not widen a table.
 fn cut(text: &str) -> String {
     if text.chars().count() <= CELL_CHARS {
         return text.to_owned();

@@ -39,7 +39,7 @@ async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault
     let mut shutdown = Box::pin(os::shutdown_requested().map_err(failed)?);
     let agent = tokio::select! {
         started = Agent::start(builder, options) => started.map_err(fault)?,
-        // It may wait for old sessions, and has granted nothing yet.
+        // The agent may be waiting for old sessions to end, and has granted nothing yet.
         () = &mut shutdown => return Ok(Outcome::Fine),
     };
     let node = agent.node();
@@ -55,7 +55,7 @@ async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault
         "the agent is ready"
     );
     if !status.encrypted && status.members.len() > 1 {
-        tracing::info!("there are no keys: members are reached on this machine only ('hallpass init' makes keys)");
+        tracing::info!("no keys configured: only members on this machine can be reached ('hallpass init' makes keys)");
     }
     let stop = agent.stopper();
     tokio::spawn(async move {
@@ -82,7 +82,7 @@ fn fault(error: ServeError) -> Fault {
     }
 }
 
-/// What an agent is started with: flags and environment take precedence over the file, the file over the defaults.
+/// An agent's settings: flags and environment take precedence over the file, the file over the defaults.
 fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     let file = args.config.clone().or_else(paths::system_config);
     let config = file.as_deref().map(config::read).transpose()?.unwrap_or_default();
@@ -125,7 +125,7 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
         builder = builder.class(&class.prefix, &class.protocol, &options);
     }
     let (socket, data) = (args.socket.clone().or(config.socket), args.data.clone().or(config.data));
-    // One with data of its own cannot be replaced by a private agent either: the fences of that one would not follow.
+    // A private agent cannot replace an agent with other data: its fences would not continue those of that agent.
     let is_irreplaceable = is_member || data.is_some();
     let agent_paths = paths::of_agent(socket, data, config.state.as_deref())?;
     check_socket(&agent_paths.socket).map_err(Fault::Usage)?;
@@ -140,13 +140,13 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     Ok((builder, options))
 }
 
-/// The machine's data is also that of root's private agent. While the private one runs this one waits. What the private one has left does not
-/// keep this one from its group: nobody else was ever in a private one.
+/// Root's private agent uses the machine's data, too. While the private agent runs, the machine's agent waits. Data that the private
+/// agent left does not keep this agent out of its group: the private group never had another member.
 fn prepare_data(agent_paths: &AgentPaths, is_member: bool) -> Result<(), Fault> {
     let mut is_told = false;
     while paths::are_machines(agent_paths) && agent_paths.is_private() && agent_paths.is_in_use() {
         if !std::mem::replace(&mut is_told, true) {
-            tracing::warn!(data = %agent_paths.data.display(), "root's private agent still runs; waiting until it has ended");
+            tracing::warn!(data = %agent_paths.data.display(), "root's private agent is running; waiting for it to end");
         }
         std::thread::sleep(PRIVATE_INTERVAL);
     }
@@ -158,7 +158,7 @@ fn prepare_data(agent_paths: &AgentPaths, is_member: bool) -> Result<(), Fault> 
     Ok(())
 }
 
-/// How the API is reached.
+/// The addresses and keys of the API.
 fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, Fault> {
     let named = args.api_socket.clone().or_else(|| config.api_socket.clone());
     let mut api = ApiOptions::default();
@@ -168,7 +168,7 @@ fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, F
             check_socket(&path).map_err(Fault::Usage)?;
             Some(path)
         }
-        // A long path for the other socket does not keep an agent from starting.
+        // The socket of the API must not keep the agent from starting because its path is too long.
         None => Some(default_api_socket(socket)).filter(|path| check_socket(path).is_ok()),
     };
     api.listen = args.api.clone().or_else(|| config.api.clone()).map(|listen| existing_addresses(listen, has_ipv6));
@@ -195,7 +195,7 @@ fn members(args: &AgentArgs, config: &Config) -> (Vec<String>, Vec<String>) {
     }
 }
 
-/// On a machine without IPv6, all of its addresses are those of IPv4.
+/// On a machine without IPv6, '[::]' means all IPv4 addresses.
 fn existing_addresses(listen: String, has_ipv6: impl Fn() -> bool) -> String {
     match listen.strip_prefix("[::]:") {
         Some(port) if !has_ipv6() => format!("0.0.0.0:{port}"),

@@ -13,7 +13,7 @@ use super::private_agent;
 use crate::exit::{Fault, Outcome, TEMPORARY};
 use crate::{os, terminal};
 
-/// How long `--try` waits for a private agent that has to wait itself.
+/// How long `--try` waits for a private agent that is not ready.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an agent may take to answer that the lock is not free, or was not in time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,7 +101,7 @@ fn reason(waiting: &WaitingLine) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        // Of another member it is known only that it has not agreed.
+        // Of another member this node knows only that it has not agreed.
         let how = if holder.pid.is_some() { "held by" } else { "held, or asked for before, by" };
         reasons.push(format!("{how} {}{more}", holder.describe()));
     }

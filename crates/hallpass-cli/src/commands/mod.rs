@@ -1,4 +1,4 @@
-//! Real groups: `demo`, `init`, `agent`, `run`, and requests to an agent.
+//! All commands but `lab` and `bench`: they run nodes of real groups, or ask an agent that does.
 
 mod agent;
 mod args;

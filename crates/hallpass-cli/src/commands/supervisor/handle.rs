@@ -9,11 +9,11 @@ use std::time::Duration;
 use hallpass_agent::{Client, Holding};
 
 use super::wire::{Order, Report};
-use crate::group::args::RunArgs;
+use crate::commands::args::RunArgs;
 use crate::os::{self, ReceivedSignal};
 
 /// A running supervisor.
-pub(in crate::group) struct Supervisor {
+pub(in crate::commands) struct Supervisor {
     control: UnixStream,
     process: Child,
     /// Keeps the lock, should the supervisor be killed, until everything that it watched is dead.
@@ -22,7 +22,7 @@ pub(in crate::group) struct Supervisor {
 
 impl Supervisor {
     /// Starts a supervisor, which takes over the connection and starts the command.
-    pub(in crate::group) fn start(
+    pub(in crate::commands) fn start(
         args: &RunArgs,
         client: Client,
         holding: &Holding,
@@ -47,17 +47,17 @@ impl Supervisor {
     }
 
     /// Waits for the process to end, which it does right after its last report, and returns its exit code as a shell would.
-    pub(in crate::group) fn wait(mut self) -> Option<u8> {
+    pub(in crate::commands) fn wait(mut self) -> Option<u8> {
         self.process.wait().ok().and_then(os::exit_code)
     }
 
     /// Passes a signal on to the command.
-    pub(in crate::group) fn forward(&self, signal: ReceivedSignal) {
+    pub(in crate::commands) fn forward(&self, signal: ReceivedSignal) {
         self.order(Order::Signal(signal));
     }
 
     /// Kills the command and everything that it started.
-    pub(in crate::group) fn kill_command(&self) {
+    pub(in crate::commands) fn kill_command(&self) {
         self.order(Order::Kill);
     }
 
@@ -67,7 +67,7 @@ impl Supervisor {
     }
 
     /// Yields what the supervisor says, until it has ended.
-    pub(in crate::group) fn reports(&self) -> std::io::Result<impl Iterator<Item = Report> + Send + use<>> {
+    pub(in crate::commands) fn reports(&self) -> std::io::Result<impl Iterator<Item = Report> + Send + use<>> {
         let lines = BufReader::new(self.control.try_clone()?).lines();
         Ok(lines.map_while(Result::ok).filter_map(|line| line.parse().ok()))
     }

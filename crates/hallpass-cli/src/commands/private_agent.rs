@@ -1,4 +1,4 @@
-//! The private agent: a real node in a group of one, which `run` starts for its user where there is no other agent.
+//! The private agent: a real node in a group of one. `run` starts it for its user where no other agent runs.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +35,7 @@ pub(super) fn detach(directory: &Path) -> Result<Outcome, Fault> {
     Err(Fault::Failed(format!("cannot start again: {error}")))
 }
 
-/// What a private agent is started with.
+/// The settings of a private agent.
 pub(super) fn settings(directory: &Path) -> Result<(Builder, AgentOptions), Fault> {
     os::name_process();
     let agent_paths = paths::of_agent(None, None, Some(directory))?;
@@ -78,7 +78,7 @@ pub(super) fn connect(
             }
         }
         let ended = started.as_mut().and_then(|agent| agent.try_wait().ok().flatten());
-        // One that found the directory taken leaves it to the agent that has it.
+        // An agent that finds the directory in use ends in order, and leaves it to the other agent.
         let failed = |code: i32| ![0, TEMPORARY.into()].contains(&code);
         if ended.and_then(|status| status.code()).is_some_and(failed) {
             return Err(Fault::Unavailable(format!(
@@ -86,20 +86,21 @@ pub(super) fn connect(
                 last_error(agent_paths)
             )));
         }
-        // An agent that is ending, or waits for old sessions, holds the directory. It is waited for: another one could only wait
-        // beside it.
+        // The directory may be in use by an agent that is ending, or that waits for old sessions. A second agent could only wait, too.
         if (started.is_none() || ended.is_some()) && Instant::now() >= next_start {
             next_start = Instant::now() + START_INTERVAL;
             if !agent_paths.is_in_use() {
                 if started.is_none() && explains {
-                    terminal::note("no agent runs here: starting one for this user alone");
+                    terminal::note("no agent is running: starting one for this user only");
                 }
                 started = Some(start(agent_paths)?);
             }
         }
         if explain_at.is_some_and(|at| Instant::now() >= at) {
             explain_at = None;
-            terminal::note("this user's agent is ending, or waits until the commands of the last one must have ended");
+            terminal::note(
+                "waiting for this user's agent: it is ending, or the commands of the last agent may still be running",
+            );
         }
         thread::sleep(CONNECT_INTERVAL);
     }

@@ -22,7 +22,7 @@ const AUTHORITY_LIFE: Duration = Duration::days(3653);
 /// How long before the end of its certificate an agent warns.
 const WARNING: Duration = Duration::days(30);
 
-/// What signs the certificates of a group's members.
+/// The authority that signs the certificates of a group's members.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate.
@@ -88,7 +88,8 @@ impl Authority {
     }
 }
 
-/// Refuses a node's certificate that has ended, and warns of one that soon will. What cannot be read is left to the node's start.
+/// Refuses a node's certificate that has ended, and warns of one that ends soon. A file that cannot be read is left to the node's
+/// start.
 pub(super) fn check_end(certificate: &Path) -> Result<(), Fault> {
     let Some(facts) = std::fs::read_to_string(certificate).ok().and_then(|pem| Facts::read(&pem)) else {
         return Ok(());
@@ -115,7 +116,7 @@ fn authority_params(name: &str, ends: OffsetDateTime) -> Result<CertificateParam
     Ok(params)
 }
 
-/// What a certificate says.
+/// The facts in a certificate that matter here.
 struct Facts {
     /// The last part of its subject's name.
     name: String,

@@ -15,8 +15,8 @@ use super::child::ProcessTree;
 use super::deadline::{Due, dead_by, due};
 use super::wire::{Ended, Order, Report};
 use super::{EXPIRED, LOST_BEFORE_END};
+use crate::commands::args::SupervisorArgs;
 use crate::exit::{Fault, Outcome};
-use crate::group::args::SupervisorArgs;
 use crate::os::{self, ForwardedSignals, Process};
 
 /// How often to look at the time, whatever happens: the system's timers stand still while a machine is suspended.

@@ -14,7 +14,7 @@ use super::runtime;
 use crate::exit::{Fault, Outcome};
 use crate::terminal::{self, Facts, Paint, grouped};
 
-/// The first lock is wanted by every node all the time, the others by some at a time.
+/// Every node always wants the first lock. The other locks are wanted by some nodes at a time.
 const LOCKS: [&str; 4] = ["everyone", "invoices", "backups", "reports"];
 const WORKERS_PER_NODE: usize = 2;
 /// Loopback nodes connect within milliseconds.
@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a worker may take to finish its last turn.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the observer knows of one lock.
+/// The observer's view of one lock.
 #[derive(Default)]
 struct Observed {
     holders: u32,
@@ -162,7 +162,7 @@ async fn wait(nodes: &[Node], observer: &Observer, end: Instant, live: bool) {
     }
 }
 
-/// How many workers did not end in order.
+/// Counts the workers that did not end in order.
 async fn count_stuck(workers: Vec<JoinHandle<bool>>) -> u64 {
     let mut stuck = 0;
     for worker in workers {

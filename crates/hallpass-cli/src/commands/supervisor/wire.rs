@@ -42,7 +42,7 @@ impl FromStr for Order {
 
 /// What the supervisor tells `run`, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::group) enum Report {
+pub(in crate::commands) enum Report {
     /// Until when the lock is held; `None` if nothing can take it away.
     Until(Option<u64>),
     /// The command has ended. This is the last line.
@@ -51,13 +51,13 @@ pub(in crate::group) enum Report {
 
 /// How the command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::group) struct Ended {
+pub(in crate::commands) struct Ended {
     /// `None` if the supervisor has killed it.
-    pub(in crate::group) status: Option<ExitStatus>,
+    pub(in crate::commands) status: Option<ExitStatus>,
     /// Processes that the command started are still running.
-    pub(in crate::group) left_running: bool,
+    pub(in crate::commands) left_running: bool,
     /// Why the lock was lost, if it was.
-    pub(in crate::group) lost: Option<String>,
+    pub(in crate::commands) lost: Option<String>,
 }
 
 impl fmt::Display for Report {

@@ -63,7 +63,7 @@ fn renew(args: &InitArgs, directory: &Path) -> Result<String, Fault> {
         create_directory(&directory)?;
         let signed = authority.sign(name, args.days)?;
         write_keys(&directory, &signed)?;
-        // One that is there may have been changed on purpose: it has two certificates while the authority is replaced.
+        // An existing file may have been changed on purpose: it has two certificates while the authority is replaced.
         if !directory.join("authority.pem").exists() {
             write_private(&directory.join("authority.pem"), &authority.pem)?;
         }

@@ -1,4 +1,4 @@
-//! What the agent tells of itself: lines on standard error, and with the feature `opentelemetry` traces to a collector.
+//! The agent's log on standard error, and with the feature `opentelemetry` its traces to a collector.
 
 use std::io::IsTerminal;
 
@@ -48,7 +48,7 @@ impl Log {
         }
     }
 
-    /// What was not sent yet is sent.
+    /// Sends the remaining traces.
     pub(super) fn end(self) {
         #[cfg(feature = "opentelemetry")]
         self.traces.into_iter().for_each(traces::Traces::end);
@@ -98,7 +98,7 @@ mod traces {
             Ok(Self(provider))
         }
 
-        /// Only spans of hallpass: those of the exporter's own connections would be exported, too, without end.
+        /// Only spans of hallpass. Exporting the spans of the exporter's own connections would make new spans without end.
         pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
         where
             S: Subscriber + for<'span> LookupSpan<'span>,

@@ -15,20 +15,20 @@ const CLAIMED_TIME: Duration = Duration::from_secs(2);
 /// How often to check whether it is.
 const CLAIMED_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The default paths of this user's agent, which are also those of the private one. Root's private agent has the data of the machine's,
-/// and a socket of its own: the other one is for those who may use the machine's agent.
+/// The default paths of this user's agent, private or not. Root's private agent uses the data of the machine's agent, but another
+/// socket: the machine's socket is for users who may use the machine's agent.
 fn of_user() -> Result<AgentPaths, Fault> {
     let paths = os::user_directory()
         .map_err(|why| Fault::Unavailable(format!("no place for an agent: {why}")))
         .map(|directory| AgentPaths::in_directory(&directory))?;
-    // One from before does not know of the locks of another one.
+    // An agent at a former path does not know the locks of this one.
     if let Some(before) = former_paths().into_iter().find(AgentPaths::is_in_use) {
         return Err(Fault::Unavailable(still_runs(&before)));
     }
     trusted(paths)
 }
 
-/// Those of the machine's agent.
+/// The paths of the machine's agent.
 fn of_machine() -> AgentPaths {
     AgentPaths::in_directory(Path::new(os::SYSTEM_STATE)).with_socket(os::SYSTEM_SOCKET)
 }
@@ -60,7 +60,7 @@ fn trusted(paths: AgentPaths) -> Result<AgentPaths, Fault> {
         return Ok(paths);
     }
     let way_out = match are_roots(&paths) {
-        // The fences of what it has granted would not go on.
+        // Fences would not continue those that it has granted.
         true => "; the machine's agent of another user has it: start that one, or give the directory to root",
         false => "",
     };
@@ -70,7 +70,7 @@ fn trusted(paths: AgentPaths) -> Result<AgentPaths, Fault> {
     )))
 }
 
-/// Creates the directory: everybody can look into the machine's, nobody else into a user's.
+/// Creates the directory. Everybody can read the machine's, only its owner a user's.
 pub(super) fn create(paths: &AgentPaths) -> Result<(), Fault> {
     let directory = paths.directory();
     let fail =
@@ -82,7 +82,7 @@ pub(super) fn create(paths: &AgentPaths) -> Result<(), Fault> {
     trusted(paths.clone()).map(drop)
 }
 
-/// To whom these paths belong, in a few words, if they belong to a group. Those that may not be looked at may belong to one.
+/// Says in a few words which group these paths belong to, if any. Paths that cannot be read may belong to one.
 fn owner(paths: &AgentPaths) -> Option<String> {
     Some(match paths.member_group()? {
         Ok(group) => format!("the agent here is a member of group '{}'", group.escape_debug()),
@@ -93,7 +93,7 @@ fn owner(paths: &AgentPaths) -> Option<String> {
     })
 }
 
-/// Ends that these paths belong to a group, though its agent does not run; false if they belong to none.
+/// Removes the record that these paths belong to a group whose agent does not run. Returns false if they belong to none.
 pub(super) fn give_up_membership(paths: &AgentPaths) -> Result<bool, Fault> {
     paths.give_up_membership().map_err(|error| match error {
         MembershipError::InUse(_) => Fault::Unavailable(error.to_string()),
@@ -127,16 +127,16 @@ pub(super) fn create_parents(paths: &AgentPaths) -> Result<(), Fault> {
 
 /// The agent that a command uses.
 pub(super) enum Found {
-    /// One that runs.
+    /// An agent that runs.
     Agent(Client),
-    /// This user's own, here. It may have to be started.
+    /// This user's own agent, on this machine. It may have to be started.
     Own(AgentPaths),
-    /// One that does not run and must not be replaced by another.
+    /// An agent that does not run and must not be replaced by another.
     Absent(AgentPaths, Fault),
 }
 
 /// Finds the agent that was named, by its socket or by a configuration; else the machine's, if the machine has one; else this user's.
-/// Another agent would not know who holds the locks of the right one, so where one belongs that does not run there is none.
+/// If the right agent does not run, no other one is used: it would not know who holds the locks.
 pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
     let unavailable = |error: ClientError| Fault::Unavailable(error.to_string());
     let connect = |socket: &Path| Client::connect(socket).map(Found::Agent).map_err(unavailable);
@@ -161,7 +161,7 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
         };
     }
     if let Some(path) = system_config() {
-        // Who may not read it may be allowed to use the socket where it is by default.
+        // A user who may not read the configuration may be allowed to use the default socket.
         let config = config::read(&path).unwrap_or_default();
         let in_state = config.state.map(|state| AgentPaths::in_directory(&state).socket);
         let socket = config.socket.or(in_state).unwrap_or_else(|| os::SYSTEM_SOCKET.into());
@@ -181,7 +181,7 @@ pub(super) fn find(named: Option<&Path>) -> Result<Found, Fault> {
         return not_beside_private(find_own(machine)?);
     }
     match Client::connect(&machine.socket) {
-        // Only if there is no socket. One that nobody listens at belongs to an agent that will be restarted.
+        // Only if there is no socket. A socket without a listener belongs to an agent that will be restarted.
         Err(error) if is_nothing(&error) => match wait_for_claimed(&machine)? {
             Some(client) => not_beside_private(Found::Agent(client)),
             None => find_own(user?),
@@ -204,13 +204,13 @@ fn find_roots() -> Result<Found, Fault> {
     }
 }
 
-/// There is no socket, not even one that nobody listens at.
+/// True if there is no socket, not even one without a listener.
 fn is_nothing(error: &ClientError) -> bool {
     matches!(error, ClientError::Absent { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// The machine's agent, if it runs though its socket is not there: it makes a socket again that was removed, and has none yet when it has
-/// just been started. Its claim cannot be removed. None if there is no claim.
+/// The machine's agent, if it runs without its socket: it has just been started, or the socket was removed and it will make it again.
+/// Its claim cannot be removed. `None` if there is no claim.
 fn wait_for_claimed(machine: &AgentPaths) -> Result<Option<Client>, Fault> {
     // It may have a user of its own.
     let owner = os::owner(machine.directory());
@@ -231,7 +231,7 @@ fn wait_for_claimed(machine: &AgentPaths) -> Result<Option<Client>, Fault> {
     Ok(None)
 }
 
-/// Where this user's agent was before.
+/// Former paths of this user's agent.
 fn former_paths() -> Vec<AgentPaths> {
     os::former_directories().iter().map(|directory| AgentPaths::in_directory(directory)).collect()
 }
@@ -245,7 +245,7 @@ fn still_runs(former: &AgentPaths) -> String {
     )
 }
 
-/// Before root's agent starts: what was counted where its private agent was in earlier releases goes on here, so that no fence falls.
+/// Carries over the epochs of root's private agent from its path in earlier releases, before root's agent starts. So no fence falls.
 pub(super) fn take_over_former(paths: &AgentPaths) -> Result<(), Fault> {
     if !are_roots(paths) || paths.data != of_machine().data {
         return Ok(());
@@ -281,7 +281,8 @@ fn find_own(paths: AgentPaths) -> Result<Found, Fault> {
     })
 }
 
-/// A private agent from before the machine had its agent does not know of its locks: both would let somebody in.
+/// Refuses to go on beside a private agent that was started before the machine had an agent. It does not know the machine's locks, so
+/// both agents would let somebody in.
 fn not_beside_private(found: Found) -> Result<Found, Fault> {
     if let Some(before) = former_paths().into_iter().find(AgentPaths::is_in_use) {
         return Err(Fault::Unavailable(still_runs(&before)));
@@ -297,7 +298,7 @@ fn not_beside_private(found: Found) -> Result<Found, Fault> {
              command, or with 'hallpass leave --socket {socket}', which stops its commands"
         )));
     }
-    // One that does not answer may be starting, ending or stopped, with commands at work.
+    // An agent that does not answer may be starting, ending or stopped, while its commands are running.
     if own.is_in_use() || !own.wait_for_old_sessions() {
         return Err(Fault::Unavailable(format!(
             "this machine has an agent now, and another one of this user, at {socket}, is starting, ending or stopped; try \
@@ -307,7 +308,7 @@ fn not_beside_private(found: Found) -> Result<Found, Fault> {
     Ok(found)
 }
 
-/// The configuration of the machine's agent. One that may not be looked at is there.
+/// The configuration of the machine's agent, if it exists. A file that cannot be examined counts as existing.
 pub(super) fn system_config() -> Option<PathBuf> {
     Some(PathBuf::from(os::SYSTEM_CONFIG)).filter(|path| may_exist(path))
 }

@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
+use crate::commands::args::{ChildArgs, SupervisorArgs};
+use crate::commands::private_agent;
 use crate::exit::{Fault, NOT_EXECUTABLE, NOT_FOUND, Outcome};
-use crate::group::args::{ChildArgs, SupervisorArgs};
-use crate::group::private_agent;
 use crate::os::{Process, ReceivedSignal};
 use crate::{os, terminal};
 

@@ -13,7 +13,7 @@ use crate::exit::{Fault, LOCK_LOST, Outcome};
 use crate::os::{ForwardedSignals, ReceivedSignal};
 use crate::{os, terminal};
 
-/// How long processes may take to end after SIGKILL. Some cannot be killed: those of other users.
+/// How long processes may take to end after SIGKILL. Processes of other users cannot be killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The exit code after SIGKILL.
@@ -42,9 +42,9 @@ enum End {
 
 pub(super) fn hold(args: &RunArgs, client: Client, holding: &Holding) -> Result<Outcome, Fault> {
     let failed = |what: &'static str| move |error: std::io::Error| Fault::Failed(format!("cannot {what}: {error}"));
-    // Before the command starts, so that a signal that comes in between is passed on to it.
+    // Collect signals before the command starts, so that each one is passed on to it.
     let signals = ForwardedSignals::collect().map_err(failed("watch for signals"))?;
-    // Of the program that this process was before.
+    // These are children of the program that called exec to become this process.
     let children_before = os::children();
     // Orphans become children of the supervisor first. If it is killed they become children of this process.
     os::adopt_orphans();
@@ -65,7 +65,7 @@ pub(super) fn hold(args: &RunArgs, client: Client, holding: &Holding) -> Result<
             Err(Fault::Code(LOCK_LOST, format!("lock '{lock}' was lost: {why}; {end}")))
         }
         End::SupervisorGone => {
-            // A signal to all, before the supervisor could start anything, or an error that it has reported itself.
+            // Either a signal ended all before the supervisor started anything, or it has reported an error itself.
             let code = supervisor.wait().filter(|code| *code != KILLED);
             let all_stopped = kill_rest();
             if let Some(code) = code.filter(|_| all_stopped) {
@@ -84,7 +84,9 @@ pub(super) fn hold(args: &RunArgs, client: Client, holding: &Holding) -> Result<
         End::Exited(Ended { left_running: true, status, .. }) => {
             // As with flock(1), a process that the command left running keeps the lock. The supervisor stays with it.
             if args.explains() {
-                terminal::note(&format!("lock '{lock}' is kept by what the command left running, until that ends"));
+                terminal::note(&format!(
+                    "lock '{lock}' stays held until the processes that the command left running end"
+                ));
             }
             Ok(Outcome::Code(status.and_then(os::exit_code).unwrap_or(1)))
         }
