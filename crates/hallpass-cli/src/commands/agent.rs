@@ -195,7 +195,7 @@ fn members(args: &AgentArgs, config: &Config) -> (Vec<String>, Vec<String>) {
     }
 }
 
-/// On a machine without IPv6, '[::]' means all IPv4 addresses.
+/// On a machine without IPv6, `[::]` means all IPv4 addresses.
 fn existing_addresses(listen: String, has_ipv6: impl Fn() -> bool) -> String {
     match listen.strip_prefix("[::]:") {
         Some(port) if !has_ipv6() => format!("0.0.0.0:{port}"),
