@@ -80,7 +80,7 @@ fn a_damaged_directory_is_refused_and_left_as_it_is() {
     for bytes in [&b""[..], b"garbage", &whole[..whole.len() / 2]] {
         std::fs::write(&file, bytes).unwrap();
         let error = DataDirectory::open(&scratch.0).unwrap_err().to_string();
-        assert!(error.contains("it is damaged") && error.contains("as a new node"), "{error}");
+        assert!(error.contains("it is damaged") && error.contains("start a new node"), "{error}");
         assert!(error.contains("hallpass recover") && !error.contains('\n'), "{error}");
         assert_eq!(std::fs::read(&file).unwrap().len(), bytes.len());
     }

@@ -397,7 +397,7 @@ async fn a_directory_that_others_can_write_to_is_rejected() {
     let scratch = Scratch::new("open");
     std::fs::set_permissions(&scratch, std::fs::Permissions::from_mode(0o777)).unwrap();
     let error = Node::builder().listen("127.0.0.1:0").data(scratch.path()).start().await.err().unwrap();
-    assert!(error.to_string().contains("others can write there"), "{error}");
+    assert!(error.to_string().contains("other users can write to it"), "{error}");
 }
 
 #[tokio::test]
