@@ -12,6 +12,8 @@ mod disk;
 mod elsewhere;
 mod ending;
 mod explain;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod init;
 mod install;
 mod lab_serve;
