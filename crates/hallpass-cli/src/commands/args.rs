@@ -69,7 +69,7 @@ pub(crate) struct AgentArgs {
     /// This node's name [default: the host's]
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
-    /// Address to listen on for other members: host:port [default: a free port on loopback]
+    /// Address to listen on for other members: host:port [default: none while it is alone, else a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
     /// This node's address for other members: host:port [default: that of --listen]

@@ -12,6 +12,7 @@ use time::{Duration, OffsetDateTime};
 use yasna::{ASN1Result, BERReader, tags};
 
 use crate::exit::Fault;
+use crate::os;
 
 /// Every certificate of a group is valid for this name, beside the node's own.
 const MEMBER: &str = "member.hallpass";
@@ -55,6 +56,11 @@ impl Authority {
         };
         let (pem, key) = (read("authority.pem")?, read("authority.key")?);
         let (pem_path, key_path) = (directory.join("authority.pem"), directory.join("authority.key"));
+        if std::fs::metadata(&key_path).is_ok_and(|found| os::is_shared(&found)) {
+            let why = "other users of this machine can read it, so others may be able to make members: only its owner may read it \
+                       (mode 600); if others have it, make a new authority, see docs/keys.md";
+            return Err(unusable(&key_path, why));
+        }
         let own = Facts::read(&pem).ok_or_else(|| unusable(&pem_path, "there is no certificate in it"))?;
         let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_path, "there is no private key in it"))?;
         if key.subject_public_key_info() != own.public_key {

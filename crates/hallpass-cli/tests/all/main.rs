@@ -12,6 +12,7 @@ mod disk;
 mod elsewhere;
 mod ending;
 mod explain;
+mod files;
 #[cfg(target_os = "linux")]
 mod inherited;
 mod init;
@@ -21,6 +22,8 @@ mod lab_serve;
 mod machine;
 mod pages;
 mod place;
+#[cfg(target_os = "linux")]
+mod ports;
 mod private_agent;
 mod processes;
 mod run;
