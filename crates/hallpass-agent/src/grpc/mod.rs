@@ -44,7 +44,7 @@ use tonic::Status;
 
 use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
-use crate::http::{Api, Caller};
+use crate::http::{Api, Caller, Fault};
 
 /// The state that calls of etcd's API share.
 #[derive(Debug)]
@@ -149,6 +149,11 @@ async fn member_list(State(etcd): State<Arc<Etcd>>, request: Request) -> Respons
     let host = uri.authority().map(|authority| authority.as_str()).or(named);
     let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
     call::unary(request, move |message| Arc::clone(&etcd).member_list(here.clone(), message)).await
+}
+
+/// A call that is refused before it is read.
+pub(crate) fn refuse(fault: Fault) -> Response {
+    call::refuse(&fault.into())
 }
 
 async fn unserved(Path(method): Path<String>) -> Response {
