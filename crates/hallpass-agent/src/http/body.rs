@@ -19,8 +19,8 @@ pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const STRANGERS_BYTES_MAX: usize = 1024;
 /// How long a body, or a message of a stream, may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many may be incomplete at a time. This bounds the memory that they take: 16 MiB.
-const INCOMPLETE_MAX: usize = 1024;
+/// How many may be incomplete at a time. This bounds the memory that they take: 8 MiB.
+const INCOMPLETE_MAX: usize = 512;
 
 /// Why a body was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
