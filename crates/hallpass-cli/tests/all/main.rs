@@ -14,6 +14,8 @@ mod doors;
 mod elsewhere;
 mod ending;
 mod explain;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod init;
 mod install;
 mod lab_serve;
