@@ -32,6 +32,9 @@ pub enum Request {
         /// Explain the wait: [`Response::Waiting`] may come before the response.
         #[serde(default, skip_serializing_if = "is_false")]
         explain: bool,
+        /// Once the lock is granted, the connection can do nothing but release it: other processes are to inherit it, to keep the lock.
+        #[serde(default, skip_serializing_if = "is_false")]
+        hold_only: bool,
     },
     /// Gives up an [`Acquire`](Request::Acquire) that has not been answered.
     Cancel,

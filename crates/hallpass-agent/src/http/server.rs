@@ -35,6 +35,11 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The same where one connection may have many requests.
+const STREAM_HEAD_BYTES_MAX: u32 = 16 * 1024;
+/// How much a client may send of a request, and of all requests of a connection, before it is read.
+const STREAM_WINDOW: u32 = 32 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 /// How many requests one connection may have open at a time, where the protocol allows several: most of them wait for locks.
 const STREAMS_MAX: u32 = 10_000;
 /// How long to wait after a connection could not be accepted, usually for want of descriptors.
@@ -248,7 +253,9 @@ where
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_header_list_size(STREAM_HEAD_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .max_send_buf_size(64 * 1024);
     let answer = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
