@@ -62,7 +62,8 @@ impl Agent {
         }
         marks.write().map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
         let (shared, joins) = AgentShared::new(node, marks, private);
-        let service = Service::new(Arc::clone(&shared));
+        let tokens = server.as_ref().and_then(ServerOptions::tokens);
+        let service = Service::new(Arc::clone(&shared), tokens);
         let watcher = Watcher::start(service.clone());
         let server =
             server.map(|server| Server::start(server, service.clone(), grpc::router, socket_group)).transpose()?;

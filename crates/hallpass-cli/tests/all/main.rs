@@ -9,6 +9,8 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod disk;
 #[cfg(target_os = "linux")]
+mod doors;
+#[cfg(target_os = "linux")]
 mod elsewhere;
 mod ending;
 mod explain;
