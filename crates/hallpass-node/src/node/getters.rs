@@ -69,6 +69,11 @@ impl<C, F: Conduct> Node<C, F> {
         if self.is_complete() { self.views.view() } else { Vec::new() }
     }
 
+    /// Every other member of its view is connected, as this node knows it.
+    pub fn reaches_view(&self) -> bool {
+        self.links.reach_all()
+    }
+
     /// The nodes that this one is to be connected with, on both planes: members, voters, and those about to join.
     pub fn contacts(&self) -> Vec<Contact> {
         self.views.contacts()
