@@ -92,7 +92,7 @@ impl<C, F: Conduct> Node<C, F> {
         let now = self.begin(now);
         let Some(link) = self.links.position(peer) else { return Err(LinkError::Misaddressed) };
         if !self.links[link].connected {
-            return Ok(());
+            return Err(LinkError::GivenUp);
         }
         let mut inbound = std::mem::take(&mut self.links[link].inbound);
         if inbound.len() + bytes.len() > self.config.inbound_max() {
