@@ -32,6 +32,9 @@ pub enum Request {
         /// Explain the wait: [`Response::Waiting`] may come before the response.
         #[serde(default, skip_serializing_if = "is_false")]
         explain: bool,
+        /// Once the lock is granted, the connection can do nothing but release it: other processes are to inherit it, to keep the lock.
+        #[serde(default, skip_serializing_if = "is_false")]
+        hold_only: bool,
     },
     /// Gives up an [`Acquire`](Request::Acquire) that has not been answered.
     Cancel,
@@ -361,7 +364,7 @@ pub struct MemberLine {
     pub id: u32,
     /// Its name, if it is known.
     pub name: Option<String>,
-    /// Where it listens.
+    /// Where it listens; with port 0 nowhere.
     pub address: String,
     /// Its incarnation, which rises with every start; 0 if it has not connected yet.
     pub incarnation: u32,

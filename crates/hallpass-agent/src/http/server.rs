@@ -25,6 +25,7 @@ use crate::os::{self, SocketFile};
 use crate::outcome::ServeError;
 use crate::registry::Origin;
 use crate::service::Service;
+use crate::tokens::TokenFile;
 
 /// Bounds the descriptors and the memory that connections take.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -34,6 +35,11 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The same where one connection may have many requests.
+const STREAM_HEAD_BYTES_MAX: u32 = 16 * 1024;
+/// How much a client may send of a request, and of all requests of a connection, before it is read.
+const STREAM_WINDOW: u32 = 32 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 /// How many requests one connection may have open at a time, where the protocol allows several: most of them wait for locks.
 const STREAMS_MAX: u32 = 10_000;
 /// How long to wait after a connection could not be accepted, usually for want of descriptors.
@@ -58,6 +64,11 @@ pub(crate) struct Server {
 }
 
 impl ServerOptions {
+    /// The tokens that clients need, if they do.
+    pub(crate) fn tokens(&self) -> Option<Arc<TokenFile>> {
+        self.access.tokens()
+    }
+
     /// Listens on TCP, and reads keys and tokens. Nobody is served yet.
     pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
         let fail = |why: String| ServeError::Api(why);
@@ -100,7 +111,7 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
     if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
         let why =
-            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+            "other users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
         return Err(fail(key, why.to_owned()));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;
@@ -168,7 +179,7 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, traffic: Arc<T
         match socket_file.listener.accept().await {
             Ok((stream, _)) => {
                 let who = os::credentials(&stream);
-                let transport = Transport::Unix { trusted: os::is_trusted(who.uid) };
+                let transport = Transport::Unix { user: who.uid, trusted: os::is_trusted(who.uid) };
                 let peer = Peer { origin: Arc::new(Origin::of_process(who)), transport };
                 begin(&mut connections, &traffic, |permit| serve(stream, peer, router.clone(), permit));
             }
@@ -242,7 +253,9 @@ where
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_header_list_size(STREAM_HEAD_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .max_send_buf_size(64 * 1024);
     let answer = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {

@@ -5,7 +5,7 @@ use hallpass_agent::line_protocol::{
 };
 
 fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
-    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false }
+    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false, hold_only: false }
 }
 
 fn locks(prefix: &str, held: bool, after: Option<&str>, limit: Option<usize>) -> Request {

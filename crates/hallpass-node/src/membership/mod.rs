@@ -43,8 +43,8 @@ pub mod model {
 pub(crate) mod testing {
     use hallpass_core::codec::Reader;
 
-    use super::control::{Control, Envelope};
-    use super::group::Group;
+    pub(crate) use super::control::{Contacts, Control, Envelope, Founder};
+    pub(crate) use super::group::{Group, Member, TTL_MAX};
     use crate::config::Class;
     use crate::output::Request;
 
