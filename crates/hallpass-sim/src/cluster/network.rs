@@ -411,12 +411,13 @@ impl World {
         process.connections.retain(|known| *known != connection);
         let Stage::Standing(peer) = stage else { return self.connect_later(machine, 100 * MS) };
         if process.current(plane).get(&peer) == Some(&connection) {
+            let is_in_view = process.node.view().contains(&peer);
             process.current_mut(plane).remove(&peer);
             match plane {
                 Plane::Locks => process.node.handle_disconnect(peer, now),
                 Plane::Control => process.node.handle_control_disconnect(peer, now),
             }
-            if plane == Plane::Locks {
+            if plane == Plane::Locks && is_in_view {
                 self.excuse_attempts(machine);
             }
             self.drain(machine);
