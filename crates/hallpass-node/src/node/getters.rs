@@ -54,6 +54,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.term()
     }
 
+    /// True at a steward if most of the voters would know after a restart, without asking anybody else, that they are the voters. Until
+    /// then each of the former ones may be needed.
+    pub fn voters_are_stored(&self) -> bool {
+        self.views.voters_are_stored()
+    }
+
     /// True if the group that this node is in has had more than one member.
     pub fn is_shared(&self) -> bool {
         self.views.is_shared()

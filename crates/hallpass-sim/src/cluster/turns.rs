@@ -134,9 +134,7 @@ impl World {
     /// A node cannot reach every member of its view now, or its view has just changed.
     fn is_cut_short(&self, machine: usize) -> bool {
         let Some(process) = &self.machines[machine].process else { return true };
-        !process.node.is_complete()
-            || process.seen != (process.node.epoch(), true)
-            || !process.node.reaches_view()
+        !process.node.is_complete() || process.seen != (process.node.epoch(), true) || !process.node.reaches_view()
     }
 
     /// The faults are over, and all nodes are in one open view. Before that bytes are lost with connections, and a view makes all
