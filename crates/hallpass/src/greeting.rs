@@ -18,7 +18,7 @@ use crate::driver::{Driver, ReceiveError};
 use crate::peer::Peer;
 use crate::strangers::ConnectionPermit;
 use crate::text::printable;
-use crate::tls::{Tls, is_named};
+use crate::tls::{Tls, identity};
 use crate::{connection, control, os};
 
 /// No greeting may take longer than this.
@@ -308,14 +308,20 @@ impl Fresh {
         self.verify(hello, driver, name.as_deref())
     }
 
-    /// A certificate is for one node: nobody can pass for another.
+    /// A certificate is for one node, byte for byte: nobody can pass for another.
     fn verify(&self, hello: &Hello, driver: &Driver, name: Option<&str>) -> Result<(), GreetError> {
         let reject = |why: String| Err(GreetError::Reject(why));
         let found = driver.describe(hello);
-        if let Some(tls) = &self.tls
-            && !is_named(tls, &hello.name)
-        {
-            return reject(format!("the certificate of {found} is not for that name: give it its own keys"));
+        if let Some(tls) = &self.tls {
+            match identity(tls) {
+                Ok(identity) if identity.name == hello.name => {}
+                Ok(_) => {
+                    return reject(format!("the certificate of {found} is not for that name: give it its own keys"));
+                }
+                Err(why) => {
+                    return reject(format!("the certificate of {found} is not a member's: {}", printable(&why)));
+                }
+            }
         }
         if let Some(name) = name.filter(|name| *name != hello.name) {
             let name = printable(name);

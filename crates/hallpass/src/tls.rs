@@ -11,6 +11,7 @@ use rustls::{
     ServerConnection,
 };
 
+use crate::certificate::{Identity, MEMBER};
 use crate::text::printable;
 use crate::{StartError, os};
 
@@ -32,9 +33,6 @@ impl Keys {
         Self { authority: file("authority.pem"), certificate: file("node.pem"), key: file("node.key") }
     }
 }
-
-/// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
 
 /// The configurations of both sides of the handshake.
 #[derive(Clone)]
@@ -62,7 +60,9 @@ impl Tls {
         let roots = Arc::new(roots);
         let chain = certificates(&keys.certificate)?;
         // The other members would reject it at every connection.
-        if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
+        let first = chain.first().ok_or_else(|| fail(&keys.certificate, "it contains no certificate".to_owned()))?;
+        let identity = Identity::of(first).map_err(|why| fail(&keys.certificate, why))?;
+        if identity.name != name {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
         }
         if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
@@ -137,13 +137,8 @@ pub(crate) fn explain(error: &rustls::Error) -> String {
     }
 }
 
-/// True if the peer's certificate was made for this name.
-pub(crate) fn is_named(connection: &Connection, name: &str) -> bool {
-    connection.peer_certificates().and_then(|chain| chain.first()).is_some_and(|first| is_for(first, name))
-}
-
-fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    let Ok(name) = ServerName::try_from(name) else { return false };
-    webpki::EndEntityCert::try_from(certificate)
-        .is_ok_and(|entity| entity.verify_is_valid_for_subject_name(&name).is_ok())
+/// Whose certificate the peer has shown. The error says why it is not a member's.
+pub(crate) fn identity(connection: &Connection) -> Result<Identity, String> {
+    let first = connection.peer_certificates().and_then(|chain| chain.first());
+    Identity::of(first.ok_or("there is none")?)
 }

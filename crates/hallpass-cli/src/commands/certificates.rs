@@ -14,7 +14,7 @@ use yasna::{ASN1Result, BERReader, tags};
 use crate::exit::Fault;
 
 /// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
+pub(super) const MEMBER: &str = "member.hallpass";
 /// Certificates are valid from the day before on: clocks differ.
 const CLOCK_SKEW: Duration = Duration::DAY;
 /// How long an authority lasts. No certificate that it signs lasts longer.

@@ -145,6 +145,22 @@ fn renewed_certificates_are_of_the_same_group() {
     wait_until("the group is complete", || host.is_complete("group", "a") && host.is_complete("group", "b"));
 }
 
+/// Names are compared byte for byte. Two that differ in case alone are easily confused, and one directory on some systems.
+#[test]
+fn names_that_could_be_confused_are_refused() {
+    let host = Host::new("names");
+    for name in ["member.hallpass", "Member.Hallpass"] {
+        host.failed(&format!("init --names a,{name} --out group"), 64, "certificates of all members are valid for it");
+    }
+    host.failed("init --names b,B --out group", 64, "'b' and 'B' differ only in upper and lower case");
+    host.run("init --names a,B --out group");
+    host.failed("init --renew group --names b", 64, "'b' and 'B' differ only in upper and lower case");
+    host.failed("init --renew group --names c,C", 64, "differ only in upper and lower case");
+    // A group that has both goes on.
+    fs::create_dir(host.home.join("group/b")).unwrap();
+    host.run("init --renew group --names b,B");
+}
+
 #[test]
 fn only_the_directory_of_an_authority_can_renew() {
     let host = Host::new("refused");
