@@ -238,7 +238,7 @@ impl Builder {
     /// Outside a tokio runtime with I/O and time enabled: there, use [`start_blocking`](Self::start_blocking).
     pub async fn start(self) -> Result<Node, StartError> {
         check_name(&self.config.name)?;
-        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
+        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?.map(Arc::new);
         let data = match &self.data {
             Data::Nowhere => None,
             Data::Path(path) => Some(Arc::new(retry(|| DataDirectory::open(path), is_in_use).await?)),
