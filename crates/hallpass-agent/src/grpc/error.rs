@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use hallpass::Refusal;
 use tonic::{Code, Status};
 
-use crate::http::Fault;
+use crate::http::{BodyFault, Fault};
 use crate::service::{AcquireFault, LeaseError};
 
 pub(super) const LEASE_NOT_FOUND: &str = "etcdserver: requested lease not found";
@@ -85,6 +85,16 @@ impl From<AcquireFault> for Status {
             AcquireFault::Refused(Refusal::Name | Refusal::NoShared(_)) | AcquireFault::OtherMode(..) => invalid(fault),
             AcquireFault::Busy(_) | AcquireFault::Late(_) => Self::deadline_exceeded(format!("hallpass: {fault}")),
             AcquireFault::Refused(_) => Self::unavailable(format!("hallpass: {fault}")),
+        }
+    }
+}
+
+impl From<BodyFault> for Status {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::Late => Self::deadline_exceeded(format!("hallpass: {fault}")),
+            BodyFault::TooMany => too_many(),
+            BodyFault::TooLong | BodyFault::Broken(_) => invalid(fault),
         }
     }
 }

@@ -214,6 +214,14 @@ impl Caller {
         })
     }
 
+    /// One of these rights is enough, with some locks. Nothing is needed where there are none.
+    pub(crate) fn needs_any(&self, rights: &[Right]) -> Result<(), Fault> {
+        match rights.first() {
+            Some(first) if !rights.iter().any(|right| self.may_some(*right)) => Err(self.refusal(*first)),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn needs_some(&self, right: Right) -> Result<(), Fault> {
         if self.may_some(right) { Ok(()) } else { Err(self.refusal(right)) }
     }

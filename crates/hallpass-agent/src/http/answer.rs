@@ -5,6 +5,7 @@ use hallpass::{GroupError, Refusal, RequestError};
 use serde::Serialize;
 use serde_json::json;
 
+use super::BodyFault;
 use crate::service::{AcquireFault, LeaseError};
 
 /// Why a request was not served: a status, and one line that says what to do.
@@ -33,6 +34,18 @@ impl IntoResponse for Fault {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+impl From<BodyFault> for Fault {
+    fn from(fault: BodyFault) -> Self {
+        let status = match &fault {
+            BodyFault::Late => StatusCode::REQUEST_TIMEOUT,
+            BodyFault::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            BodyFault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyFault::Broken(_) => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, fault)
     }
 }
 

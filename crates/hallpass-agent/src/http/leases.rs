@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::answer;
-use super::input::{Json, Lease, LockName, Params};
+use super::input::{Lease, LockName, Params, Unread};
 use super::locks::ttl;
 use super::{Api, Caller, Fault};
 use crate::service::{HeldInfo, LeaseInfo, LeaseTtl};
@@ -25,9 +25,10 @@ pub(super) struct Grant {
 pub(super) async fn grant(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Json(request): Json<Grant>,
+    request: Unread<Grant>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Acquire)?;
+    let request = request.read(&api).await?;
     let ttl = ttl(request.ttl_ms, &api)?;
     let told = api.service.grant(None, ttl, caller.owner(), Arc::clone(&caller.origin))?;
     Ok(answer(&json!({"lease": told.id.to_string(), "ttl_ms": told.millis()})))

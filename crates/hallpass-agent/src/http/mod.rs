@@ -9,6 +9,8 @@
 
 mod access;
 mod answer;
+mod body;
+mod certificate;
 mod dashboard;
 mod events;
 mod group;
@@ -24,7 +26,7 @@ mod trace;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -32,12 +34,10 @@ use axum::{Router, middleware};
 
 pub(crate) use self::access::{Access, Authenticated, Caller};
 pub(crate) use self::answer::Fault;
+pub(crate) use self::body::{BODY_BYTES_MAX, BodyFault, STRANGERS_BYTES_MAX, Timed, read};
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::registry::counts::Gauge;
 use crate::service::Service;
-
-/// The longest body: every request of ours is shorter.
-const BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// The state that handlers of requests share. A clone shares it too.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub(crate) struct Traffic {
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
     pub(crate) connections: Gauge,
     pub(crate) streams: Gauge,
+    /// Bodies of requests that have arrived in part.
+    incomplete: Gauge,
 }
 
 impl Traffic {
@@ -133,7 +135,6 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
         .merge(etcd)
         .fallback(answer::no_such_path)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(api.clone(), access::check))
         .with_state(api)
 }
@@ -158,5 +159,7 @@ async fn check_status(State(api): State<Api>, request: Request, next: Next) -> R
     response.into_response()
 }
 
+#[cfg(test)]
+mod rights_tests;
 #[cfg(test)]
 mod tests;

@@ -74,8 +74,8 @@ fn renew(args: &InitArgs, directory: &Path) -> Result<String, Fault> {
         lines += &format!("  {}: until {}\n", directory.display(), signed.ends.date());
     }
     Ok(format!(
-        "signed new certificates\n{lines}\ncopy node.key and node.pem to each host, for a new member authority.pem too, \
-         and restart its agent\n"
+        "signed new certificates\n{lines}\ncopy node.key and node.pem to each host, for a new member authority.pem too: \
+         its agent reads them within seconds\n"
     ))
 }
 

@@ -9,9 +9,13 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod disk;
 #[cfg(target_os = "linux")]
+mod doors;
+#[cfg(target_os = "linux")]
 mod elsewhere;
 mod ending;
 mod explain;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod init;
 mod install;
 mod lab_serve;

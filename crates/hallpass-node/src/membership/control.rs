@@ -392,7 +392,8 @@ impl Founder {
     fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let Member { id, incarnation, name, address, durable } = Member::decode(bytes)?;
         let (floor, settings) = (bytes.number()?, bytes.number()?);
-        if floor > Fence::EPOCH_MAX {
+        // The group's first epoch is above it.
+        if floor >= Fence::EPOCH_MAX {
             return Err(DecodeError::Number);
         }
         Ok(Self { address, id, incarnation, name, durable, floor, settings })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hallpass_core::NodeId;
 
 use super::control::Founder;
-use super::group::Group;
+use super::group::{Group, MEMBERS_MAX};
 use crate::config::{Class, Digest};
 
 /// A node that is in no group, and what it knows of others that are in none.
@@ -78,6 +78,10 @@ impl Founders {
 
     /// What another one says; true if something new was learned.
     pub fn on_said(&mut self, from: NodeId, list: Vec<Founder>) -> bool {
+        // No group has more members, and none is founded with them.
+        if list.len() > MEMBERS_MAX || self.known.len() > MEMBERS_MAX {
+            return false;
+        }
         let mut changed = false;
         // Only of itself it knows best; of others it may know less than they say themselves.
         for founder in &list {

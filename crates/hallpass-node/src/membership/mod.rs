@@ -44,8 +44,8 @@ pub(crate) mod testing {
     use hallpass_core::NodeId;
     use hallpass_core::codec::Reader;
 
-    use super::control::{Control, Envelope, Founder};
-    use super::group::{Group, Member};
+    pub(crate) use super::control::{Contacts, Control, Envelope, Founder};
+    pub(crate) use super::group::{Group, Member, TTL_MAX};
     use crate::Incarnation;
     use crate::config::Class;
     use crate::output::Request;

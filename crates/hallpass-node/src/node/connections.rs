@@ -162,6 +162,8 @@ impl<C, F: Conduct> Node<C, F> {
                 let arrived = Arrived { from: self.links[link].peer, lock, attempt, bytes };
                 self.locks.on_message(link, arrived, now.ticks(), &mut self.links)?;
             }
+            // Of a node that is about to join there is no answer to anything.
+            Body::Busy { .. } if !self.links[link].in_view => {}
             Body::Busy { lock, attempt } => {
                 let from = self.links[link].peer;
                 self.locks.on_busy(from, lock, attempt, now.ticks(), &mut self.links);

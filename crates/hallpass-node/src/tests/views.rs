@@ -1,5 +1,6 @@
 //! Groups whose members come and go, on a network that loses nothing and a clock that everybody shares.
 
+mod absurd;
 mod holes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -66,6 +66,10 @@ impl<F: Conduct> Views<F> {
         if self.base.breaks(Sabotage::LateAckUndoesLapse) {
             self.member.revive(sent);
         }
+        // The time is this node's own, as the steward repeats it: nobody has seen one that is still to come.
+        if sent > self.base.now {
+            return;
+        }
         self.member.on_acknowledged(incarnation, sent, self.base.now);
         if self.member.session().has_lapsed() {
             return;
