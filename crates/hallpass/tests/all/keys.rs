@@ -15,7 +15,7 @@ use crate::common::{Authority, Log, PATIENCE, Scratch, TTL, complete, group, soo
 
 type Stream = rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
 
-/// A connection with a node, by whoever has these keys.
+/// Connects with a node, with these keys, and greets it.
 fn call(keys: &Keys, to: &Node, name: &str, plane: Plane) -> Stream {
     let chain = CertificateDer::pem_file_iter(&keys.certificate).unwrap().collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_file(&keys.key).unwrap();

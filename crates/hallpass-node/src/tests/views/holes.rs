@@ -470,7 +470,7 @@ fn every_hole_that_is_opened_again_is_noticed() {
     }
 }
 
-/// Keys are banned by the names that their digests make. Whoever lapses or is started again still knows them.
+/// Keys are banned by the names that their digests make. A node that lapses, or is started again, still knows them.
 #[test]
 fn a_name_is_banned_without_an_eviction_and_not_forgotten() {
     let mut net = Net::founded(3);
