@@ -380,7 +380,7 @@ pub struct MemberLine {
     pub id: u32,
     /// Its name, if it is known.
     pub name: Option<String>,
-    /// Where it listens.
+    /// Where it listens; with port 0 nowhere.
     pub address: String,
     /// Its incarnation, which rises with every start; 0 if it has not connected yet.
     pub incarnation: u32,

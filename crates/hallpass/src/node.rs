@@ -122,7 +122,7 @@ impl Node {
         self.running.driver.when_complete().await;
     }
 
-    /// The address it listens on.
+    /// The address it listens on. Its port is 0 if it [listens on nothing](Builder::listen_nowhere).
     pub fn address(&self) -> SocketAddr {
         self.running.address
     }

@@ -46,11 +46,13 @@ pub(crate) fn is_same_file(file: &std::fs::File, path: &std::path::Path) -> bool
     }
 }
 
-/// True if other users of this machine can read a file, as far as that can be seen.
+/// True if other users of this machine can use a key, as far as that can be seen. A group may read what root has given it, as packages do.
 pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
     #[cfg(unix)]
     {
-        std::os::unix::fs::MetadataExt::mode(found) & 0o007 != 0
+        use std::os::unix::fs::MetadataExt;
+        let by_group = found.mode() & 0o070 != 0 && found.uid() != 0;
+        by_group || found.mode() & 0o007 != 0
     }
     #[cfg(not(unix))]
     {

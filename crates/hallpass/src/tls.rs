@@ -177,7 +177,7 @@ impl Loaded {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
         }
         if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
-            let why = "all users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
+            let why = "other users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
             return Err(fail(&keys.key, why.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;

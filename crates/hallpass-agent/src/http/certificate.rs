@@ -53,7 +53,7 @@ fn load(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
     if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
         let why =
-            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
+            "other users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
         return Err(fail(key, why.to_owned()));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;

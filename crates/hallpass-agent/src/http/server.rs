@@ -23,6 +23,7 @@ use crate::os::{self, SocketFile};
 use crate::outcome::ServeError;
 use crate::registry::Origin;
 use crate::service::Service;
+use crate::tokens::TokenFile;
 
 /// Bounds the descriptors and the memory that connections take.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -61,6 +62,11 @@ pub(crate) struct Server {
 }
 
 impl ServerOptions {
+    /// The tokens that clients need, if they do.
+    pub(crate) fn tokens(&self) -> Option<Arc<TokenFile>> {
+        self.access.tokens()
+    }
+
     /// Listens on TCP, and reads keys and tokens. Nobody is served yet.
     pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
         let fail = |why: String| ServeError::Api(why);
@@ -152,7 +158,7 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, traffic: Arc<T
         match socket_file.listener.accept().await {
             Ok((stream, _)) => {
                 let who = os::credentials(&stream);
-                let transport = Transport::Unix { trusted: os::is_trusted(who.uid) };
+                let transport = Transport::Unix { user: who.uid, trusted: os::is_trusted(who.uid) };
                 let peer = Peer { origin: Arc::new(Origin::of_process(who)), transport };
                 begin(&mut connections, &traffic, |permit| serve(stream, peer, router.clone(), permit));
             }

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub(crate) struct AgentArgs {
     /// This node's name [default: the host's]
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
-    /// Address to listen on for other members: host:port [default: a free port on loopback]
+    /// Address to listen on for other members: host:port [default: none while it is alone, else a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
     /// This node's address for other members: host:port [default: that of --listen]
@@ -310,7 +311,8 @@ pub(crate) enum TokenCommand {
 
 const TOKEN_HELP: &str = "\
 The token is printed once and stored nowhere: the file has its SHA-256. A running agent \
-automatically reads the file again. To take a token back, remove its lines.
+automatically reads the file again. To take a token back, remove its lines: that \
+also ends its leases.
 
 Examples:
   hallpass token new --name ci --rights acquire,inspect --prefix ci/ \\
@@ -328,6 +330,15 @@ pub(crate) struct TokenArgs {
     /// Only for locks with this prefix; may be given several times [default: all locks]
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     pub(crate) prefix: Vec<String>,
+    /// Leases that its clients may have at a time [default: no limit of its own]
+    #[arg(long, value_name = "N")]
+    pub(crate) leases_max: Option<NonZeroU32>,
+    /// Requests that may wait for locks at a time [default: no limit of its own]
+    #[arg(long, value_name = "N")]
+    pub(crate) waits_max: Option<NonZeroU32>,
+    /// Requests a second [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_max: Option<NonZeroU32>,
     /// The file of tokens [default: api_tokens of the configuration]
     #[arg(long, env = "HALLPASS_API_TOKENS", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,

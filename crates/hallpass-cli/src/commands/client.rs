@@ -106,7 +106,7 @@ fn member_row(member: MemberLine) -> Vec<String> {
     vec![
         if member.id == 0 { "?".to_owned() } else { member.id.to_string() },
         member.name.unwrap_or_else(|| "?".to_owned()),
-        member.address,
+        if member.address.ends_with(":0") { "none".to_owned() } else { member.address },
         member.incarnation.to_string(),
         if member.voter { "yes" } else { "no" }.to_owned(),
         member.session_ms.map_or_else(String::new, age),

@@ -10,6 +10,7 @@ use crate::{os, terminal};
 
 pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
     check_names(args)?;
+    os::protect_memory();
     let text = match (&args.renew, &args.out) {
         (Some(directory), _) => renew(args, directory)?,
         (None, Some(out)) => create(args, out)?,
