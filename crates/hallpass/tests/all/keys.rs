@@ -156,12 +156,9 @@ async fn keys_and_authorities_are_read_again() {
     let (nodes, keys) = three(&old, &scratch).await;
     let former = copy(&keys[2], &scratch.join("former"));
     let next: Vec<Keys> = (0..3).map(|index| new.keys(&scratch.join("next"), &format!("n{index}"))).collect();
-    let both = |index: usize| {
+    for (old, new) in keys.iter().zip(&next) {
         let read = |keys: &Keys| std::fs::read_to_string(&keys.authority).unwrap();
-        read(&keys[index]) + &read(&next[index])
-    };
-    for index in 0..3 {
-        std::fs::write(&keys[index].authority, both(index)).unwrap();
+        std::fs::write(&old.authority, read(old) + &read(new)).unwrap();
     }
     let loaded = |count: usize| move |log: &Log| log.with("new connections use the new ones").len() >= count;
     until("both authorities are trusted", || loaded(3)(&log)).await;
@@ -171,15 +168,15 @@ async fn keys_and_authorities_are_read_again() {
     until("it says so", || !log.with("it goes on with those from before").is_empty()).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(log.with("it goes on with those from before").len(), 1, "once");
-    for index in 0..3 {
-        std::fs::copy(&next[index].certificate, &keys[index].certificate).unwrap();
-        std::fs::copy(&next[index].key, &keys[index].key).unwrap();
+    for (old, new) in keys.iter().zip(&next) {
+        std::fs::copy(&new.certificate, &old.certificate).unwrap();
+        std::fs::copy(&new.key, &old.key).unwrap();
     }
     until("all have new keys", || loaded(6)(&log)).await;
     assert!(!guard.is_lost());
     // Connections of the old authority end, and are made again with the new keys.
-    for index in 0..3 {
-        std::fs::copy(&next[index].authority, &keys[index].authority).unwrap();
+    for (old, new) in keys.iter().zip(&next) {
+        std::fs::copy(&new.authority, &old.authority).unwrap();
     }
     until("connections are made again", || !log.with("its authority is not trusted any more").is_empty()).await;
     until("all have the new authority", || loaded(9)(&log)).await;
