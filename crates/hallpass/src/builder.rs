@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::connect::resolve;
 use crate::data::{next_incarnation, random, random_id};
 use crate::driver::{Driver, Parts};
-use crate::members::{ListedMember, Own, check_known, other_spelling, others, parse, reaches};
+use crate::members::{ListedMember, Own, check_known, check_name, other_spelling, others, parse, reaches};
 use crate::node::StopOnDrop;
 use crate::os::now;
 use crate::tasks::Seeds;
@@ -269,7 +269,8 @@ impl Builder {
     ///
     /// Outside a tokio runtime with I/O and time enabled: there, use [`start_blocking`](Self::start_blocking).
     pub async fn start(self) -> Result<Node, StartError> {
-        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
+        check_name(&self.config.name)?;
+        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?.map(Arc::new);
         let data = match &self.data {
             Data::Nowhere => None,
             Data::Path(path) => Some(Arc::new(retry(|| DataDirectory::open(path), is_in_use).await?)),

@@ -61,6 +61,16 @@ pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
     }
 }
 
+/// Tells a version of a file from others: when it was written, its length, and which file it is.
+pub(crate) fn stamp(path: &std::path::Path) -> Option<(std::time::SystemTime, u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let file = std::os::unix::fs::MetadataExt::ino(&found);
+    #[cfg(not(unix))]
+    let file = 0;
+    Some((found.modified().ok()?, found.len(), file))
+}
+
 /// Identifies the machine, its boot and the directory. Two processes with the same answer ran on one machine, in one directory, and
 /// the machine was not booted between them. `None` if the system does not say.
 pub(crate) fn place(directory: &std::path::Path) -> Option<String> {

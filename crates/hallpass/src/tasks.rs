@@ -69,10 +69,12 @@ pub(crate) fn start(
 async fn run(driver: &Arc<Driver>, listener: Option<TcpListener>, seeds: Seeds) {
     let listening = listener.map(|listener| tokio::spawn(listen(Arc::clone(driver), listener)).abort_handle());
     tokio::spawn(take_leave(Arc::clone(driver), listening));
+    tokio::spawn(watch_keys(Arc::clone(driver)));
     let mut dialed = Dialed { seeds_are: seeds, ..Dialed::default() };
     let mut logged = None;
     while !driver.is_closed() {
         if let Some(contacts) = driver.take_contacts() {
+            driver.end_unfit();
             dialed.update(driver, &contacts);
             log_view(driver, &mut logged);
         }
@@ -84,6 +86,16 @@ async fn run(driver: &Arc<Driver>, listener: Option<TcpListener>, seeds: Seeds) 
         }
         let peers = driver.peers();
         driver.limits.log_left_out(peers.values().map(|peer| &peer.limit));
+    }
+}
+
+/// How often to look whether the files of the keys have changed.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
+
+async fn watch_keys(driver: Arc<Driver>) {
+    while driver.tls.is_some() && !driver.is_closed() {
+        tokio::time::sleep(KEYS_EVERY).await;
+        driver.refresh_keys().await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hallpass::KeyDigest;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,
@@ -16,7 +17,7 @@ use crate::exit::Fault;
 use crate::os;
 
 /// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
+pub(super) const MEMBER: &str = "member.hallpass";
 /// Certificates are valid from the day before on: clocks differ.
 const CLOCK_SKEW: Duration = Duration::DAY;
 /// How long an authority lasts. No certificate that it signs lasts longer.
@@ -111,6 +112,19 @@ pub(super) fn check_end(certificate: &Path) -> Result<(), Fault> {
         tracing::warn!("the certificate {file} ends on {ends}; sign a new one with 'hallpass init --renew'");
     }
     Ok(())
+}
+
+/// The key that an operator names: by a file with its certificate, or by its digest.
+pub(super) fn key_digest(named: &str) -> Result<KeyDigest, Fault> {
+    if let Ok(digest) = named.parse() {
+        return Ok(digest);
+    }
+    let path = Path::new(named);
+    let pem = std::fs::read_to_string(path).map_err(|error| {
+        Fault::Usage(format!("'{}' is neither sha256:HEX nor a file: {error}", named.escape_debug()))
+    })?;
+    let facts = Facts::read(&pem).ok_or_else(|| unusable(path, "there is no certificate in it"))?;
+    Ok(KeyDigest::of_public_key(&facts.public_key))
 }
 
 fn authority_params(name: &str, ends: OffsetDateTime) -> Result<CertificateParams, rcgen::Error> {
