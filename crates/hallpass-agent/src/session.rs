@@ -152,16 +152,14 @@ impl Session {
                 let admitted = shared.node().admit(name.clone(), limit(timeout_ms)).await;
                 self.recorded("admit", &name, admitted)
             }
+            Request::BanKey { key, timeout_ms } => self.ban_key(&key, true, timeout_ms).await,
+            Request::AdmitKey { key, timeout_ms } => self.ban_key(&key, false, timeout_ms).await,
             Request::Break { lock, timeout_ms } => {
                 self.done(self.service.break_lock(&lock, limit(timeout_ms), self.holds.origin()).await)
             }
             Request::SetClass { prefix, protocol, options, timeout_ms } => {
                 let options: Vec<&str> = options.iter().map(String::as_str).collect();
-                let what = [prefix.as_str(), &protocol]
-                    .into_iter()
-                    .chain(options.iter().copied())
-                    .collect::<Vec<_>>()
-                    .join(" ");
+                let what = [&[prefix.as_str(), protocol.as_str()], &options[..]].concat().join(" ");
                 let set = shared.node().set_class(prefix, protocol, &options, limit(timeout_ms)).await;
                 self.recorded("class set", &what, set)
             }
@@ -223,6 +221,17 @@ impl Session {
         })
     }
 
+    /// Bans a key, or accepts it again.
+    async fn ban_key(&mut self, key: &str, is_banned: bool, timeout_ms: Option<u64>) -> Response {
+        match key.parse() {
+            Ok(key) => {
+                let by = self.holds.origin();
+                self.done(self.service.ban_key(key, is_banned, limit(timeout_ms), by).await)
+            }
+            Err(why) => Response::Error { text: format!("'{}' is not a key: {why}", key.escape_debug()) },
+        }
+    }
+
     fn granted(&mut self, lock: String, hold: Hold) -> Response {
         let (fence, ttl) = (hold.fence(), self.service.shared().ttl());
         let valid_until_ns = self.holds.insert(lock.clone(), hold);
@@ -247,6 +256,8 @@ fn asked(request: &Request) -> String {
         Request::Join { address, .. } => format!("join {address}"),
         Request::Evict { node, ban, .. } => format!("{} {node}", if *ban { "ban" } else { "evict" }),
         Request::Admit { name, .. } => format!("admit {name}"),
+        Request::BanKey { key, .. } => format!("ban key {key}"),
+        Request::AdmitKey { key, .. } => format!("admit key {key}"),
         Request::Break { lock, .. } => format!("break {lock}"),
         Request::SetClass { prefix, protocol, .. } => format!("class set {prefix} {protocol}"),
         _ => "a request that changes nothing".to_owned(),
@@ -270,6 +281,8 @@ fn changes_the_group(request: &Request) -> bool {
         | Request::Join { .. }
         | Request::Evict { .. }
         | Request::Admit { .. }
+        | Request::BanKey { .. }
+        | Request::AdmitKey { .. }
         | Request::Break { .. }
         | Request::SetClass { .. } => true,
     }

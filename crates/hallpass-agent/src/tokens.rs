@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::Read;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -394,11 +395,20 @@ fn stamp(path: &Path) -> Option<os::FileStamp> {
 
 fn read(path: &Path) -> Result<Tokens, TokenError> {
     let fail = |why: String| TokenError::new(format!("cannot use the tokens in {}: {why}", path.display()));
-    let found = std::fs::metadata(path).map_err(|error| fail(format!("{error}; 'hallpass token new' makes some")))?;
+    let missing = |error| fail(format!("{error}; 'hallpass token new' makes some"));
+    let mut file = std::fs::File::open(path).map_err(missing)?;
+    // Of the file that is read, which another one may replace meanwhile.
+    let found = file.metadata().map_err(missing)?;
+    if !os::is_owner_trusted(&found) {
+        return Err(fail(
+            "it belongs to another user, who could add tokens: give it to root or to the agent's user".to_owned(),
+        ));
+    }
     if os::others_may_write(&found) {
         return Err(fail("other users may write to it: keep them from it (mode 600 or 640)".to_owned()));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
     Tokens::parse(&text).map_err(|error| fail(error.to_string()))
 }
 

@@ -8,6 +8,7 @@ use hallpass::{Builder, DataDirectory, GroupError, Node, StartError};
 use tokio::net::TcpStream;
 
 use super::Agent;
+use super::start::warn_if_open;
 use crate::outcome::GroupFault;
 use crate::shared::Join;
 
@@ -138,7 +139,9 @@ impl Agent {
                 Arc::clone(self.data.insert(directory))
             }
         };
-        self.shared.replace_node(builder.clone().data_directory(directory).start().await?);
+        let node = builder.clone().data_directory(directory).start().await?;
+        warn_if_open(&node);
+        self.shared.replace_node(node);
         Ok(())
     }
 }

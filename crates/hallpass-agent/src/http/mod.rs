@@ -10,6 +10,7 @@
 mod access;
 mod answer;
 mod body;
+mod certificate;
 mod dashboard;
 mod events;
 mod group;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hallpass::GroupError;
+use hallpass::{GroupError, KeyDigest};
 
 use super::{LeaseError, LeaseId, Service};
 use crate::audit;
@@ -57,6 +57,25 @@ impl Service {
         })
         .await
         .unwrap_or(Err(LeaseError::Ending))
+    }
+
+    /// Bans a key in the whole group, or accepts it again. As with [`break_lock`](Self::break_lock) it is done even if the client is gone.
+    pub(crate) async fn ban_key(
+        &self,
+        key: KeyDigest,
+        is_banned: bool,
+        limit: Duration,
+        by: &Arc<Origin>,
+    ) -> Result<(), GroupError> {
+        let (shared, by) = (Arc::clone(&self.shared), Arc::clone(by));
+        finish(async move {
+            let node = shared.node();
+            let done = if is_banned { node.ban_key(key, limit).await } else { node.admit_key(key, limit).await };
+            audit::record(if is_banned { "ban key" } else { "admit key" }, &key.to_string(), &by, &done);
+            done
+        })
+        .await
+        .unwrap_or(Err(GroupError::Stopped))
     }
 
     /// The number of a member, by its name or number.

@@ -70,7 +70,7 @@ pub(crate) struct AgentArgs {
     /// This node's name [default: the host's]
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
-    /// Address to listen on for other members: host:port [default: a free port on loopback]
+    /// Address to listen on for other members: host:port [default: none while it is alone, else a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
     /// This node's address for other members: host:port [default: that of --listen]
@@ -251,14 +251,20 @@ pub(crate) struct JoinArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EvictArgs {
     /// The member's name or number
-    #[arg(value_name = "NODE")]
-    pub(crate) node: String,
+    #[arg(value_name = "NODE", required_unless_present_any = ["ban_key", "admit_key"])]
+    pub(crate) node: Option<String>,
     /// Admit no node of this name again
     #[arg(long)]
     pub(crate) ban: bool,
     /// Evict nobody, but lift the ban on this name
     #[arg(long, conflicts_with = "ban")]
     pub(crate) admit: bool,
+    /// Accept this key no more, whatever its name: a certificate's file, or sha256:HEX
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["node", "ban", "admit", "admit_key"])]
+    pub(crate) ban_key: Option<String>,
+    /// Lift the ban on this key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["node", "ban", "admit"])]
+    pub(crate) admit_key: Option<String>,
     #[command(flatten)]
     pub(crate) group: GroupArgs,
 }

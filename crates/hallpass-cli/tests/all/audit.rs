@@ -54,7 +54,7 @@ fn refused_rights_are_noted_a_few_times_and_counted() {
     let mut group = Group::new("refused", "1s");
     let made = |line: &str| group.user.run(line).out.trim().to_owned();
     let ci = made("token new --name ci --rights acquire,inspect --file tokens");
-    let ops = made("token new --name ops --rights administer --file tokens");
+    let ops = made("token new --name ops --rights inspect,administer --file tokens");
     let port = hallpass_testkit::free_port();
     group.start_with("a", &format!("--api 127.0.0.1:{port} --api-tokens tokens"));
     group.wait_until_open("a");

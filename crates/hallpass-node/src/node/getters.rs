@@ -20,6 +20,16 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.epoch()
     }
 
+    /// True if the group has banned this name, as far as this node knows.
+    pub fn is_banned(&self, name: &str) -> bool {
+        self.views.banned().contains(name)
+    }
+
+    /// The names that the group has banned, as far as this node knows.
+    pub fn banned(&self) -> impl Iterator<Item = &str> {
+        self.views.banned().iter().map(String::as_str)
+    }
+
     /// How often everything that was granted has been lost: an earlier grant is void.
     #[inline]
     pub fn lapse_count(&self) -> u64 {

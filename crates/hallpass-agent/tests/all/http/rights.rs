@@ -371,6 +371,51 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
     assert!(error.contains("absent") && error.contains("token new"), "{error}");
 }
 
+/// An agent without a certificate of its own for the API shows its member's. That of another member is not taken for it, and a certificate
+/// that replaces it is shown at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificate_of_another_agent_is_not_accepted() {
+    let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+    let sign = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = vec![name.to_owned(), "member.hallpass".to_owned()];
+        let certificate = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let mut files = Vec::new();
+    let (certificate, key) = sign("a");
+    let agent = TestAgent::start_with(|directory, options| {
+        files = vec![write(directory, "node.pem", &certificate), write(directory, "node.key", &key)];
+        options.api.tls = Some((files[0].clone(), files[1].clone()));
+        options.api.tls_on_loopback = true;
+    })
+    .await;
+    let port = agent.address().port();
+    let connects = async |name: &'static str| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let stream = within(TcpStream::connect(("127.0.0.1", port))).await.unwrap();
+        let name = ServerName::try_from(name).unwrap();
+        within(TlsConnector::from(Arc::new(config)).connect(name, stream)).await.is_ok()
+    };
+    assert!(connects("a").await);
+    for other in ["b", "member.hallpass", "Member.Hallpass"] {
+        assert!(!connects(other).await, "{other}");
+    }
+    // Half of a new pair changes nothing.
+    let (certificate, key) = sign("b");
+    std::fs::write(&files[0], &certificate).unwrap();
+    assert!(connects("a").await && !connects("b").await);
+    std::fs::write(&files[1], &key).unwrap();
+    assert!(connects("b").await && !connects("a").await);
+    agent.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_tokens_that_others_may_write_is_refused() {
     use std::os::unix::fs::PermissionsExt;

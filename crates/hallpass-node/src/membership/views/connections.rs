@@ -64,6 +64,7 @@ impl<F: Conduct> Views<F> {
     pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
         self.base.now = now.ticks();
         self.base.connected.insert(hello.from);
+        self.base.names.insert(hello.from, hello.name.clone());
         self.outside.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.find_own_group(hello);
         self.repeat_soon();
@@ -77,6 +78,7 @@ impl<F: Conduct> Views<F> {
 
     pub(crate) fn on_control_disconnected(&mut self, peer: NodeId) {
         self.base.connected.remove(&peer);
+        self.base.names.remove(&peer);
         self.base.actions.push_back(Action::View);
     }
 

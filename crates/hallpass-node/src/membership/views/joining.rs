@@ -189,6 +189,10 @@ impl<F: Conduct> Views<F> {
         if self.outside.held_back.is_some() {
             return self.send_contacts(from);
         }
+        if !self.base.is_called(from, &member.name) {
+            let why = format!("it is not called '{}' in its greeting", member.name);
+            return self.base.send(from, Control::Refused { why });
+        }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);
             return self.base.send(from, Control::Refused { why });

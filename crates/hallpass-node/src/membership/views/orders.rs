@@ -236,6 +236,7 @@ fn in_words(group: &Group, request: &Request) -> Option<(&'static str, String)> 
         Request::Leave => ("leave", String::new()),
         Request::Evict { node, ban: false } => ("evict", name_in(group, *node)),
         Request::Evict { node, ban: true } => ("ban", name_in(group, *node)),
+        Request::Ban { name } => ("ban", name.clone()),
         Request::Admit { name } => ("admit", name.clone()),
         Request::SetClass(class) => {
             ("class set", [&[class.prefix.clone(), class.protocol.clone()], &class.options[..]].concat().join(" "))
