@@ -80,7 +80,9 @@ impl Agent {
                 let gives_up = node.status().group_id.is_some() || !self.builder.only_joins();
                 Ok(gives_up.then_some(builder))
             }
-            Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
+            Ok(Err(error)) => refuse(format!(
+                "nobody answers at {host}: {error}; an agent that is alone listens only if it is started with --listen; nothing has changed"
+            )),
             Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
         }
     }

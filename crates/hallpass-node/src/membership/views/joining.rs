@@ -159,7 +159,7 @@ impl<F: Conduct> Views<F> {
         let last = mine.map_or(0, |member| member.incarnation.get());
         let next = last.max(self.base.me.incarnation.get()).saturating_add(1);
         if self.member.takes_part() {
-            self.end_view(true);
+            self.end_view();
         }
         self.come_back_as(next);
     }
