@@ -14,6 +14,7 @@ mod agent;
 mod audit;
 mod client;
 pub mod config;
+mod connections;
 mod grpc;
 mod holding;
 mod http;

@@ -30,6 +30,7 @@ use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
 use super::{Api, Fault};
+use crate::connections::{Connection, Holder};
 use crate::registry::Origin;
 use crate::service::{LeaseId, Service};
 use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
@@ -37,6 +38,10 @@ use crate::{audit, telemetry};
 
 /// The most refusals a minute that have a line of their own in the log. Anybody can cause them.
 const REFUSAL_LINES: u64 = 20;
+
+/// How many requests a client may have at a time on one connection before it is known. They are answered at once, but for their
+/// sender's slowness.
+const STRANGERS_REQUESTS_MAX: usize = 100;
 
 /// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
@@ -57,6 +62,7 @@ struct Refusals {
 pub(crate) struct Peer {
     pub(crate) origin: Arc<Origin>,
     pub(crate) transport: Transport,
+    pub(crate) connection: Arc<Connection>,
 }
 
 /// How a connection was made.
@@ -103,6 +109,30 @@ impl Access {
     /// How many tokens were refused.
     pub(crate) fn refused(&self) -> u64 {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+
+    /// Finds out whether the client of a connection is known, by its first requests. One that is not, and has many requests at a time, loses
+    /// its connection: it may take the answers as slowly as it likes otherwise.
+    pub(super) fn greet<B>(&self, peer: &Peer, request: &axum::http::Request<B>) -> Result<(), Fault> {
+        let connection = &peer.connection;
+        if connection.is_known() {
+            return Ok(());
+        }
+        let is_strange = |caller: &Caller| match (&caller.rights, peer.transport) {
+            (Rights::Nothing, _) => true,
+            (Rights::All, Transport::Tcp { tls }) => check_browser(request, tls).is_err(),
+            _ => false,
+        };
+        match self.caller(peer, request.headers()).ok().filter(|caller| !is_strange(caller)) {
+            Some(caller) => connection.introduce(|| caller.holder(peer)).map_err(too_many),
+            None if connection.open() > STRANGERS_REQUESTS_MAX => {
+                connection.cut();
+                Err(too_many(format!(
+                    "a client without a token has at most {STRANGERS_REQUESTS_MAX} requests at a time"
+                )))
+            }
+            None => Ok(()),
+        }
     }
 
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
@@ -191,6 +221,15 @@ impl Caller {
             Rights::Locks => matches!(right, Right::Acquire | Right::Inspect),
             Rights::Token(token) => token.may_some(right),
             Rights::Nothing => false,
+        }
+    }
+
+    /// Whose connection it is, where each has a share of them: a token's, or a user's of this machine.
+    fn holder(&self, peer: &Peer) -> Holder {
+        match (&self.rights, peer.transport) {
+            (Rights::Token(token), _) => Some(format!("token '{}'", token.name).into()),
+            (Rights::Locks, _) => Some(format!("user {}", peer.origin.user.as_deref().unwrap_or("?")).into()),
+            _ => None,
         }
     }
 
@@ -295,6 +334,10 @@ pub(super) async fn check(
     response
 }
 
+fn too_many(why: impl ToString) -> Fault {
+    Fault::new(StatusCode::TOO_MANY_REQUESTS, why)
+}
+
 fn not_valid() -> Fault {
     Fault::new(StatusCode::UNAUTHORIZED, "the token is not valid")
 }
@@ -325,7 +368,7 @@ impl<T: Future<Output = ()>> HttpBody for Granted<T> {
     }
 }
 
-fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {
+fn check_browser<B>(request: &axum::http::Request<B>, tls: bool) -> Result<(), Fault> {
     let refuse = |text: String| Err(Fault::new(StatusCode::FORBIDDEN, text));
     let headers = request.headers();
     let host = request.uri().authority().map(|authority| authority.as_str());
