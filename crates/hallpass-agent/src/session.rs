@@ -157,6 +157,8 @@ impl Session {
                 Err(text) => Response::Error { text },
             },
             Request::Admit { name, timeout_ms } => self.done(shared.node().admit(name, limit(timeout_ms)).await),
+            Request::BanKey { key, timeout_ms } => self.ban_key(&key, true, timeout_ms).await,
+            Request::AdmitKey { key, timeout_ms } => self.ban_key(&key, false, timeout_ms).await,
             Request::Break { lock, timeout_ms } => {
                 self.done(self.service.break_lock(&lock, limit(timeout_ms), self.holds.origin()).await)
             }
@@ -215,6 +217,17 @@ impl Session {
         })
     }
 
+    /// Bans a key, or accepts it again.
+    async fn ban_key(&mut self, key: &str, is_banned: bool, timeout_ms: Option<u64>) -> Response {
+        match key.parse() {
+            Ok(key) => {
+                let by = self.holds.origin();
+                self.done(self.service.ban_key(key, is_banned, limit(timeout_ms), by).await)
+            }
+            Err(why) => Response::Error { text: format!("'{}' is not a key: {why}", key.escape_debug()) },
+        }
+    }
+
     fn granted(&mut self, lock: String, hold: Hold) -> Response {
         let (fence, ttl) = (hold.fence(), self.service.shared().ttl());
         let valid_until_ns = self.holds.insert(lock.clone(), hold);
@@ -249,6 +262,8 @@ fn changes_the_group(request: &Request) -> bool {
         | Request::Join { .. }
         | Request::Evict { .. }
         | Request::Admit { .. }
+        | Request::BanKey { .. }
+        | Request::AdmitKey { .. }
         | Request::Break { .. }
         | Request::SetClass { .. } => true,
     }

@@ -45,7 +45,7 @@ use tonic::{Status, Streaming};
 use self::call::Answers;
 use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
-use crate::http::{Api, BODY_BYTES_MAX, Caller, STRANGERS_BYTES_MAX};
+use crate::http::{Api, BODY_BYTES_MAX, Caller, Fault, STRANGERS_BYTES_MAX};
 use crate::tokens::Right;
 
 /// The state that calls of etcd's API share.
@@ -184,6 +184,11 @@ async fn member_list(
     let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
     let call = |message| Arc::clone(&etcd).member_list(caller.clone(), here.clone(), message);
     call::unary(request, BODY_BYTES_MAX, &etcd.api.traffic, call).await
+}
+
+/// A call that is refused before it is read.
+pub(crate) fn refuse(fault: Fault) -> Response {
+    call::refuse(&fault.into())
 }
 
 async fn unserved(Path(method): Path<String>) -> Response {

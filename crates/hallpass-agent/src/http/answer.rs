@@ -54,7 +54,8 @@ impl From<LeaseError> for Fault {
         let status = match error {
             LeaseError::NotFound(_) => StatusCode::NOT_FOUND,
             LeaseError::Exists(_) => StatusCode::CONFLICT,
-            LeaseError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            LeaseError::TooMany | LeaseError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            LeaseError::TakenBack => StatusCode::UNAUTHORIZED,
             LeaseError::NoSession(_) | LeaseError::NotPersisted(_) | LeaseError::Ending => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -70,7 +71,9 @@ impl From<AcquireFault> for Fault {
             AcquireFault::Late(_) => StatusCode::REQUEST_TIMEOUT,
             AcquireFault::Lease(error) => return error.clone().into(),
             AcquireFault::LeaseEnded(_) => StatusCode::NOT_FOUND,
-            AcquireFault::TooManyLocks(_) | AcquireFault::TooManyWaits => StatusCode::TOO_MANY_REQUESTS,
+            AcquireFault::TooManyLocks(_) | AcquireFault::TooManyWaits | AcquireFault::Quota(_) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             AcquireFault::Refused(Refusal::Name | Refusal::NoShared(_)) => StatusCode::BAD_REQUEST,
             AcquireFault::Refused(Refusal::Locks | Refusal::Callers) => StatusCode::TOO_MANY_REQUESTS,
             AcquireFault::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -10,6 +10,7 @@
 mod access;
 mod answer;
 mod body;
+mod certificate;
 mod dashboard;
 mod events;
 mod group;
@@ -19,6 +20,7 @@ mod leases;
 mod locks;
 mod metrics;
 mod pages;
+mod quota;
 mod server;
 mod trace;
 
@@ -31,9 +33,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 
-pub(crate) use self::access::{Access, Authenticated, Caller};
+pub(crate) use self::access::{Access, Authenticated, Caller, LeaseUse};
 pub(crate) use self::answer::Fault;
 pub(crate) use self::body::{BODY_BYTES_MAX, BodyFault, STRANGERS_BYTES_MAX, Timed, read};
+pub(crate) use self::leases::{end_lease, needs_own_lease};
+pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::connections::{Connections, Limits};
 use crate::os;
@@ -151,6 +155,7 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
         .merge(etcd)
         .fallback(answer::no_such_path)
+        .layer(middleware::from_fn(quota::check))
         .layer(from_fn_with_state(api.clone(), access::check))
         .with_state(api)
 }

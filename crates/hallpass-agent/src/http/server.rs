@@ -14,9 +14,6 @@ use hallpass::LogLimiter;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
+use super::certificate::acceptor;
 use super::io::Impatient;
 use super::{Access, Api};
 use crate::connections::{Connection, OpenRequest, Source};
@@ -33,6 +31,7 @@ use crate::os::{self, SocketFile};
 use crate::outcome::ServeError;
 use crate::registry::Origin;
 use crate::service::Service;
+use crate::tokens::TokenFile;
 
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,6 +78,11 @@ pub(crate) struct Server {
 }
 
 impl ServerOptions {
+    /// The tokens that clients need, if they do.
+    pub(crate) fn tokens(&self) -> Option<Arc<TokenFile>> {
+        self.access.tokens()
+    }
+
     /// Listens on TCP, and reads keys and tokens. Nobody is served yet.
     pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
         let fail = |why: String| ServeError::Api(why);
@@ -112,25 +116,6 @@ impl ServerOptions {
         }
         Ok(Self { access, tcp, socket: options.socket.clone() })
     }
-}
-
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
-    let fail = |path: &Path, why: String| format!("cannot use {} for the API: {why}", path.display());
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_file_iter(certificate).map_err(|error| fail(certificate, error.to_string()))?.collect();
-    let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
-    if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
-        let why =
-            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
-        return Err(fail(key, why.to_owned()));
-    }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| fail(certificate, error.to_string()))?.with_no_client_auth();
-    let mut config = config.with_single_cert(chain, private).map_err(|error| fail(certificate, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 impl Server {
@@ -192,7 +177,7 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, api: Api) {
                 let origin = Arc::new(Origin::of_process(who));
                 let (api, router) = (api.clone(), router.clone());
                 let sheds = Arc::clone(&api.traffic.unix).admit(source, |connection| {
-                    let peer = Peer { origin, transport: Transport::Unix { trusted }, connection };
+                    let peer = Peer { origin, transport: Transport::Unix { user: who.uid, trusted }, connection };
                     connections.spawn(serve(stream, peer, router, api))
                 });
                 report(sheds, &log, "the API's socket");

@@ -14,6 +14,7 @@ mod doors;
 mod elsewhere;
 mod ending;
 mod explain;
+mod files;
 #[cfg(target_os = "linux")]
 mod inherited;
 mod init;
@@ -23,6 +24,8 @@ mod lab_serve;
 mod machine;
 mod pages;
 mod place;
+#[cfg(target_os = "linux")]
+mod ports;
 mod private_agent;
 mod processes;
 mod run;

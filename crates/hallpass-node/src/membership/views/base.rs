@@ -28,6 +28,10 @@ pub(super) struct Base<F> {
     pub(super) known: Contacts,
     /// Nodes with a control connection.
     pub(super) connected: BTreeSet<NodeId>,
+    /// Who is banned, as it was last stored, and in which epoch that was.
+    pub(super) bans: (u64, BTreeSet<String>),
+    /// What each of them is called by its greeting. With keys that is the name in its certificate.
+    pub(super) names: BTreeMap<NodeId, String>,
     /// Writes that are under way: what they were for.
     pub(super) writes: BTreeMap<u64, Purpose>,
     pub(super) last_write: u64,
@@ -112,6 +116,8 @@ impl<F: Conduct> Base<F> {
             group_id: last_seen.map_or(0, |group| group.id),
             known,
             connected: BTreeSet::new(),
+            bans: last_seen.map_or_else(Default::default, |group| (group.epoch, group.banned.clone())),
+            names: BTreeMap::new(),
             writes: BTreeMap::new(),
             last_write: 0,
             remembered: last_seen.map_or(0, |group| group.id),
@@ -154,6 +160,7 @@ impl<F: Conduct> Base<F> {
     pub(super) fn remember(&mut self, group: &Group) {
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
+        self.bans = (group.epoch, group.banned.clone());
         // Also of one that is about to join: the members that let it in may have left before its first view.
         self.is_shared |= group.members.keys().chain(group.absent.keys()).any(|id| *id != self.me.id);
         let shared = self.is_shared.then(|| (keys::SHARED, Vec::new()));
@@ -172,6 +179,12 @@ impl<F: Conduct> Base<F> {
     }
 
     // ---- what it is ----
+
+    /// True if a node that speaks of itself by this name has greeted with it.
+    pub(super) fn is_called(&self, id: NodeId, name: &str) -> bool {
+        let known = if id == self.me.id { Some(&self.me.name) } else { self.names.get(&id) };
+        known.is_some_and(|known| known == name)
+    }
 
     /// This node, as a founder of a group.
     pub(super) fn founder(&self) -> Founder {

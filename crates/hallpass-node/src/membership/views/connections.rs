@@ -64,6 +64,7 @@ impl<F: Conduct> Views<F> {
     pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
         self.base.now = now.ticks();
         self.base.connected.insert(hello.from);
+        self.base.names.insert(hello.from, hello.name.clone());
         self.outside.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.find_own_group(hello);
         self.repeat_soon();
@@ -77,13 +78,15 @@ impl<F: Conduct> Views<F> {
 
     pub(crate) fn on_control_disconnected(&mut self, peer: NodeId) {
         self.base.connected.remove(&peer);
+        self.base.names.remove(&peer);
         self.base.actions.push_back(Action::View);
     }
 
-    /// Makes the links fit the peers, and marks those of the view. Returns the peers whose links are gone.
+    /// Makes the links fit the peers, and marks those of the view. Returns the peers with whom no connection stands any more: their
+    /// links are gone, or begin again with an incarnation that this node has not been connected with.
     pub(crate) fn update_links(&self, links: &mut Links, now: Ticks) -> Vec<NodeId> {
         let peers: BTreeSet<NodeId> = self.peers().into_keys().collect();
-        let gone = links.keep(&peers, now);
+        let mut gone = links.keep(&peers, now);
         let view = self.member.install().group().filter(|_| self.member.install().open().is_some());
         for index in 0..links.len() {
             let link = &mut links[index];
@@ -92,6 +95,9 @@ impl<F: Conduct> Views<F> {
             if let Some(member) = member
                 && link.process.is_none_or(|process| process.incarnation < member.incarnation)
             {
+                if link.connected {
+                    gone.push(link.peer);
+                }
                 link.meet(Process { incarnation: member.incarnation, boot_id: 0 });
             }
         }
