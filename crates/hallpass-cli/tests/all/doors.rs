@@ -14,8 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::user::{User, skipped, words};
 
-/// By how much an agent may grow, whatever strangers do.
-const GROWTH_MAX_KIB: u64 = 64 * 1024;
+/// By how much an agent may grow, whatever two connections of strangers do.
+const STRANGERS_KIB_MAX: u64 = 64 * 1024;
+/// The same for known clients, who may have thousands of calls open. In builds for tests each call takes more than in others.
+const KNOWN_KIB_MAX: u64 = 128 * 1024;
 /// How long everything has that is waited for.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -129,10 +131,11 @@ async fn flood(port: u16, method: &'static str, message: usize) -> Vec<String> {
 
 fn grows_little(name: &str, with_tokens: bool, method: &'static str, message: usize) {
     let agent = Agent::start(name, with_tokens);
+    let most = if with_tokens { STRANGERS_KIB_MAX } else { KNOWN_KIB_MAX };
     let before = agent.peak_kib();
     let check = || {
         let grown = agent.peak_kib() - before;
-        assert!(grown < GROWTH_MAX_KIB, "it grew from {before} KiB by {grown} KiB");
+        assert!(grown < most, "it grew from {before} KiB by {grown} KiB");
         grown
     };
     // In the end all are answered: what stays incomplete is given up.
