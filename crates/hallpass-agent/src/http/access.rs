@@ -28,7 +28,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
-use super::{Api, Fault};
+use super::{Api, Fault, quota};
 use crate::account::Account;
 use crate::owner::Owner;
 use crate::registry::Origin;
@@ -282,6 +282,9 @@ pub(super) async fn check(
     {
         refused(&asked, &caller.origin);
         return fault.into_response();
+    }
+    if let Some(refusal) = quota::check(&caller, &request) {
+        return refusal;
     }
     // Of those who show no token at all nothing is known that a line could tell.
     let origin = (!matches!(caller.rights, Rights::Nothing)).then(|| Arc::clone(&caller.origin));
