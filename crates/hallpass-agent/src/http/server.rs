@@ -194,7 +194,7 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                let origin = Arc::new(Origin { client: Some(address.to_string()), ..Origin::default() });
+                let origin = Arc::new(Origin { address: Some(address.to_string()), ..Origin::default() });
                 let (api, router, tls) = (api.clone(), router.clone(), tls.clone());
                 let sheds = Arc::clone(&api.traffic.tcp).admit(address.ip().into(), |connection| {
                     let peer = Peer { origin, transport: Transport::Tcp { tls: tls.is_some() }, connection };

@@ -175,7 +175,7 @@ impl Net {
                 Output::Answer { caller, outcome } => one.answers.push((caller, outcome)),
                 Output::Lapsed => one.lapses += 1,
                 Output::Lost(ticket) => one.lost.push(ticket),
-                Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
+                Output::Ordered(_) | Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
                 Output::Done { token, result } => one.done.push((token, result)),
                 Output::Disconnect(peer) => closed.push(peer),
                 Output::Control { to, bytes } => self.control.push_back((id, to, bytes)),
