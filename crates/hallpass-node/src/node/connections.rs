@@ -64,6 +64,21 @@ impl<C, F: Conduct> Node<C, F> {
         }
     }
 
+    /// A node was found at an address that this node was given. While this node is in no view it believes what that one says of the group.
+    /// To be called before or after [`handle_hello`](Self::handle_hello), each time an address that was given is dialed.
+    pub fn handle_seed(&mut self, hello: &Hello) {
+        self.views.on_seed(hello.from, &hello.name);
+    }
+
+    /// Nothing of this peer counts any more.
+    pub(super) fn refuse(&mut self, peer: NodeId, now: Checked) {
+        if let Some(index) = self.links.position(peer) {
+            self.links[index].disconnect(now.ticks());
+            self.locks.on_disconnect(&mut self.links);
+        }
+        self.controls.push_back(Output::Refuse(peer));
+    }
+
     /// The connection with this peer that carries locks is gone. What it may have lost is sent again over the next one.
     pub fn handle_disconnect(&mut self, peer: NodeId, now: Ticks) {
         let now = self.begin(now);

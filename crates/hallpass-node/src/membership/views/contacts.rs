@@ -64,7 +64,7 @@ impl<F: Conduct> Views<F> {
             // Only the steward lets it in, and does not dial whom it does not know.
             _ => {
                 let reaches_steward =
-                    self.steward_id().is_some_and(|id| id == self.base.me.id || self.base.connected.contains(&id));
+                    self.steward_id().is_some_and(|id| id == self.base.me.id || self.base.connected.contains_key(&id));
                 self.member.install().open().is_none() && !reaches_steward
             }
         }
@@ -118,7 +118,7 @@ impl<F: Conduct> Views<F> {
     fn spread(&mut self, message: Control) {
         let Some(group) = self.voter.as_ref().and_then(Voter::group) else { return };
         let bytes = Envelope { group_id: self.base.group_id, message }.encode();
-        for to in group.members.keys().copied().filter(|id| self.base.connected.contains(id)) {
+        for to in group.members.keys().copied().filter(|id| self.base.connected.contains_key(id)) {
             self.base.actions.push_back(Action::Send { to, bytes: bytes.clone() });
         }
     }

@@ -84,7 +84,7 @@ impl<F: Conduct> Views<F> {
         if self.steward_id().is_none() {
             let voters = self.voters();
             let reached =
-                voters.iter().filter(|id| **id == self.base.me.id || self.base.connected.contains(id)).count();
+                voters.iter().filter(|id| **id == self.base.me.id || self.base.connected.contains_key(id)).count();
             return format!(
                 "no member is the steward: {reached} of {} voters can be reached, and more than half are needed",
                 voters.len().max(1)

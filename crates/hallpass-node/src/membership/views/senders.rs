@@ -1,0 +1,160 @@
+//! Who the sender of a control message is to this node, and whom it does not listen to.
+
+use std::collections::BTreeSet;
+
+use hallpass_core::NodeId;
+
+use super::{Action, Views};
+use crate::faults::Conduct;
+use crate::membership::HelloError;
+use crate::membership::control::Control;
+use crate::membership::engine::Engine;
+use crate::membership::group::{Group, Member};
+use crate::membership::rights::{Ban, Standing};
+use crate::wire::{Hello, Plane};
+
+/// The most nodes that are remembered as found at given addresses.
+const SEEDS_MAX: usize = 256;
+
+impl<F: Conduct> Views<F> {
+    /// What this node knows of a node that is connected; `None` of any other.
+    pub(super) fn standing(&self, id: NodeId) -> Option<Standing> {
+        let name = self.base.connected.get(&id)?;
+        let is_member = self.is_known(id, name);
+        let replica = self.replica().and_then(|group| group.members.get(&id)).filter(|member| member.name == *name);
+        Some(Standing {
+            name: name.clone(),
+            ban: self.ban(id, name),
+            member: replica.map(|member| member.incarnation),
+            votes: is_member || self.votes_with_me(id),
+            is_steward: self.is_steward(id, is_member),
+            is_guide: is_member || self.is_guide(id, name),
+            prepared: self.member.prepared_by(id),
+        })
+    }
+
+    /// A node was found at an address that this node was given.
+    pub(crate) fn on_seed(&mut self, id: NodeId, name: &str) {
+        let seeds = &mut self.base.seeds;
+        seeds.insert(id, name.to_owned());
+        while seeds.len() > SEEDS_MAX {
+            seeds.pop_first();
+        }
+    }
+
+    /// Whether a greeting may come under this name and id.
+    pub(super) fn check_name(&self, hello: &Hello) -> Result<(), HelloError> {
+        let is_needed = hello.plane == Plane::Control;
+        match self.ban(hello.from, &hello.name) {
+            Ban::Yes => return Err(HelloError::Banned),
+            Ban::Votes if !is_needed => return Err(HelloError::Banned),
+            Ban::Votes | Ban::No => {}
+        }
+        let known = self.newest().find(|member| member.id == hello.from).map(|member| &member.name);
+        match known.or_else(|| self.base.connected.get(&hello.from)) {
+            Some(name) if *name != hello.name => Err(HelloError::Name(name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the connections of those who may not be connected, as this node knows now.
+    pub(super) fn refuse_wrong_peers(&mut self) {
+        let known: Vec<(NodeId, String)> = self
+            .newest()
+            .map(|member| (member.id, member.name.clone()))
+            .filter(|(id, name)| self.is_wrong(*id, name))
+            .collect();
+        let mut wrong: BTreeSet<NodeId> = known.into_iter().map(|(id, _)| id).collect();
+        if !self.base.bans.names.is_empty() {
+            let banned = self.base.connected.iter().filter(|(id, name)| self.ban(**id, name) == Ban::Yes);
+            wrong.extend(banned.map(|(id, _)| *id));
+        }
+        for id in wrong {
+            self.base.connected.remove(&id);
+            self.base.actions.push_back(Action::Refuse(id));
+        }
+    }
+
+    /// It is connected under another name than its id has in the group.
+    fn is_wrong(&self, id: NodeId, name: &str) -> bool {
+        self.base.connected.get(&id).is_some_and(|connected| connected != name)
+    }
+
+    /// Notes who is banned in a group of this epoch.
+    pub(super) fn follow_bans(&mut self, epoch: u64, banned: &BTreeSet<String>) {
+        let bans = &mut self.base.bans;
+        if epoch >= bans.epoch {
+            bans.epoch = epoch;
+            if bans.names != *banned {
+                bans.names.clone_from(banned);
+            }
+        }
+        self.refuse_wrong_peers();
+    }
+
+    /// A message that its sender may not send: it is dropped.
+    pub(super) fn deny(&mut self, from: NodeId, message: &Control) {
+        self.base.denied = self.base.denied.saturating_add(1);
+        let name = self.base.connected.get(&from).cloned().unwrap_or_default();
+        self.base.actions.push_back(Action::Denied { from, name, message: message.name() });
+    }
+
+    pub(crate) fn denied(&self) -> u64 {
+        self.base.denied
+    }
+
+    fn ban(&self, id: NodeId, name: &str) -> Ban {
+        if !self.base.bans.names.contains(name) {
+            return Ban::No;
+        }
+        let alone = |voters: &[NodeId]| voters == [id];
+        let is_only_voter = match self.engine().filter(|engine| self.has_vote(engine)) {
+            Some(engine) => alone(&engine.incoming()) || alone(&engine.outgoing()),
+            None => alone(&self.base.known.voters),
+        };
+        match is_only_voter {
+            true => Ban::No,
+            false if self.voters().contains(&id) => Ban::Votes,
+            false => Ban::Yes,
+        }
+    }
+
+    /// The members of the newest group that this node knows, and those that are away and may vote.
+    fn newest(&self) -> impl Iterator<Item = &Member> {
+        let known = &self.base.known;
+        let groups = [self.replica(), self.member.install().group()];
+        let newest = groups.iter().flatten().map(|group| group.epoch).fold(known.epoch, u64::max);
+        let groups = groups.into_iter().flatten().filter(move |group: &&Group| group.epoch == newest);
+        let agreed = groups.flat_map(|group| group.members.values().chain(group.absent.values()));
+        let told = known.members.iter().chain(&known.absent).filter(move |_| known.epoch == newest);
+        agreed.chain(told)
+    }
+
+    /// It is in the group, in the view or away, as far as this node knows.
+    fn is_known(&self, id: NodeId, name: &str) -> bool {
+        self.newest().any(|member| member.id == id && member.name == name)
+    }
+
+    /// It votes, or learns to, where this node does.
+    fn votes_with_me(&self, id: NodeId) -> bool {
+        let names = |engine: &&Engine| engine.voters().contains(&id) || engine.learners().contains(&id);
+        self.engine().filter(|engine| self.has_vote(engine)).is_some_and(|engine| names(&engine))
+    }
+
+    fn is_steward(&self, id: NodeId, is_member: bool) -> bool {
+        let leader = self.engine().filter(|engine| self.has_vote(engine)).and_then(Engine::leader);
+        match leader {
+            Some(leader) => leader == id,
+            // Voters change, and this node may not have heard who votes now.
+            None => self.base.known.steward == Some(id) || is_member,
+        }
+    }
+
+    fn is_guide(&self, id: NodeId, name: &str) -> bool {
+        // One that has lost its directory is another node under the name of a member.
+        let is_namesake = || self.newest().any(|member| member.name == name);
+        let is_seed =
+            || !self.member.install().is_in_view() && self.base.seeds.get(&id).is_some_and(|seed| seed == name);
+        self.votes_with_me(id) || is_seed() || is_namesake()
+    }
+}
