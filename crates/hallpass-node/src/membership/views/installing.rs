@@ -25,7 +25,9 @@ impl<F: Conduct> Views<F> {
         let limits = (self.base.settings.voters_max, self.base.settings.replace_after);
         let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return false };
         let target = steward.voters(group, &voters, me, limits, now);
-        if !target.is_empty() && target != engine.voters() {
+        // One that was to vote and has gone learns no more.
+        let is_settled = target == engine.voters() && engine.learners().is_empty();
+        if !target.is_empty() && !is_settled {
             engine.set_voters(&target, self.base.settings.conduct);
         }
         let step = (steward.installation.epoch, steward.installation.step);

@@ -20,7 +20,7 @@ impl<F: Conduct> Views<F> {
     /// What this node knows of a node that is connected; `None` of any other.
     pub(super) fn standing(&self, id: NodeId) -> Option<Standing> {
         let name = self.base.connected.get(&id)?;
-        let is_member = self.is_known(id, name);
+        let is_member = self.find_member(id).is_some_and(|member| member.name == *name);
         let replica = self.replica().and_then(|group| group.members.get(&id)).filter(|member| member.name == *name);
         Some(Standing {
             name: name.clone(),
@@ -50,7 +50,7 @@ impl<F: Conduct> Views<F> {
             Ban::Votes if !is_needed => return Err(HelloError::Banned),
             Ban::Votes | Ban::No => {}
         }
-        let known = self.newest().find(|member| member.id == hello.from).map(|member| &member.name);
+        let known = self.find_member(hello.from).map(|member| &member.name);
         match known.or_else(|| self.base.connected.get(&hello.from)) {
             Some(name) if *name != hello.name => Err(HelloError::Name(name.clone())),
             _ => Ok(()),
@@ -59,12 +59,9 @@ impl<F: Conduct> Views<F> {
 
     /// Ends the connections of those who may not be connected, as this node knows now.
     pub(super) fn refuse_wrong_peers(&mut self) {
-        let known: Vec<(NodeId, String)> = self
-            .newest()
-            .map(|member| (member.id, member.name.clone()))
-            .filter(|(id, name)| self.is_wrong(*id, name))
-            .collect();
-        let mut wrong: BTreeSet<NodeId> = known.into_iter().map(|(id, _)| id).collect();
+        let is_wrong =
+            |member: &&Member| self.base.connected.get(&member.id).is_some_and(|connected| *connected != member.name);
+        let mut wrong: BTreeSet<NodeId> = self.newest_members().filter(is_wrong).map(|member| member.id).collect();
         if !self.base.bans.names.is_empty() {
             let banned = self.base.connected.iter().filter(|(id, name)| self.ban(**id, name) == Ban::Yes);
             wrong.extend(banned.map(|(id, _)| *id));
@@ -73,11 +70,6 @@ impl<F: Conduct> Views<F> {
             self.base.connected.remove(&id);
             self.base.actions.push_back(Action::Refuse(id));
         }
-    }
-
-    /// It is connected under another name than its id has in the group.
-    fn is_wrong(&self, id: NodeId, name: &str) -> bool {
-        self.base.connected.get(&id).is_some_and(|connected| connected != name)
     }
 
     /// Notes who is banned in a group of this epoch.
@@ -108,7 +100,7 @@ impl<F: Conduct> Views<F> {
             return Ban::No;
         }
         let alone = |voters: &[NodeId]| voters == [id];
-        let is_only_voter = match self.engine().filter(|engine| self.has_vote(engine)) {
+        let is_only_voter = match self.current_engine() {
             Some(engine) => alone(&engine.incoming()) || alone(&engine.outgoing()),
             None => alone(&self.base.known.voters),
         };
@@ -119,31 +111,46 @@ impl<F: Conduct> Views<F> {
         }
     }
 
-    /// The members of the newest group that this node knows, and those that are away and may vote.
-    fn newest(&self) -> impl Iterator<Item = &Member> {
-        let known = &self.base.known;
+    /// The epoch of the newest group that this node knows.
+    fn newest_epoch(&self) -> u64 {
         let groups = [self.replica(), self.member.install().group()];
-        let newest = groups.iter().flatten().map(|group| group.epoch).fold(known.epoch, u64::max);
-        let groups = groups.into_iter().flatten().filter(move |group: &&Group| group.epoch == newest);
-        let agreed = groups.flat_map(|group| group.members.values().chain(group.absent.values()));
-        let told = known.members.iter().chain(&known.absent).filter(move |_| known.epoch == newest);
+        groups.iter().flatten().map(|group| group.epoch).fold(self.base.known.epoch, u64::max)
+    }
+
+    /// The newest group that this node knows, if it has been told all of it.
+    fn newest_group(&self) -> Option<&Group> {
+        let newest = self.newest_epoch();
+        [self.replica(), self.member.install().group()].into_iter().flatten().find(|group| group.epoch == newest)
+    }
+
+    /// The members of the newest group that this node knows, and those that are away and may vote.
+    fn newest_members(&self) -> impl Iterator<Item = &Member> {
+        let (group, known) = (self.newest_group(), &self.base.known);
+        let agreed = group.into_iter().flat_map(|group| group.members.values().chain(group.absent.values()));
+        let told = known.members.iter().chain(&known.absent).filter(move |_| group.is_none());
         agreed.chain(told)
     }
 
-    /// It is in the group, in the view or away, as far as this node knows.
-    fn is_known(&self, id: NodeId, name: &str) -> bool {
-        self.newest().any(|member| member.id == id && member.name == name)
+    fn find_member(&self, id: NodeId) -> Option<&Member> {
+        match self.newest_group() {
+            Some(group) => group.find(id),
+            None => self.base.known.members.iter().chain(&self.base.known.absent).find(|member| member.id == id),
+        }
     }
 
-    /// It votes, or learns to, where this node does.
+    /// This node's consensus, unless it may have gone on without this node.
+    fn current_engine(&self) -> Option<&Engine> {
+        let is_current = self.replica().is_some_and(|group| group.epoch == self.newest_epoch());
+        self.engine().filter(|engine| is_current && self.has_vote(engine))
+    }
+
+    /// It votes where this node does. One that was evicted does so until another one has its vote.
     fn votes_with_me(&self, id: NodeId) -> bool {
-        let names = |engine: &&Engine| engine.voters().contains(&id) || engine.learners().contains(&id);
-        self.engine().filter(|engine| self.has_vote(engine)).is_some_and(|engine| names(&engine))
+        self.current_engine().is_some_and(|engine| engine.voters().contains(&id))
     }
 
     fn is_steward(&self, id: NodeId, is_member: bool) -> bool {
-        let leader = self.engine().filter(|engine| self.has_vote(engine)).and_then(Engine::leader);
-        match leader {
+        match self.current_engine().and_then(Engine::leader) {
             Some(leader) => leader == id,
             // Voters change, and this node may not have heard who votes now.
             None => self.base.known.steward == Some(id) || is_member,
@@ -152,7 +159,7 @@ impl<F: Conduct> Views<F> {
 
     fn is_guide(&self, id: NodeId, name: &str) -> bool {
         // One that has lost its directory is another node under the name of a member.
-        let is_namesake = || self.newest().any(|member| member.name == name);
+        let is_namesake = || self.newest_members().any(|member| member.name == name);
         let is_seed =
             || !self.member.install().is_in_view() && self.base.seeds.get(&id).is_some_and(|seed| seed == name);
         self.votes_with_me(id) || is_seed() || is_namesake()
