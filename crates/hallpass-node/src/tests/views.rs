@@ -646,7 +646,7 @@ fn a_steward_that_is_evicted_before_its_first_view_stops_renewing_its_session() 
     let mut net = Net::default();
     let config = net.config(7, Founding::Together(1), 1);
     net.start(config);
-    net.input(7, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: true }, 1, now));
+    net.input(7, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: false }, 1, now));
     let config = net.config(8, Founding::Never, 1);
     net.start(config);
     for _ in 0..(5 * TTL / MS) {

@@ -142,6 +142,7 @@ impl<F: Conduct> Views<F> {
         }
         let changed = self.base.known != contacts;
         self.base.known = contacts;
+        self.forget_lifted_bans();
         if changed {
             self.refuse_wrong_peers();
         }

@@ -192,6 +192,11 @@ impl<F: Conduct> Views<F> {
             Verdict::Founded { group_id, founders } => self.on_founded(group_id, founders),
             Verdict::TellContacts => self.send_contacts(from),
             Verdict::Drop => {}
+            Verdict::Deny
+                if self.base.breaks(Sabotage::AcceptStaleStart) && matches!(message, Control::Start { .. }) =>
+            {
+                self.handle(from, message);
+            }
             Verdict::Deny => self.deny(from, &message),
         }
     }

@@ -84,6 +84,16 @@ impl<F: Conduct> Views<F> {
         self.refuse_wrong_peers();
     }
 
+    /// A name that is in a later group than the bans that this node knows was admitted again.
+    pub(super) fn forget_lifted_bans(&mut self) {
+        let (known, bans) = (&self.base.known, &mut self.base.bans);
+        if known.epoch > bans.epoch && !bans.names.is_empty() {
+            for member in known.members.iter().chain(&known.candidates) {
+                bans.names.remove(&member.name);
+            }
+        }
+    }
+
     /// A message that its sender may not send: it is dropped.
     pub(super) fn deny(&mut self, from: NodeId, message: &Control) {
         self.base.denied = self.base.denied.saturating_add(1);
