@@ -82,7 +82,8 @@ export async function refreshMembers() {
       first.dataset.shown = `${shown}|${member.trouble ?? ""}`;
       first.replaceChildren(shown, ...(member.trouble ? [h("span", { class: "trouble" }, member.trouble)] : []));
     }
-    setText(address, member.address);
+    // Port 0: it listens on nothing.
+    setText(address, member.address.endsWith(":0") ? "none" : member.address);
     const inView = member.state === "member";
     setBadges(state, [[inView && !member.connected && !member.this ? "not connected" : member.state,
       inView && (member.connected || member.this) ? "good" : "warn"]]);

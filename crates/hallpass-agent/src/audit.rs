@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use hallpass::KeyDigest;
+
 use crate::registry::Origin;
 
 /// A lock was to be broken.
@@ -12,6 +14,11 @@ pub(crate) fn breaks<E: Display>(lock: &str, by: &Origin, done: &Result<(), E>) 
 /// A member was to be evicted.
 pub(crate) fn evicts<E: Display>(member: &str, ban: bool, by: &Origin, done: &Result<(), E>) {
     tracing::warn!(target: "audit", member = printable(member), ban, by = %by, result = result(done), "audit: evict");
+}
+
+/// A key was to be banned, or to be accepted again.
+pub(crate) fn bans_key<E: Display>(key: KeyDigest, ban: bool, by: &Origin, done: &Result<(), E>) {
+    tracing::warn!(target: "audit", %key, ban, by = %by, result = result(done), "audit: ban key");
 }
 
 /// Somebody was not allowed to do this.

@@ -10,6 +10,7 @@
 //! killed holds nothing. With every grant comes a deadline, which moves on as the node's session is renewed. So a client whose agent is
 //! stopped, or cut off from its group, knows by its own clock when to stop ([`Holding`]).
 
+mod account;
 mod agent;
 mod audit;
 mod client;
@@ -23,6 +24,7 @@ mod marks;
 mod options;
 mod os;
 mod outcome;
+mod owner;
 mod paths;
 mod registry;
 mod service;

@@ -32,6 +32,9 @@ pub enum Request {
         /// Explain the wait: [`Response::Waiting`] may come before the response.
         #[serde(default, skip_serializing_if = "is_false")]
         explain: bool,
+        /// Once the lock is granted, the connection can do nothing but release it: other processes are to inherit it, to keep the lock.
+        #[serde(default, skip_serializing_if = "is_false")]
+        hold_only: bool,
     },
     /// Gives up an [`Acquire`](Request::Acquire) that has not been answered.
     Cancel,
@@ -91,6 +94,22 @@ pub enum Request {
     Admit {
         /// The name.
         name: String,
+        /// Give up waiting after this number of milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Bans a key: no member accepts it any more, and connections that were made with it end. Answered by [`Response::Done`].
+    BanKey {
+        /// The key, as `sha256:` and 64 hexadecimal digits.
+        key: String,
+        /// Give up waiting after this number of milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    },
+    /// Accepts a key again that was banned. Answered by [`Response::Done`].
+    AdmitKey {
+        /// The key, as `sha256:` and 64 hexadecimal digits.
+        key: String,
         /// Give up waiting after this number of milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
@@ -361,7 +380,7 @@ pub struct MemberLine {
     pub id: u32,
     /// Its name, if it is known.
     pub name: Option<String>,
-    /// Where it listens.
+    /// Where it listens; with port 0 nowhere.
     pub address: String,
     /// Its incarnation, which rises with every start; 0 if it has not connected yet.
     pub incarnation: u32,
@@ -437,4 +456,10 @@ pub struct StatusLine {
     /// Why no locks are granted, in words, if none are.
     #[serde(default)]
     pub waits_for: Option<String>,
+    /// The names that the group has banned.
+    #[serde(default)]
+    pub banned: Vec<String>,
+    /// The keys that the group has banned, as `sha256:` and 64 hexadecimal digits each.
+    #[serde(default)]
+    pub banned_keys: Vec<String>,
 }

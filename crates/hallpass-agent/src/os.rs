@@ -132,9 +132,14 @@ pub(crate) fn others_may_write(found: &std::fs::Metadata) -> bool {
     found.mode() & 0o022 != 0
 }
 
-/// True if users other than its owner and its group may read a file.
+/// True if other users can use a key. A group may read what root has given it, as packages do.
 pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
-    found.mode() & 0o004 != 0
+    found.mode() & 0o007 != 0 || found.mode() & 0o070 != 0 && found.uid() != 0
+}
+
+/// True if a file belongs to this user or to root. Its owner can change it at any time.
+pub(crate) fn is_owner_trusted(found: &std::fs::Metadata) -> bool {
+    is_trusted(Some(found.uid()))
 }
 
 /// Creates the directory of a socket if it is missing, for this user alone, or for a group's members to enter. True if it was

@@ -21,6 +21,8 @@ pub(crate) struct Session {
     lines: Lines,
     holds: ConnectionHolds,
     may_end_agent: bool,
+    /// The connection can only release what it holds. That never ends: others have it too.
+    is_hold_only: bool,
 }
 
 /// The next step after a request.
@@ -36,7 +38,13 @@ impl Session {
     pub(crate) fn new(service: Service, connection: Connection) -> Self {
         let who = os::credentials(&connection);
         let holds = ConnectionHolds::new(service.clone(), Origin::of_process(who).into());
-        Self { service, lines: Lines::new(connection), holds, may_end_agent: os::is_trusted(who.uid) }
+        Self {
+            service,
+            lines: Lines::new(connection),
+            holds,
+            may_end_agent: os::is_trusted(who.uid),
+            is_hold_only: false,
+        }
     }
 
     /// Answers requests until the client disconnects or the agent ends.
@@ -96,16 +104,22 @@ impl Session {
     }
 
     async fn handle(&mut self, request: Request) -> std::io::Result<Next> {
+        if self.is_hold_only && !matches!(request, Request::Release { .. }) {
+            let text = "this connection keeps a lock for a command, and can do nothing but release it".to_owned();
+            return Ok(Next::Answer(Response::Error { text }));
+        }
         if changes_the_group(&request) && !self.may_end_agent {
             let text = "only the agent's own user and root may ask for this".to_owned();
             return Ok(Next::Answer(Response::Error { text }));
         }
         let shared = self.service.shared();
         Ok(Next::Answer(match request {
-            Request::Acquire { lock, shared, tries, timeout_ms, explain } => {
+            Request::Acquire { lock, shared, tries, timeout_ms, explain, hold_only } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 let wanted = Wanted { mode, tries, timeout: timeout_ms.map(Duration::from_millis) };
-                return self.acquire(lock, wanted, explain).await;
+                let next = self.acquire(lock, wanted, explain).await;
+                self.is_hold_only = hold_only && matches!(next, Ok(Next::Answer(Response::Granted { .. })));
+                return next;
             }
             Request::Leave { timeout_ms } => {
                 self.lines.send(&Response::Leaving).await?;
@@ -130,6 +144,8 @@ impl Session {
                 Err(text) => Response::Error { text },
             },
             Request::Admit { name, timeout_ms } => self.done(shared.node().admit(name, limit(timeout_ms)).await),
+            Request::BanKey { key, timeout_ms } => self.ban_key(&key, true, timeout_ms).await,
+            Request::AdmitKey { key, timeout_ms } => self.ban_key(&key, false, timeout_ms).await,
             Request::Break { lock, timeout_ms } => {
                 self.done(self.service.break_lock(&lock, limit(timeout_ms), self.holds.origin()).await)
             }
@@ -188,6 +204,17 @@ impl Session {
         })
     }
 
+    /// Bans a key, or accepts it again.
+    async fn ban_key(&mut self, key: &str, is_banned: bool, timeout_ms: Option<u64>) -> Response {
+        match key.parse() {
+            Ok(key) => {
+                let by = self.holds.origin();
+                self.done(self.service.ban_key(key, is_banned, limit(timeout_ms), by).await)
+            }
+            Err(why) => Response::Error { text: format!("'{}' is not a key: {why}", key.escape_debug()) },
+        }
+    }
+
     fn granted(&mut self, lock: String, hold: Hold) -> Response {
         let (fence, ttl) = (hold.fence(), self.service.shared().ttl());
         let valid_until_ns = self.holds.insert(lock.clone(), hold);
@@ -222,6 +249,8 @@ fn changes_the_group(request: &Request) -> bool {
         | Request::Join { .. }
         | Request::Evict { .. }
         | Request::Admit { .. }
+        | Request::BanKey { .. }
+        | Request::AdmitKey { .. }
         | Request::Break { .. }
         | Request::SetClass { .. } => true,
     }

@@ -69,6 +69,8 @@ pub(crate) fn of(agent: &AgentShared) -> StatusLine {
         complete: status.complete,
         epoch: status.epoch,
         waits_for: status.waits_for,
+        banned: status.banned,
+        banned_keys: status.banned_keys.iter().map(ToString::to_string).collect(),
         encrypted: status.encrypted,
         clients: agent.clients.len(),
         locks: status.locks,

@@ -1,7 +1,7 @@
 //! Bearer tokens: who may do what through the agent's API.
 //!
 //! A token is 256 random bits that its owner keeps; the file has only its SHA-256, which is enough since nobody guesses 256 bits.
-//! The file is read again when it changes: a token that is removed from it is refused a second later.
+//! The file is read again when it changes. A token that is removed from it is refused a second later; its leases end a second after that.
 //!
 //! ```
 //! use hallpass_agent::tokens::{Right, Token, Tokens};
@@ -14,10 +14,12 @@
 //! # Ok::<(), hallpass_agent::tokens::TokenError>(())
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::Read;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring::digest::{SHA256, digest};
@@ -25,6 +27,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
+use crate::account::Account;
 use crate::os;
 
 /// The prefix of all tokens: people and scanners of repositories recognise one by it.
@@ -95,6 +98,23 @@ pub struct Token {
     rights: BTreeSet<Right>,
     /// The rights are for locks whose names begin with one of these; the empty prefix is that of all locks.
     prefixes: Vec<String>,
+    #[serde(default)]
+    leases_max: Option<NonZeroU32>,
+    #[serde(default)]
+    waits_max: Option<NonZeroU32>,
+    #[serde(default)]
+    rate_max: Option<NonZeroU32>,
+}
+
+/// How much all clients with a token may use together. None: no limit but those of the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// Leases at a time.
+    pub leases_max: Option<NonZeroU32>,
+    /// Requests that wait for locks at a time.
+    pub waits_max: Option<NonZeroU32>,
+    /// Requests a second. After a pause, a second's worth may come at once.
+    pub rate_max: Option<NonZeroU32>,
 }
 
 impl Token {
@@ -112,9 +132,22 @@ impl Token {
             prefixes.push(String::new());
         }
         let sha256 = hex(digest(&SHA256, secret.as_bytes()).as_ref());
-        let token = Self { name: name.to_owned(), sha256, rights: rights.into_iter().collect(), prefixes };
+        let (name, rights) = (name.to_owned(), rights.into_iter().collect());
+        let token = Self { name, sha256, rights, prefixes, leases_max: None, waits_max: None, rate_max: None };
         token.check().map_err(TokenError::new)?;
         Ok((secret, token))
+    }
+
+    /// The same with quotas.
+    #[must_use]
+    pub fn with_quotas(self, quotas: Quotas) -> Self {
+        let Quotas { leases_max, waits_max, rate_max } = quotas;
+        Self { leases_max, waits_max, rate_max, ..self }
+    }
+
+    /// How much it may use.
+    pub fn quotas(&self) -> Quotas {
+        Quotas { leases_max: self.leases_max, waits_max: self.waits_max, rate_max: self.rate_max }
     }
 
     /// Its lines of the file.
@@ -123,13 +156,21 @@ impl Token {
         let quoted = |text: &String| serde_json::to_string(text).unwrap_or_default().replace('\u{7f}', "\\u007f");
         let rights: Vec<String> = self.rights.iter().map(|right| format!("\"{right}\"")).collect();
         let prefixes: Vec<String> = self.prefixes.iter().map(quoted).collect();
+        let quotas = [("leases_max", self.leases_max), ("waits_max", self.waits_max), ("rate_max", self.rate_max)];
+        let quotas = quotas.into_iter().filter_map(|(name, max)| Some(format!("{name} = {}\n", max?)));
         format!(
-            "[[token]]\nname = {}\nsha256 = \"{}\"\nrights = [{}]\nprefixes = [{}]\n",
+            "[[token]]\nname = {}\nsha256 = \"{}\"\nrights = [{}]\nprefixes = [{}]\n{}",
             quoted(&self.name),
             self.sha256,
             rights.join(", "),
-            prefixes.join(", ")
+            prefixes.join(", "),
+            quotas.collect::<String>()
         )
+    }
+
+    /// True if another one is the same with perhaps other rights and quotas.
+    fn has_secret_of(&self, other: &Self) -> bool {
+        self.name == other.name && self.sha256 == other.sha256
     }
 
     /// True if it allows this for this lock. To administer concerns no lock.
@@ -197,19 +238,24 @@ impl Tokens {
 
     /// The token with this secret. How long it takes tells nothing about the secrets of others.
     pub fn find(&self, secret: &str) -> Option<Arc<Token>> {
+        self.position(secret).map(|at| Arc::clone(&self.tokens[at]))
+    }
+
+    fn position(&self, secret: &str) -> Option<usize> {
         let given = hex(digest(&SHA256, secret.as_bytes()).as_ref());
         let mut found = None;
-        for token in &self.tokens {
+        for (at, token) in self.tokens.iter().enumerate() {
             if bool::from(token.sha256.as_bytes().ct_eq(given.as_bytes())) {
-                found = Some(Arc::clone(token));
+                found = Some(at);
             }
         }
         found
     }
 
-    /// True if this one is among them, with the same rights.
+    /// True if this one is among them, with the same rights. Its quotas may be others.
     pub(crate) fn contains(&self, token: &Token) -> bool {
-        self.tokens.iter().any(|one| **one == *token)
+        let is_same = |one: &Token| one.rights == token.rights && one.prefixes == token.prefixes;
+        self.tokens.iter().any(|one| one.has_secret_of(token) && is_same(one))
     }
 
     /// True if one has this name.
@@ -231,30 +277,63 @@ struct Seen {
     /// None if it could not be read: it is tried again each time.
     stamp: Option<os::FileStamp>,
     tokens: Arc<Tokens>,
+    /// Those of the tokens that the file had when it could be read last, in its order.
+    accounts: Arc<[Arc<Account>]>,
+    /// Those of tokens that have left the file, and since when.
+    leaving: Vec<(Arc<Account>, Instant)>,
+    /// Leases may have lost their token, or its rights, since [`TokenFile::take_changed`].
+    changed: bool,
     /// The last logged reason why the file cannot be read.
     trouble: Option<String>,
 }
 
 impl TokenFile {
     pub(crate) fn open(path: &Path) -> Result<Self, TokenError> {
-        let stamp = stamp(path);
+        let (at, stamp) = (Instant::now(), stamp(path));
         let tokens = Arc::new(read(path)?);
-        let seen = Seen { at: Instant::now(), stamp, tokens, trouble: None };
+        let accounts = tokens.tokens.iter().map(|token| Account::new(Arc::clone(token))).collect();
+        let seen = Seen { at, stamp, tokens, accounts, leaving: Vec::new(), changed: false, trouble: None };
         Ok(Self { path: path.to_owned(), seen: Mutex::new(seen) })
     }
 
     /// The tokens as the file has them now. A file that cannot be read allows nothing: it was taken away on purpose.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
+        Arc::clone(&self.look().tokens)
+    }
+
+    /// The token with this secret, and its account.
+    pub(crate) fn find(&self, secret: &str) -> Option<(Arc<Token>, Arc<Account>)> {
+        let (tokens, accounts) = {
+            let seen = self.look();
+            (Arc::clone(&seen.tokens), Arc::clone(&seen.accounts))
+        };
+        let at = tokens.position(secret)?;
+        Some((Arc::clone(&tokens.tokens[at]), Arc::clone(&accounts[at])))
+    }
+
+    /// The accounts of all tokens, in the file's order.
+    pub(crate) fn accounts(&self) -> Arc<[Arc<Account>]> {
+        Arc::clone(&self.look().accounts)
+    }
+
+    /// True if leases may have lost their token, or its rights, since the last time.
+    pub(crate) fn take_changed(&self) -> bool {
+        std::mem::take(&mut self.look().changed)
+    }
+
+    /// Reads the file again if it has changed.
+    fn look(&self) -> MutexGuard<'_, Seen> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.at.elapsed() < CHECK_INTERVAL {
-            return Arc::clone(&seen.tokens);
+            return seen;
         }
         seen.at = Instant::now();
         let now = stamp(&self.path);
         if now.is_none() || now != seen.stamp {
             match read(&self.path) {
                 Ok(tokens) => {
-                    (seen.tokens, seen.stamp, seen.trouble) = (Arc::new(tokens), now, None);
+                    seen.replace(Arc::new(tokens));
+                    (seen.stamp, seen.trouble) = (now, None);
                     tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: token file read again");
                 }
                 Err(error) => {
@@ -262,12 +341,52 @@ impl TokenFile {
                     if trouble != seen.trouble {
                         tracing::error!(target: "audit", %error, "audit: token file unusable; no token is accepted until it is correct");
                     }
+                    // Nothing tells which of them was taken back. Their leases end as they are not kept alive.
                     (seen.tokens, seen.stamp, seen.trouble) = (Arc::default(), None, trouble);
                 }
             }
         }
-        Arc::clone(&seen.tokens)
+        seen.close_accounts();
+        seen
     }
+}
+
+impl Seen {
+    /// Takes over what the file has now.
+    fn replace(&mut self, tokens: Arc<Tokens>) {
+        let leaving = std::mem::take(&mut self.leaving);
+        let before = self.accounts.iter().map(|account| (Arc::clone(account), self.at));
+        let mut old: BTreeMap<_, _> = before.chain(leaving).map(keyed).collect();
+        let account_of = |token: &Arc<Token>| match old.remove(&(token.name.clone(), token.sha256.clone())) {
+            Some((account, _)) => {
+                account.set_token(Arc::clone(token));
+                account
+            }
+            None => Account::new(Arc::clone(token)),
+        };
+        self.accounts = tokens.tokens.iter().map(account_of).collect();
+        self.leaving = old.into_values().collect();
+        (self.tokens, self.changed) = (tokens, true);
+    }
+
+    /// Takes tokens back for good that are still missing a moment after they were missed: an editor may have been writing the file.
+    fn close_accounts(&mut self) {
+        let now = self.at;
+        if self.trouble.is_some() {
+            return;
+        }
+        for (account, _) in self.leaving.extract_if(.., |(_, since)| now.duration_since(*since) >= CHECK_INTERVAL) {
+            account.close();
+            self.changed = true;
+            tracing::warn!(target: "audit", token = account.token().name, "audit: token taken back; its leases end");
+        }
+    }
+}
+
+/// An account with the name and the hash of its token.
+fn keyed((account, since): (Arc<Account>, Instant)) -> ((String, String), (Arc<Account>, Instant)) {
+    let token = account.token();
+    ((token.name.clone(), token.sha256.clone()), (account, since))
 }
 
 fn stamp(path: &Path) -> Option<os::FileStamp> {
@@ -276,11 +395,20 @@ fn stamp(path: &Path) -> Option<os::FileStamp> {
 
 fn read(path: &Path) -> Result<Tokens, TokenError> {
     let fail = |why: String| TokenError::new(format!("cannot use the tokens in {}: {why}", path.display()));
-    let found = std::fs::metadata(path).map_err(|error| fail(format!("{error}; 'hallpass token new' makes some")))?;
+    let missing = |error| fail(format!("{error}; 'hallpass token new' makes some"));
+    let mut file = std::fs::File::open(path).map_err(missing)?;
+    // Of the file that is read, which another one may replace meanwhile.
+    let found = file.metadata().map_err(missing)?;
+    if !os::is_owner_trusted(&found) {
+        return Err(fail(
+            "it belongs to another user, who could add tokens: give it to root or to the agent's user".to_owned(),
+        ));
+    }
     if os::others_may_write(&found) {
         return Err(fail("other users may write to it: keep them from it (mode 600 or 640)".to_owned()));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
     Tokens::parse(&text).map_err(|error| fail(error.to_string()))
 }
 
@@ -296,10 +424,13 @@ mod tests {
     fn a_token_is_written_as_it_is_read() {
         let (secret, token) = Token::new("a\"b", [Right::Break, Right::Acquire], ["x/", "\u{7f}\"\\"]).unwrap();
         let (_, other) = Token::new("other", [Right::Inspect], []).unwrap();
+        let quotas = Quotas { waits_max: NonZeroU32::new(3), ..Quotas::default() };
+        let other = other.with_quotas(quotas);
         let tokens = Tokens::parse(&format!("{}\n{}", token.to_toml(), other.to_toml())).unwrap();
         assert_eq!(*tokens.find(&secret).unwrap(), token);
         assert!(token.may(Right::Break, "x/1") && !token.may(Right::Break, "y") && !token.may(Right::Inspect, "x/1"));
         assert!(other.may(Right::Inspect, "anything") && !other.may(Right::Administer, ""));
+        assert_eq!(tokens.tokens[1].quotas(), quotas);
         assert!(tokens.has("other") && !tokens.has("x"));
         assert!(!token.to_toml().contains(&secret[PREFIX.len()..]), "the secret is not stored");
         for guess in ["", "x", PREFIX, &secret[..secret.len() - 1], &token.sha256] {

@@ -145,6 +145,11 @@ pub enum Request {
         /// Members of its name are not admitted again.
         ban: bool,
     },
+    /// Nobody of this name is admitted from now on, and nobody is removed. A driver bans a key by a name that its digest makes.
+    Ban {
+        /// The name.
+        name: String,
+    },
     /// Members of this name are admitted again.
     Admit {
         /// The name.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::connect::resolve;
 use crate::data::{next_incarnation, random, random_id};
 use crate::driver::{Driver, Parts};
-use crate::members::{ListedMember, Own, check_known, other_spelling, others, parse, reaches};
+use crate::members::{ListedMember, Own, check_known, check_name, other_spelling, others, parse, reaches};
 use crate::node::StopOnDrop;
 use crate::os::now;
 use crate::tasks::Seeds;
@@ -41,7 +41,7 @@ use crate::{DataDirectory, Node, StartError, disk, tasks};
 pub struct Builder {
     /// Its identity, its address, how a group is founded, and what is stored are filled in when the node starts.
     config: NodeConfig,
-    listen: String,
+    listen: Listen,
     advertise: Option<String>,
     peers: Vec<String>,
     join: Vec<String>,
@@ -50,6 +50,24 @@ pub struct Builder {
     keys: Option<Keys>,
     data: Data,
 }
+
+#[derive(Clone, Debug)]
+enum Listen {
+    FreePort,
+    At(String),
+    Nowhere,
+}
+
+impl Listen {
+    fn address(&self) -> &str {
+        match self {
+            Self::At(address) => address,
+            Self::FreePort | Self::Nowhere => FREE_PORT,
+        }
+    }
+}
+
+const FREE_PORT: &str = "127.0.0.1:0";
 
 #[derive(Clone, Debug)]
 enum Data {
@@ -64,7 +82,7 @@ impl Builder {
         config.name = "node".to_owned();
         Self {
             config,
-            listen: "127.0.0.1:0".to_owned(),
+            listen: Listen::FreePort,
             advertise: None,
             peers: Vec::new(),
             join: Vec::new(),
@@ -90,8 +108,19 @@ impl Builder {
     /// Where to listen, such as `127.0.0.1:7400`. Without [`keys`](Self::keys) this must be a loopback address.
     /// Default: a free port on loopback.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen = address.into();
+        self.listen = Listen::At(address.into());
         self
+    }
+
+    /// Listens on nothing: nobody can reach this node, and it is the only member of its group. [`Node::address`] has port 0 then.
+    pub fn listen_nowhere(mut self) -> Self {
+        self.listen = Listen::Nowhere;
+        self
+    }
+
+    /// True if it was said where the node listens, or how others reach it.
+    pub fn has_address(&self) -> bool {
+        !matches!(self.listen, Listen::FreePort) || self.advertise.is_some()
     }
 
     /// The address by which the other members know this node, as they list it. Default: the one it listens on, which must be
@@ -124,7 +153,10 @@ impl Builder {
     /// An error says what is wrong with the address, before anything depends on it.
     pub fn only_join(mut self, address: impl Into<String>) -> Result<Self, StartError> {
         (self.peers, self.expect, self.join) = (Vec::new(), None, vec![address.into()]);
-        self.listed(&self.expected_address())?;
+        let own = self.expected_address();
+        // A free port is known when the node listens. It only counts whether others can reach the host.
+        let host = own.strip_suffix(":0").filter(|_| self.advertise.is_none());
+        self.listed(&host.map_or(own.clone(), |host| format!("{host}:1")))?;
         Ok(self)
     }
 
@@ -141,7 +173,7 @@ impl Builder {
 
     /// This node's address for others, as far as it is known before it listens.
     fn expected_address(&self) -> String {
-        self.advertise.clone().unwrap_or_else(|| self.listen.clone())
+        self.advertise.clone().unwrap_or_else(|| self.listen.address().to_owned())
     }
 
     /// How many nodes found a group together, this one among them. The names in [`peers`](Self::peers) may then have several addresses, each a
@@ -237,14 +269,22 @@ impl Builder {
     ///
     /// Outside a tokio runtime with I/O and time enabled: there, use [`start_blocking`](Self::start_blocking).
     pub async fn start(self) -> Result<Node, StartError> {
-        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?;
+        check_name(&self.config.name)?;
+        let tls = self.keys.as_ref().map(|keys| Tls::load(keys, &self.config.name)).transpose()?.map(Arc::new);
         let data = match &self.data {
             Data::Nowhere => None,
             Data::Path(path) => Some(Arc::new(retry(|| DataDirectory::open(path), is_in_use).await?)),
             Data::Open(directory) => Some(Arc::clone(directory)),
         };
-        let listener = self.bind(tls.is_some()).await?;
-        let address = listener.local_addr().map_err(|source| self.cannot_listen(source))?;
+        let listener = match self.listen {
+            Listen::Nowhere => None,
+            _ => Some(self.bind(tls.is_some()).await?),
+        };
+        let address = match &listener {
+            Some(listener) => listener.local_addr().map_err(|source| self.cannot_listen(source))?,
+            None if self.founds_alone() => NOWHERE,
+            None => return Err(StartError::Setting("a node that has others must listen".to_owned())),
+        };
         let own = self.own_address(address);
         let listed = self.listed(&own)?;
         self.check_peers(&own, address, &listed).await?;
@@ -262,7 +302,7 @@ impl Builder {
         let disk =
             data.map(|data| disk::start(data, Arc::downgrade(&driver))).transpose().map_err(StartError::Thread)?;
         let (jobs, writing) = disk.unzip();
-        let listener = listener.into_std().map_err(|source| self.cannot_listen(source))?;
+        let listener = listener.map(TcpListener::into_std).transpose().map_err(|source| self.cannot_listen(source))?;
         let seeds = if self.expect.is_some() { Seeds::Every } else { Seeds::One };
         driver.begin(jobs);
         tasks::start(Arc::clone(&driver), listener, seeds, writing).map_err(StartError::Thread)?;
@@ -274,11 +314,12 @@ impl Builder {
     }
 
     fn cannot_listen(&self, source: std::io::Error) -> StartError {
-        StartError::Listen { address: self.listen.clone(), source }
+        StartError::Listen { address: self.listen.address().to_owned(), source }
     }
 
     async fn bind(&self, has_keys: bool) -> Result<TcpListener, StartError> {
-        let addresses = resolve(&self.listen).await.map_err(|_| StartError::Address(self.listen.clone()))?;
+        let addresses = resolve(self.listen.address()).await;
+        let addresses = addresses.map_err(|_| StartError::Address(self.listen.address().to_owned()))?;
         if let Some(exposed) = addresses.iter().find(|address| !address.ip().is_loopback() && !has_keys) {
             return Err(StartError::Exposed(*exposed));
         }
@@ -361,8 +402,8 @@ impl Builder {
     fn own_address(&self, address: SocketAddr) -> String {
         match &self.advertise {
             Some(advertised) => advertised.clone(),
-            None if self.listen.ends_with(":0") => address.to_string(),
-            None => self.listen.clone(),
+            None if self.listen.address().ends_with(":0") => address.to_string(),
+            None => self.listen.address().to_owned(),
         }
     }
 
@@ -387,6 +428,9 @@ impl Builder {
         Ok(())
     }
 }
+
+/// The address of a node that does not listen.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// How long a start waits for names to be looked up.
 const LOOKUP_TIME: Duration = Duration::from_secs(2);

@@ -20,6 +20,7 @@ use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GreetError, rejection};
 use crate::os;
 use crate::peer::Peer;
+use crate::tls::PeerCertificate;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -35,6 +36,8 @@ pub(crate) struct Connection {
     /// Decrypted bytes, between two calls only a buffer.
     plain: Vec<u8>,
     signals: Arc<Signals>,
+    /// What the peer has shown, if the connection is encrypted.
+    pub(crate) certificate: Option<PeerCertificate>,
     /// Tells this connection from others with the same peer.
     pub(crate) number: u64,
     /// Nothing was received but the greeting.
@@ -162,7 +165,7 @@ struct Reading {
 
 /// The connection stands: serves it until it ends. Runs on the node's own thread.
 pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: &Hello) -> Result<(), GreetError> {
-    let Fresh { stream, tls, received } = fresh;
+    let Fresh { stream, tls, certificate, received } = fresh;
     let socket = Arc::new(stream.into_std()?);
     os::send_without_pacing(&socket);
     // Where callers run it is registered on its own. Without descriptors there is no connection, rather than half of one.
@@ -174,6 +177,7 @@ pub(crate) async fn run(fresh: Fresh, driver: &Arc<Driver>, peer: &Peer, hello: 
         encrypted: Vec::new(),
         plain: Vec::new(),
         signals: Arc::clone(&signals),
+        certificate: certificate.and_then(Result::ok),
         number: 0,
         is_new: received.is_empty(),
     };

@@ -16,6 +16,7 @@ use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
 use crate::peer::Peer;
 use crate::text::printable;
+use crate::tls::PeerCertificate;
 
 /// How many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: their senders repeat them.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;
@@ -26,6 +27,8 @@ const WRITE_BYTES: usize = 64 * 1024;
 pub(crate) struct Outbox {
     /// This node has made the connection.
     pub(crate) is_dialed: bool,
+    /// What the peer has shown, if the connection is encrypted.
+    pub(crate) certificate: Option<PeerCertificate>,
     queue: Mutex<Queue>,
     filled: Notify,
     closed: Notify,
@@ -38,8 +41,8 @@ struct Queue {
 }
 
 impl Outbox {
-    pub(crate) fn new(is_dialed: bool) -> Self {
-        Self { is_dialed, queue: Mutex::default(), filled: Notify::new(), closed: Notify::new() }
+    pub(crate) fn new(is_dialed: bool, certificate: Option<PeerCertificate>) -> Self {
+        Self { is_dialed, certificate, queue: Mutex::default(), filled: Notify::new(), closed: Notify::new() }
     }
 
     pub(crate) fn push(&self, message: Vec<u8>) {
@@ -78,13 +81,14 @@ impl Outbox {
 
 /// The connection stands: serves it until it ends. False if it was not needed beside another one with the same peer.
 pub(crate) async fn run(
-    fresh: Fresh,
+    mut fresh: Fresh,
     driver: &Arc<Driver>,
     peer: Option<&Peer>,
     hello: &Hello,
     is_dialed: bool,
 ) -> Result<bool, GreetError> {
-    let outbox = Arc::new(Outbox::new(is_dialed));
+    let certificate = fresh.certificate.take().and_then(Result::ok);
+    let outbox = Arc::new(Outbox::new(is_dialed, certificate));
     let is_needed = driver.connect_control(hello, &outbox).map_err(GreetError::Reject)?;
     peer.into_iter().for_each(|peer| peer.set_trouble(None));
     if !is_needed {
@@ -128,7 +132,7 @@ impl Drop for Standing<'_> {
 }
 
 async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>) -> Result<(), ReceiveError> {
-    let Fresh { stream, mut tls, received: mut plain } = fresh;
+    let Fresh { stream, mut tls, received: mut plain, .. } = fresh;
     let (mut reading, mut writing) = stream.into_split();
     let mut buffer = vec![0; WRITE_BYTES];
     let mut is_new = plain.is_empty();
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_loses_the_oldest_messages() {
-        let outbox = Outbox::new(true);
+        let outbox = Outbox::new(true, None);
         for number in 0..100_u8 {
             outbox.push(vec![number; CONTROL_MAX / 8]);
         }

@@ -150,7 +150,7 @@ impl DataDirectory {
         }
         let floor = Self::open(&former)?.floor();
         let data = Self::open(&path)?;
-        let is_shared = hallpass_node::last_members(&data.started.stored).is_some_and(|members| members > 1);
+        let is_shared = data.has_others();
         let is_above = data.floor() >= floor;
         drop(data);
         if !is_shared && !is_above {
@@ -185,6 +185,11 @@ impl DataDirectory {
     /// True if its node is or was in a group.
     pub fn is_in_group(&self) -> bool {
         self.started.stored.contains_key(&keys::GROUP)
+    }
+
+    /// True if its group had other members when it was opened, also some that are away.
+    pub fn has_others(&self) -> bool {
+        hallpass_node::last_members(&self.started.stored).is_some_and(|members| members > 1)
     }
 
     /// False if its files were removed or replaced since it was opened. Then another node can be started with it.

@@ -10,11 +10,13 @@
 //! | `outputs.rs` | the node's contract: an input, then every output in order |
 //! | `peers.rs` | the nodes that this one connects with |
 //! | `greetings.rs` | who may connect |
+//! | `certificates.rs` | with which keys |
 //! | `connections.rs` | connections that are established, and the bytes that they bring |
 //! | `lifecycle.rs` | stopping and closing |
 //! | `phase.rs` | how far the end has come |
 
 mod callers;
+mod certificates;
 mod connections;
 mod greetings;
 mod lifecycle;
@@ -54,7 +56,7 @@ pub(crate) struct Driver {
     pub(crate) me: String,
     pub(crate) id: NodeId,
     boot_id: u64,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
     state: Mutex<State>,
     /// Fairness budget of callers on the fast path.
     pub(crate) turn: Turn,
@@ -136,7 +138,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(250);
 pub(crate) struct Parts {
     pub(crate) me: String,
     pub(crate) boot_id: u64,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) seeds: Vec<Arc<Peer>>,
     pub(crate) node: Node<Arc<Waiter>>,
 }

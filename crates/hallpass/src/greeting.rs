@@ -18,7 +18,7 @@ use crate::driver::{Driver, ReceiveError};
 use crate::peer::Peer;
 use crate::strangers::ConnectionPermit;
 use crate::text::printable;
-use crate::tls::{Tls, is_named};
+use crate::tls::{Handshake, PeerCertificate, Tls};
 use crate::{connection, control, os};
 
 /// No greeting may take longer than this.
@@ -75,6 +75,8 @@ impl From<ReceiveError> for GreetError {
 pub(crate) struct Fresh {
     pub(crate) stream: TcpStream,
     pub(crate) tls: Option<Box<rustls::Connection>>,
+    /// What the peer has shown, or why that is not a member's certificate.
+    pub(crate) certificate: Option<Result<PeerCertificate, String>>,
     pub(crate) received: Vec<u8>,
 }
 
@@ -111,7 +113,7 @@ pub(crate) async fn dial(
     let stream = connect(addresses).await?;
     let expected = if let Target::Contact(id) = target { Some(id) } else { None };
     let call = async {
-        let tls = driver.tls.as_ref().map(Tls::dial).transpose()?.map(Box::new);
+        let tls = driver.tls.as_deref().map(Tls::dial).transpose()?;
         let mut fresh = Fresh::begin(stream, tls).await?;
         fresh.send_hello(driver, plane, expected).await?;
         let hello = fresh.receive_hello().await?;
@@ -121,7 +123,7 @@ pub(crate) async fn dial(
         let checked = fresh.check_answer(driver, peer, &hello, expected);
         if let Err(GreetError::Reject(why)) = &checked {
             fresh.reject(why).await;
-            if fresh.verify(&hello, driver, None).is_ok() {
+            if fresh.prove(&hello, driver).is_ok() {
                 driver.look_at_other_group(&hello);
             }
         }
@@ -150,7 +152,7 @@ pub(crate) async fn answer(
     let listen = async {
         stream.readable().await?;
         permit.mark_spoken();
-        let tls = driver.tls.as_ref().map(Tls::accept).transpose()?.map(Box::new);
+        let tls = driver.tls.as_deref().map(Tls::accept).transpose()?;
         let mut fresh = Fresh::begin(stream, tls).await?;
         let hello = fresh.receive_hello().await;
         if let Err(error @ GreetError::NoKeysHere) = &hello {
@@ -174,7 +176,7 @@ pub(crate) async fn answer(
                     fresh.reject(why).await;
                 }
                 // With keys nobody without a certificate of the group's authority can say so; without, anybody on this machine can.
-                if fresh.verify(&hello, driver, None).is_ok() {
+                if fresh.prove(&hello, driver).is_ok() {
                     driver.look_at_other_group(&hello);
                 }
                 let at_its_address = || driver.seeds().into_iter().find(|seed| seed.address == hello.address);
@@ -195,10 +197,12 @@ pub(crate) async fn answer(
 }
 
 impl Fresh {
-    async fn begin(stream: TcpStream, tls: Option<Box<rustls::Connection>>) -> Result<Self, GreetError> {
+    async fn begin(stream: TcpStream, handshake: Option<Handshake>) -> Result<Self, GreetError> {
         stream.set_nodelay(true)?;
         os::give_up_after(&stream, SILENCE)?;
-        let mut fresh = Self { stream, tls, received: Vec::new() };
+        let keys = handshake.as_ref().map_or(0, |handshake| handshake.keys);
+        let tls = handshake.map(|handshake| handshake.connection);
+        let mut fresh = Self { stream, tls, certificate: None, received: Vec::new() };
         while fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             fresh.send_encrypted().await?;
             if fresh.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
@@ -209,6 +213,7 @@ impl Fresh {
             }
         }
         fresh.send_encrypted().await?;
+        fresh.certificate = fresh.tls.as_ref().map(|tls| PeerCertificate::of(tls, keys));
         Ok(fresh)
     }
 
@@ -297,11 +302,13 @@ impl Fresh {
                 hello.from
             )));
         }
+        self.prove(hello, driver)?;
         driver.check_hello(hello).map_err(GreetError::Reject)?;
-        self.verify(hello, driver, peer.name.as_deref())
+        check_listed(hello, driver, peer.name.as_deref())
     }
 
     fn check_caller(&self, driver: &Driver, peer: Option<&Peer>, hello: &Hello) -> Result<(), GreetError> {
+        self.prove(hello, driver)?;
         driver.check_hello(hello).map_err(GreetError::Reject)?;
         if hello.plane == Plane::Locks && peer.is_none() {
             return Err(GreetError::Reject("it is no member".to_owned()));
@@ -309,27 +316,33 @@ impl Fresh {
         // A node that is not a member yet may be listed with its address.
         let listed = || driver.seeds().into_iter().find(|seed| seed.address == hello.address)?.name.clone();
         let name = peer.and_then(|peer| peer.name.clone()).or_else(listed);
-        self.verify(hello, driver, name.as_deref())
+        check_listed(hello, driver, name.as_deref())
     }
 
-    /// A certificate is for one node: nobody can pass for another.
-    fn verify(&self, hello: &Hello, driver: &Driver, name: Option<&str>) -> Result<(), GreetError> {
-        let reject = |why: String| Err(GreetError::Reject(why));
+    /// A certificate is for one node, byte for byte: nobody can pass for another.
+    fn prove(&self, hello: &Hello, driver: &Driver) -> Result<(), GreetError> {
+        let Some(shown) = &self.certificate else { return Ok(()) };
         let found = driver.describe(hello);
-        if let Some(tls) = &self.tls
-            && !is_named(tls, &hello.name)
-        {
-            return reject(format!("the certificate of {found} is not for that name: give it its own keys"));
+        match shown {
+            Err(why) => {
+                Err(GreetError::Reject(format!("the certificate of {found} is not a member's: {}", printable(why))))
+            }
+            Ok(certificate) if certificate.identity.name != hello.name => {
+                let why = format!("the certificate of {found} is not for that name: give it its own keys");
+                Err(GreetError::Reject(why))
+            }
+            Ok(certificate) => driver.check_certificate(certificate, hello).map_err(GreetError::Reject),
         }
-        if let Some(name) = name.filter(|name| *name != hello.name) {
-            let name = printable(name);
-            return reject(format!(
-                "{found} is called '{name}' in the list of members of {}: correct the list or its name",
-                driver.me
-            ));
-        }
-        Ok(())
     }
+}
+
+/// Checks that a node has the name that the list of members has at its address.
+fn check_listed(hello: &Hello, driver: &Driver, name: Option<&str>) -> Result<(), GreetError> {
+    let Some(name) = name.filter(|name| *name != hello.name) else { return Ok(()) };
+    let (found, name, me) = (driver.describe(hello), printable(name), &driver.me);
+    Err(GreetError::Reject(format!(
+        "{found} is called '{name}' in the list of members of {me}: correct the list or its name"
+    )))
 }
 
 /// Why the peer rejects this node, if that is all here.

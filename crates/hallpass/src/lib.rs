@@ -121,6 +121,7 @@
 
 pub mod blocking;
 mod builder;
+mod certificate;
 #[doc(hidden)]
 pub mod clock;
 mod connect;
@@ -150,6 +151,7 @@ mod turn;
 mod waiter;
 
 pub use builder::Builder;
+pub use certificate::KeyDigest;
 pub use data::{DataDirectory, recover};
 pub use error::{AcquireError, GroupError, Lost, StartError};
 pub use guard::{Guard, Term};

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::StartError;
+use crate::certificate::is_reserved;
 use crate::peer::Peer;
 use crate::text::printable;
 
@@ -85,6 +86,16 @@ pub(crate) fn other_spelling(listed: &str, own: &str) -> String {
     )
 }
 
+/// The name that all certificates of a group share is no member's.
+pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
+    if is_reserved(name) {
+        let why =
+            format!("no member can have the name '{}': certificates of all members are valid for it", printable(name));
+        return Err(StartError::Setting(why));
+    }
+    Ok(())
+}
+
 pub(crate) fn parse(peer: &str) -> Result<ListedMember, StartError> {
     let (name, address) = match peer.split_once('@') {
         Some((name, address)) => (Some(name.to_owned()), address),
@@ -93,6 +104,7 @@ pub(crate) fn parse(peer: &str) -> Result<ListedMember, StartError> {
     if name.as_deref() == Some("") {
         return Err(StartError::Setting(format!("'{}' has no name before the @", printable(peer))));
     }
+    name.iter().try_for_each(|name| check_name(name))?;
     if port(address).ok_or_else(|| StartError::Address(printable(address)))? == 0 {
         return Err(StartError::Setting(format!("{address} has port 0: write the port that this member listens on")));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hallpass_core::{Fence, NodeId};
 use hallpass_node::{Class, Request, RequestError};
 
+use crate::certificate::KeyDigest;
 use crate::driver::Driver;
 use crate::members::parse;
 use crate::status::left;
@@ -121,7 +122,7 @@ impl Node {
         self.running.driver.when_complete().await;
     }
 
-    /// The address it listens on.
+    /// The address it listens on. Its port is 0 if it [listens on nothing](Builder::listen_nowhere).
     pub fn address(&self) -> SocketAddr {
         self.running.address
     }
@@ -175,6 +176,8 @@ impl Node {
             locks: state.node.len(),
             messages: state.node.messages(),
             grants: state.grants,
+            banned: state.node.banned().filter(|name| KeyDigest::of_label(name).is_none()).map(str::to_owned).collect(),
+            banned_keys: state.node.banned().filter_map(KeyDigest::of_label).collect(),
             fences_left: Fence::COUNT_MAX - state.node.fences_used(),
         }
     }
@@ -282,6 +285,21 @@ impl Node {
     /// [`admit`](Self::admit).
     pub async fn evict(&self, member: u32, ban: bool, limit: Duration) -> Result<(), GroupError> {
         self.request(Request::Evict { node: NodeId(member), ban }, limit).await
+    }
+
+    /// Bans a key: no member accepts it any more, whatever name its certificate is for, until [`admit_key`](Self::admit_key). Connections
+    /// that were made with it end. Its owner needs a new key. An earlier version does not refuse it.
+    pub async fn ban_key(&self, key: KeyDigest, limit: Duration) -> Result<(), GroupError> {
+        if self.running.driver.own_key() == Some(key) {
+            let why = "it is the key of this node: give this node a new one first, or ask another member".to_owned();
+            return Err(GroupError::Refused(RequestError::Invalid(why)));
+        }
+        self.request(Request::Ban { name: key.label() }, limit).await
+    }
+
+    /// Accepts a key again.
+    pub async fn admit_key(&self, key: KeyDigest, limit: Duration) -> Result<(), GroupError> {
+        self.admit(key.label(), limit).await
     }
 
     /// Admits nodes of this name again.

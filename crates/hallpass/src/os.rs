@@ -46,17 +46,29 @@ pub(crate) fn is_same_file(file: &std::fs::File, path: &std::path::Path) -> bool
     }
 }
 
-/// True if other users of this machine can read a file, as far as that can be seen.
+/// True if other users of this machine can use a key, as far as that can be seen. A group may read what root has given it, as packages do.
 pub(crate) fn is_public(found: &std::fs::Metadata) -> bool {
     #[cfg(unix)]
     {
-        std::os::unix::fs::MetadataExt::mode(found) & 0o007 != 0
+        use std::os::unix::fs::MetadataExt;
+        let by_group = found.mode() & 0o070 != 0 && found.uid() != 0;
+        by_group || found.mode() & 0o007 != 0
     }
     #[cfg(not(unix))]
     {
         let _ = found;
         false
     }
+}
+
+/// Tells a version of a file from others: when it was written, its length, and which file it is.
+pub(crate) fn stamp(path: &std::path::Path) -> Option<(std::time::SystemTime, u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let file = std::os::unix::fs::MetadataExt::ino(&found);
+    #[cfg(not(unix))]
+    let file = 0;
+    Some((found.modified().ok()?, found.len(), file))
 }
 
 /// Identifies the machine, its boot and the directory. Two processes with the same answer ran on one machine, in one directory, and

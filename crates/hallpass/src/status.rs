@@ -3,6 +3,7 @@ use std::time::Duration;
 use hallpass_core::{Mode, Ticks};
 use hallpass_node::{LockState, LockStatus, MemberStatus, ViewState};
 
+use crate::certificate::KeyDigest;
 use crate::os::now;
 use crate::peer::Peer;
 
@@ -41,6 +42,10 @@ pub struct Status {
     /// All members, this one among them, and nodes that vote or are about to join. While the node is in no group: the nodes that it was told
     /// of, with the number 0 while their own is not known.
     pub members: Vec<Member>,
+    /// Names whose nodes are not admitted, as far as this node knows.
+    pub banned: Vec<String>,
+    /// Keys that no member accepts, as far as this node knows.
+    pub banned_keys: Vec<KeyDigest>,
     /// How many locks this node keeps state for.
     pub locks: usize,
     /// Protocol messages that this node has sent so far.

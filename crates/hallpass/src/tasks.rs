@@ -34,14 +34,14 @@ pub(crate) enum Seeds {
 /// Starts the thread. It ends when the node is closed, and the thread that writes with it.
 pub(crate) fn start(
     driver: Arc<Driver>,
-    listener: std::net::TcpListener,
+    listener: Option<std::net::TcpListener>,
     seeds: Seeds,
     disk: Option<JoinHandle<()>>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listener = {
         let _in_runtime = runtime.enter();
-        TcpListener::from_std(listener)?
+        listener.map(TcpListener::from_std).transpose()?
     };
     // Who listens to the log here listens there, too.
     let log = tracing::dispatcher::get_default(Clone::clone);
@@ -66,13 +66,15 @@ pub(crate) fn start(
     Ok(())
 }
 
-async fn run(driver: &Arc<Driver>, listener: TcpListener, seeds: Seeds) {
-    let listening = tokio::spawn(listen(Arc::clone(driver), listener));
-    tokio::spawn(take_leave(Arc::clone(driver), listening.abort_handle()));
+async fn run(driver: &Arc<Driver>, listener: Option<TcpListener>, seeds: Seeds) {
+    let listening = listener.map(|listener| tokio::spawn(listen(Arc::clone(driver), listener)).abort_handle());
+    tokio::spawn(take_leave(Arc::clone(driver), listening));
+    tokio::spawn(watch_keys(Arc::clone(driver)));
     let mut dialed = Dialed { seeds_are: seeds, ..Dialed::default() };
     let mut logged = None;
     while !driver.is_closed() {
         if let Some(contacts) = driver.take_contacts() {
+            driver.end_unfit();
             dialed.update(driver, &contacts);
             log_view(driver, &mut logged);
         }
@@ -84,6 +86,16 @@ async fn run(driver: &Arc<Driver>, listener: TcpListener, seeds: Seeds) {
         }
         let peers = driver.peers();
         driver.limits.log_left_out(peers.values().map(|peer| &peer.limit));
+    }
+}
+
+/// How often to look whether the files of the keys have changed.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
+
+async fn watch_keys(driver: Arc<Driver>) {
+    while driver.tls.is_some() && !driver.is_closed() {
+        tokio::time::sleep(KEYS_EVERY).await;
+        driver.refresh_keys().await;
     }
 }
 
@@ -119,9 +131,11 @@ fn log_view(driver: &Driver, logged: &mut Option<ViewSummary>) {
 }
 
 /// When the node is stopped, it is closed as soon as the group knows, or its time is over.
-async fn take_leave(driver: Arc<Driver>, listening: AbortHandle) {
+async fn take_leave(driver: Arc<Driver>, listening: Option<AbortHandle>) {
     driver.when_stopped().await;
-    listening.abort();
+    if let Some(listening) = listening {
+        listening.abort();
+    }
     if let Some((done, limit)) = driver.take_stop() {
         tokio::select! {
             _ = tokio::time::timeout(limit, done) => {}

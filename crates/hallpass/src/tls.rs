@@ -1,20 +1,26 @@
-//! Mutual TLS: a member proves itself by a certificate that the group's own authority has signed.
+//! Mutual TLS: a member proves itself by a certificate that the group's own authority has signed. The keys are read again when their files
+//! change.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error, RootCertStore, ServerConfig,
     ServerConnection,
 };
 
+use crate::certificate::{Identity, KeyDigest, MEMBER};
 use crate::text::printable;
 use crate::{StartError, os};
 
-/// The files of a node's keys, in PEM, as `hallpass init` makes them.
+/// The files of a node's keys, in PEM, as `hallpass init` makes them. They are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     /// The certificate of the group's authority.
@@ -31,21 +37,124 @@ impl Keys {
         let file = |name| directory.as_ref().join(name);
         Self { authority: file("authority.pem"), certificate: file("node.pem"), key: file("node.key") }
     }
+
+    fn stamps(&self) -> Stamps {
+        [&self.authority, &self.certificate, &self.key].map(|path| os::stamp(path))
+    }
 }
 
-/// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
+/// What tells a version of each file from others.
+type Stamps = [Option<(SystemTime, u64, u64)>; 3];
 
-/// The configurations of both sides of the handshake.
-#[derive(Clone)]
+/// A node's keys, and the configurations of both sides of the handshake.
 pub(crate) struct Tls {
+    keys: Keys,
+    /// The node's name.
+    name: String,
+    current: RwLock<Arc<Loaded>>,
+    read: Mutex<LastRead>,
+}
+
+struct LastRead {
+    /// The files as they were when the keys in use were read.
+    stamps: Stamps,
+    /// Why they could not be read since.
+    error: Option<String>,
+}
+
+/// Keys as they were read from their files.
+struct Loaded {
+    /// How often keys were read before.
+    number: u64,
+    own: KeyDigest,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    servers: Arc<WebPkiServerVerifier>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+/// What a look at the files has found.
+pub(crate) enum Refreshed {
+    /// Nothing that was not known.
+    Same,
+    /// Other keys, with this one of the node's own.
+    New(KeyDigest),
+    /// They have changed, and cannot be used.
+    Unusable(String),
+}
+
+/// A handshake, and with which keys.
+pub(crate) struct Handshake {
+    pub(crate) connection: Box<Connection>,
+    pub(crate) keys: u64,
 }
 
 impl Tls {
     /// Loads the keys of a node of this name.
     pub(crate) fn load(keys: &Keys, name: &str) -> Result<Self, StartError> {
+        let read = Mutex::new(LastRead { stamps: keys.stamps(), error: None });
+        let current = RwLock::new(Arc::new(Loaded::read(keys, name, 0)?));
+        Ok(Self { keys: keys.clone(), name: name.to_owned(), current, read })
+    }
+
+    /// Reads the files again if they have changed. Where they do not fit together, as while they are being replaced, the keys that were
+    /// read before stay in use.
+    pub(crate) fn refresh(&self) -> Refreshed {
+        let mut last = self.last_read();
+        let stamps = self.keys.stamps();
+        if last.stamps == stamps {
+            last.error = None;
+            return Refreshed::Same;
+        }
+        match Loaded::read(&self.keys, &self.name, self.current().number + 1) {
+            Ok(loaded) => {
+                let own = loaded.own;
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
+                *last = LastRead { stamps, error: None };
+                Refreshed::New(own)
+            }
+            Err(error) => {
+                let error = error.to_string();
+                let is_known = last.error.replace(error.clone()) == Some(error.clone());
+                if is_known { Refreshed::Same } else { Refreshed::Unusable(error) }
+            }
+        }
+    }
+
+    fn last_read(&self) -> MutexGuard<'_, LastRead> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Arc<Loaded> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The key that this node uses now.
+    pub(crate) fn own_key(&self) -> KeyDigest {
+        self.current().own
+    }
+
+    pub(crate) fn dial(&self) -> Result<Handshake, rustls::Error> {
+        let loaded = self.current();
+        let connection = ClientConnection::new(Arc::clone(&loaded.client), member())?;
+        Ok(Handshake { connection: Box::new(Connection::Client(connection)), keys: loaded.number })
+    }
+
+    pub(crate) fn accept(&self) -> Result<Handshake, rustls::Error> {
+        let loaded = self.current();
+        let connection = ServerConnection::new(Arc::clone(&loaded.server))?;
+        Ok(Handshake { connection: Box::new(Connection::Server(connection)), keys: loaded.number })
+    }
+
+    /// True if an authority that this node trusts now has signed this certificate. It may have ended meanwhile.
+    pub(crate) fn vouches_for(&self, peer: &PeerCertificate) -> bool {
+        let loaded = self.current();
+        loaded.number == peer.keys || loaded.verify(peer).is_ok()
+    }
+}
+
+impl Loaded {
+    fn read(keys: &Keys, name: &str, number: u64) -> Result<Self, StartError> {
         let fail = |path: &Path, why: String| StartError::Keys { path: path.to_owned(), why };
         let certificates = |path: &Path| {
             let all: Result<Vec<CertificateDer<'static>>, _> =
@@ -62,23 +171,27 @@ impl Tls {
         let roots = Arc::new(roots);
         let chain = certificates(&keys.certificate)?;
         // The other members would reject it at every connection.
-        if !chain.first().is_some_and(|certificate| is_for(certificate, name)) {
+        let first = chain.first().ok_or_else(|| fail(&keys.certificate, "it contains no certificate".to_owned()))?;
+        let own = Identity::of(first).map_err(|why| fail(&keys.certificate, why))?;
+        if own.name != name {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
         }
         if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
-            let why = "all users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
+            let why = "other users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
             return Err(fail(&keys.key, why.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let unfit = |error: rustls::Error| fail(&keys.certificate, error.to_string());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-            .build()
-            .map_err(|error| fail(&keys.authority, error.to_string()))?;
+        let untrusted = |error: rustls::server::VerifierBuilderError| fail(&keys.authority, error.to_string());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let clients = clients.build().map_err(untrusted)?;
+        let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        let servers = servers.build().map_err(untrusted)?;
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unfit)?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(Arc::clone(&clients))
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unfit)?;
         // Peers stay connected, so tickets to resume a session would never be used.
@@ -86,19 +199,46 @@ impl Tls {
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unfit)?
-            .with_root_certificates(roots)
+            .with_webpki_verifier(Arc::clone(&servers))
             .with_client_auth_cert(chain, key)
             .map_err(unfit)?;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        Ok(Self { number, own: own.key, client: Arc::new(client), server: Arc::new(server), servers, clients })
     }
 
-    pub(crate) fn dial(&self) -> Result<Connection, rustls::Error> {
-        let name = ServerName::try_from(MEMBER).expect("a constant name").to_owned();
-        ClientConnection::new(Arc::clone(&self.client), name).map(Connection::Client)
+    /// Checks a certificate as it was when the connection was made.
+    fn verify(&self, peer: &PeerCertificate) -> Result<(), Error> {
+        let (first, rest) = peer.chain.split_first().ok_or(Error::NoCertificatesPresented)?;
+        if peer.is_dialed {
+            self.servers.verify_server_cert(first, rest, &member(), &[], peer.since).map(drop)
+        } else {
+            self.clients.verify_client_cert(first, rest, peer.since).map(drop)
+        }
     }
+}
 
-    pub(crate) fn accept(&self) -> Result<Connection, rustls::Error> {
-        ServerConnection::new(Arc::clone(&self.server)).map(Connection::Server)
+fn member() -> ServerName<'static> {
+    ServerName::try_from(MEMBER).expect("a constant name")
+}
+
+/// The certificate that a connected peer has shown.
+pub(crate) struct PeerCertificate {
+    pub(crate) identity: Identity,
+    chain: Vec<CertificateDer<'static>>,
+    /// This node has made the connection.
+    is_dialed: bool,
+    since: UnixTime,
+    /// With which of this node's keys it was checked.
+    keys: u64,
+}
+
+impl PeerCertificate {
+    /// Of a connection that was made with these keys of this node's. The error says why it is not a member's.
+    pub(crate) fn of(connection: &Connection, keys: u64) -> Result<Self, String> {
+        let chain: Vec<CertificateDer<'static>> =
+            connection.peer_certificates().into_iter().flatten().cloned().collect();
+        let identity = Identity::of(chain.first().ok_or("there is none")?)?;
+        let is_dialed = matches!(connection, Connection::Client(_));
+        Ok(Self { identity, chain, is_dialed, since: UnixTime::now(), keys })
     }
 }
 
@@ -135,15 +275,4 @@ pub(crate) fn explain(error: &rustls::Error) -> String {
         Error::InvalidMessage(_) => format!("it does not use TLS, so it may be a node without keys: {SAME_KEYS}"),
         other => format!("the TLS handshake failed: {other}"),
     }
-}
-
-/// True if the peer's certificate was made for this name.
-pub(crate) fn is_named(connection: &Connection, name: &str) -> bool {
-    connection.peer_certificates().and_then(|chain| chain.first()).is_some_and(|first| is_for(first, name))
-}
-
-fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    let Ok(name) = ServerName::try_from(name) else { return false };
-    webpki::EndEntityCert::try_from(certificate)
-        .is_ok_and(|entity| entity.verify_is_valid_for_subject_name(&name).is_ok())
 }

@@ -8,6 +8,7 @@ use hallpass::{Builder, DataDirectory, GroupError, Node, StartError};
 use tokio::net::TcpStream;
 
 use super::Agent;
+use super::start::warn_if_open;
 use crate::outcome::GroupFault;
 use crate::shared::Join;
 
@@ -79,7 +80,9 @@ impl Agent {
                 let gives_up = node.status().group_id.is_some() || !self.builder.only_joins();
                 Ok(gives_up.then_some(builder))
             }
-            Ok(Err(error)) => refuse(format!("nobody answers at {host}: {error}; nothing has changed")),
+            Ok(Err(error)) => refuse(format!(
+                "nobody answers at {host}: {error}; an agent that is alone listens only if it is started with --listen; nothing has changed"
+            )),
             Err(_) => Err(GroupFault::Group(GroupError::Timeout)),
         }
     }
@@ -138,7 +141,9 @@ impl Agent {
                 Arc::clone(self.data.insert(directory))
             }
         };
-        self.shared.replace_node(builder.clone().data_directory(directory).start().await?);
+        let node = builder.clone().data_directory(directory).start().await?;
+        warn_if_open(&node);
+        self.shared.replace_node(node);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hallpass::{Builder, DataDirectory, LogLimiter};
+use hallpass::{Builder, DataDirectory, LogLimiter, Node};
 
 use super::Agent;
 use crate::http::{Server, ServerOptions};
@@ -47,7 +47,9 @@ impl Agent {
         paths.mark_private(private).map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
         wait_for_old_sessions(&paths, ttl).await;
         let builder = builder.ttl(ttl);
-        let node = builder.clone().data_directory(Arc::clone(&directory)).start().await?;
+        let node =
+            first_node(&builder, &paths, &directory, private).data_directory(Arc::clone(&directory)).start().await?;
+        warn_if_open(&node);
         if !is_member {
             // A group of one is there in a moment: a client that only tries must not come too early.
             let _ = tokio::time::timeout(FOUNDING_TIME, node.ready()).await;
@@ -60,7 +62,8 @@ impl Agent {
         }
         marks.write().map_err(|source| ServeError::Data { path: data.to_owned(), source })?;
         let (shared, joins) = AgentShared::new(node, marks, private);
-        let service = Service::new(Arc::clone(&shared));
+        let tokens = server.as_ref().and_then(ServerOptions::tokens);
+        let service = Service::new(Arc::clone(&shared), tokens);
         let watcher = Watcher::start(service.clone());
         let server =
             server.map(|server| Server::start(server, service.clone(), grpc::router, socket_group)).transpose()?;
@@ -94,6 +97,25 @@ fn check_shared(paths: &AgentPaths, builder: &Builder, directory: &DataDirectory
             Err(ServeError::WasShared { group: group.escape_debug().to_string(), data: paths.data.clone(), mark })
         }
         _ => Ok(()),
+    }
+}
+
+/// The settings of an agent's first node. One that is alone and was given no address listens on nothing: another user who reached its port
+/// could join its group, and stop it. When it joins a group, another node takes its place, which listens.
+fn first_node(builder: &Builder, paths: &AgentPaths, directory: &DataDirectory, private: bool) -> Builder {
+    let is_alone = builder.founds_alone() && !directory.has_others() && !paths.shared_mark().exists();
+    let builder = builder.clone();
+    if private || is_alone && !builder.has_address() { builder.listen_nowhere() } else { builder }
+}
+
+/// Says who can reach a node that listens without keys.
+pub(super) fn warn_if_open(node: &Node) {
+    let address = node.address();
+    if address.port() != 0 && !node.status().encrypted {
+        tracing::warn!(
+            "anybody who can reach {address}, every user of this machine among them, can join this group and take its locks; \
+             'hallpass init' makes keys"
+        );
     }
 }
 

@@ -1,6 +1,8 @@
 //! The way from a request of HTTP to a call of gRPC and back: tonic's framing, without its server and without generated code.
 
+use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -8,13 +10,18 @@ use axum::extract::Request;
 use axum::response::Response;
 use prost::Message;
 use tokio_stream::Stream;
+use tonic::codec::{BufferSettings, Codec};
 use tonic::server::Grpc;
 use tonic::{Status, Streaming};
-use tonic_prost::ProstCodec;
+use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 use tower_service::Service;
 
-/// The longest message of a client: every one of ours is shorter.
-pub(super) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+use crate::http::{BODY_BYTES_MAX, Timed, Traffic};
+
+/// How much is set aside for each message. Most are shorter, and many calls stay open for long.
+const BUFFER_BYTES: usize = 512;
+/// How many bytes of answers are collected before they are sent.
+const YIELD_BYTES: usize = 32 * 1024;
 
 /// Messages to a client.
 pub(super) struct Answers<A>(Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>);
@@ -55,32 +62,65 @@ where
     }
 }
 
-fn server<Q, A>() -> Grpc<ProstCodec<A, Q>>
+/// The usual codec, with small buffers.
+struct SmallCodec<A, Q>(PhantomData<fn() -> (A, Q)>);
+
+impl<A, Q> Codec for SmallCodec<A, Q>
 where
     Q: Message + Default + Send + 'static,
     A: Message + Send + 'static,
 {
-    Grpc::new(ProstCodec::default()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    type Encode = A;
+    type Decode = Q;
+    type Encoder = ProstEncoder<A>;
+    type Decoder = ProstDecoder<Q>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<A, Q>::raw_encoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<A, Q>::raw_decoder(BufferSettings::new(BUFFER_BYTES, YIELD_BYTES))
+    }
 }
 
-/// One message for one.
-pub(super) async fn unary<Q, A, R>(request: Request, call: impl FnMut(Q) -> R + Send) -> Response
+fn server<Q, A>(bytes_max: usize) -> Grpc<SmallCodec<A, Q>>
+where
+    Q: Message + Default + Send + 'static,
+    A: Message + Send + 'static,
+{
+    Grpc::new(SmallCodec(PhantomData)).max_decoding_message_size(bytes_max)
+}
+
+/// One message of at most so many bytes for one.
+pub(super) async fn unary<Q, A, R>(
+    request: Request,
+    bytes_max: usize,
+    traffic: &Arc<Traffic>,
+    call: impl FnMut(Q) -> R + Send,
+) -> Response
 where
     Q: Message + Default + Send + 'static,
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    server().unary(Call(call), request).await.map(Body::new)
+    let request = request.map(|body| Timed::<Status>::whole(body, traffic));
+    server(bytes_max).unary(Call(call), request).await.map(Body::new)
 }
 
 /// A stream for a stream.
-pub(super) async fn streaming<Q, A, R>(request: Request, call: impl FnMut(Streaming<Q>) -> R + Send) -> Response
+pub(super) async fn streaming<Q, A, R>(
+    request: Request,
+    traffic: &Arc<Traffic>,
+    call: impl FnMut(Streaming<Q>) -> R + Send,
+) -> Response
 where
     Q: Message + Default + Send + 'static,
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<Answers<A>, Status>> + Send + 'static,
 {
-    server().streaming(Call(call), request).await.map(Body::new)
+    let request = request.map(|body| Timed::<Status>::stream(body, traffic));
+    server(BODY_BYTES_MAX).streaming(Call(call), request).await.map(Body::new)
 }
 
 /// A method that is not served.

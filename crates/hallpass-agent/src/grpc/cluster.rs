@@ -7,6 +7,7 @@ use tonic::Status;
 use super::proto::*;
 use super::{Etcd, error};
 use crate::http::{Authenticated, Caller};
+use crate::tokens::Right;
 
 /// The version of etcd's API that is served in part: some clients refuse old ones.
 const VERSION: &str = concat!("3.4.0-hallpass.", env!("CARGO_PKG_VERSION"));
@@ -38,11 +39,14 @@ impl Etcd {
     /// addresses must not spread its requests over them.
     pub(super) async fn member_list(
         self: Arc<Self>,
+        caller: Caller,
         here: Option<String>,
         _: MemberListRequest,
     ) -> Result<MemberListResponse, Status> {
         let status = self.api.service.shared().node().status();
-        let members = status.members.iter().map(|member| Member {
+        // A caller that may not inspect the group is told of this member alone.
+        let is_shown = |id| id == status.id || caller.may_some(Right::Inspect);
+        let members = status.members.iter().filter(|member| is_shown(member.id)).map(|member| Member {
             id: member.id.into(),
             name: member.name.clone().unwrap_or_else(|| member.address.clone()),
             peer_urls: vec![format!("http://{}", member.address)],

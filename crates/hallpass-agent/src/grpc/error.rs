@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use hallpass::Refusal;
 use tonic::{Code, Status};
 
-use crate::http::Fault;
+use crate::http::{BodyFault, Fault};
 use crate::service::{AcquireFault, LeaseError};
 
 pub(super) const LEASE_NOT_FOUND: &str = "etcdserver: requested lease not found";
@@ -65,6 +65,8 @@ impl From<LeaseError> for Status {
             LeaseError::NotFound(_) => lease_not_found(),
             LeaseError::Exists(_) => Self::failed_precondition(LEASE_EXISTS),
             LeaseError::TooMany => too_many(),
+            LeaseError::Quota(_) => Self::resource_exhausted(format!("hallpass: {error}")),
+            LeaseError::TakenBack => Self::unauthenticated("etcdserver: invalid auth token"),
             LeaseError::NoSession(why) => {
                 tracing::debug!(why, "no leader reported to a client of etcd's API");
                 no_leader()
@@ -81,10 +83,21 @@ impl From<AcquireFault> for Status {
             AcquireFault::Lease(error) => error.into(),
             AcquireFault::LeaseEnded(_) => Self::unknown(SESSION_EXPIRED),
             AcquireFault::TooManyWaits | AcquireFault::TooManyLocks(_) => too_many(),
+            AcquireFault::Quota(_) => Self::resource_exhausted(format!("hallpass: {fault}")),
             AcquireFault::Refused(Refusal::Locks | Refusal::Callers) => too_many(),
             AcquireFault::Refused(Refusal::Name | Refusal::NoShared(_)) | AcquireFault::OtherMode(..) => invalid(fault),
             AcquireFault::Busy(_) | AcquireFault::Late(_) => Self::deadline_exceeded(format!("hallpass: {fault}")),
             AcquireFault::Refused(_) => Self::unavailable(format!("hallpass: {fault}")),
+        }
+    }
+}
+
+impl From<BodyFault> for Status {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::Late => Self::deadline_exceeded(format!("hallpass: {fault}")),
+            BodyFault::TooMany => too_many(),
+            BodyFault::TooLong | BodyFault::Broken(_) => invalid(fault),
         }
     }
 }
@@ -95,6 +108,7 @@ impl From<Fault> for Status {
             StatusCode::UNAUTHORIZED => Self::unauthenticated("etcdserver: invalid auth token"),
             StatusCode::FORBIDDEN => Self::permission_denied("etcdserver: permission denied"),
             StatusCode::NOT_FOUND => lease_not_found(),
+            StatusCode::TOO_MANY_REQUESTS => Self::resource_exhausted(format!("hallpass: {}", fault.text)),
             _ => Self::unavailable(format!("hallpass: {}", fault.text)),
         }
     }

@@ -1,11 +1,9 @@
 //! etcd's JSON gateway for the calls of locks and leases: `POST` with a message in JSON, see [`json`](super::json).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Bytes;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
@@ -15,16 +13,16 @@ use serde_json::json;
 use tonic::{Code, Status};
 
 use super::proto::LeaseKeepAliveRequest;
-use super::{Etcd, error};
-use crate::http::Caller;
+use super::{Etcd, bytes_max, error};
+use crate::http::{self, Caller};
+use crate::tokens::Right;
 
 /// How many keepalives one request may carry: as many as fit into a body, and not more than that.
 const KEEPALIVES_MAX: usize = 1000;
-/// How long the body of a request may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One message for one.
 pub(super) fn unary<Q, A, R>(
+    needs: &'static [Right],
     call: impl Fn(Arc<Etcd>, Caller, Q) -> R + Clone + Send + Sync + 'static,
 ) -> MethodRouter<Arc<Etcd>>
 where
@@ -33,7 +31,7 @@ where
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
     post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
-        let answer = match body(request).await.and_then(|body| read(&body)) {
+        let answer = match body(&etcd, &caller, needs, request).await.and_then(|body| read(&body)) {
             Ok(message) => call(etcd, caller, message).await,
             Err(status) => Err(status),
         };
@@ -43,9 +41,9 @@ where
 }
 
 /// Keeps leases alive: a message or several, and a line for each.
-pub(super) fn keep_alives() -> MethodRouter<Arc<Etcd>> {
+pub(super) fn keep_alives(needs: &'static [Right]) -> MethodRouter<Arc<Etcd>> {
     post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
-        let requests = match body(request).await.and_then(|body| read_all(&body)) {
+        let requests = match body(&etcd, &caller, needs, request).await.and_then(|body| read_all(&body)) {
             Ok(requests) => requests,
             Err(status) => return fault(&status),
         };
@@ -76,10 +74,10 @@ async fn wrong_method(uri: Uri) -> Response {
     response
 }
 
-async fn body(request: Request) -> Result<Bytes, Status> {
-    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await;
-    let body = body.map_err(|_| Status::deadline_exceeded("hallpass: the body did not arrive in time"))?;
-    body.map_err(|error| error::invalid(error.body_text()))
+/// The body of a request whose caller has one of these rights.
+async fn body(etcd: &Etcd, caller: &Caller, needs: &[Right], request: Request) -> Result<Vec<u8>, Status> {
+    caller.needs_any(needs)?;
+    Ok(http::read(request.into_body(), bytes_max(needs), &etcd.api.traffic).await?)
 }
 
 /// Reads one message; nothing at all is one with its defaults.

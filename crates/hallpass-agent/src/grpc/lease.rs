@@ -12,7 +12,7 @@ use super::call::Answers;
 use super::key::LockKey;
 use super::proto::*;
 use super::{Etcd, error};
-use crate::http::Caller;
+use crate::http::{Caller, end_lease, take_request};
 use crate::service::{LeaseError, LeaseId, LeaseTtl, TTL_MAX};
 use crate::tokens::Right;
 
@@ -49,8 +49,7 @@ impl Etcd {
         request: LeaseRevokeRequest,
     ) -> Result<LeaseRevokeResponse, Status> {
         let id = lease_id(request.id).ok_or_else(error::lease_not_found)?;
-        caller.needs_lease(&self.api.service, id)?;
-        self.api.service.revoke(id)?;
+        end_lease(&self.api.service, &caller, id).await?;
         Ok(LeaseRevokeResponse { header: self.header() })
     }
 
@@ -59,11 +58,12 @@ impl Etcd {
         caller: &Caller,
         request: &LeaseKeepAliveRequest,
     ) -> Result<LeaseKeepAliveResponse, Status> {
+        take_request(caller)?;
         let answer = |ttl| LeaseKeepAliveResponse { header: self.header(), id: request.id, ttl };
         let Some(id) = lease_id(request.id) else { return Ok(answer(0)) };
         match caller.needs_lease(&self.api.service, id).map_err(Status::from) {
             Err(status) if status.message() == error::LEASE_NOT_FOUND => return Ok(answer(0)),
-            checked => checked?,
+            checked => drop(checked?),
         }
         // Go's client takes 0 for the end, at once; by a deadline it would notice that later. What it was told before is kept.
         if self.api.service.is_ending() {
@@ -138,12 +138,12 @@ impl Etcd {
         let unknown = LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() };
         let Some(lease) = lease_id(id) else { return Ok(unknown) };
         let service = &self.api.service;
-        let info = match service.promise_lease(lease) {
+        let allowed = caller.needs_lease(service, lease).map_err(Status::from);
+        let info = match allowed.and_then(|_| service.promise_lease(lease).map_err(Status::from)) {
             Ok(info) => info,
-            Err(LeaseError::NotFound(_)) => return Ok(unknown),
-            Err(error) => return Err(error.into()),
+            Err(status) if status.message() == error::LEASE_NOT_FOUND => return Ok(unknown),
+            Err(status) => return Err(status),
         };
-        caller.needs_lease(service, lease)?;
         let ttl = info.ttl.as_ref().map_or(0, LeaseTtl::seconds) as i64;
         let mut keys = Vec::new();
         if request.keys {
@@ -161,8 +161,8 @@ impl Etcd {
     ) -> Result<LeaseLeasesResponse, Status> {
         caller.needs_some(Right::Acquire).or_else(|_| caller.needs_some(Right::Inspect))?;
         let service = &self.api.service;
-        let theirs = service.leases().into_iter().filter(|id| caller.needs_lease(service, *id).is_ok());
-        let leases = theirs.map(|id| LeaseStatus { id: id.get() as i64 }).collect();
+        let theirs = service.leases_of(|owner| caller.lease_use(owner).is_some());
+        let leases = theirs.into_iter().map(|id| LeaseStatus { id: id.get() as i64 }).collect();
         Ok(LeaseLeasesResponse { header: self.header(), leases })
     }
 

@@ -9,7 +9,7 @@ use super::lease::lease_id;
 use super::proto::*;
 use super::waiters::Seen;
 use super::{Etcd, error};
-use crate::http::Caller;
+use crate::http::{Caller, needs_own_lease};
 use crate::service::Wanted;
 use crate::tokens::Right;
 
@@ -51,7 +51,7 @@ impl Etcd {
     /// Deletes the key of a lease, or only what was seen there: true if it was there.
     pub(super) async fn delete_key(&self, caller: &Caller, key: &LockKey, seen: Option<Seen>) -> Result<bool, Status> {
         caller.needs(Right::Acquire, &key.lock)?;
-        match caller.needs_lease(&self.api.service, key.lease).map_err(Status::from) {
+        match needs_own_lease(&self.api.service, caller, key.lease).map_err(Status::from) {
             Err(status) if status.message() == error::LEASE_NOT_FOUND => Ok(false),
             Err(status) => Err(status),
             Ok(()) => self.waiters.delete(key, seen).await,

@@ -40,11 +40,13 @@ use axum::routing::{self, MethodRouter, post};
 use axum::{Extension, Router};
 use hallpass_core::Fence;
 use prost::Message;
-use tonic::Status;
+use tonic::{Status, Streaming};
 
+use self::call::Answers;
 use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
-use crate::http::{Api, Caller};
+use crate::http::{Api, BODY_BYTES_MAX, Caller, Fault, STRANGERS_BYTES_MAX};
+use crate::tokens::Right;
 
 /// The state that calls of etcd's API share.
 #[derive(Debug)]
@@ -79,76 +81,114 @@ impl Etcd {
     }
 }
 
-/// The routes of etcd's API. Who asks is found out before.
+/// For what anybody may ask, without a token.
+const OPEN: &[Right] = &[];
+/// For what asks for a lock or a lease.
+const ACQUIRE: &[Right] = &[Right::Acquire];
+/// For what looks: whoever may acquire may see what that needs.
+const LOOK: &[Right] = &[Right::Acquire, Right::Inspect];
+
+/// The routes of etcd's API, each with the rights of which a caller needs one. They are checked before anything of a body is read; those to
+/// a certain lock or lease are checked when its name is known.
 pub(crate) fn router(api: Api) -> Router<Api> {
     let mut router = Router::new()
-        .route("/v3lockpb.Lock/Lock", unary(Etcd::lock))
-        .route("/v3lockpb.Lock/Unlock", unary(Etcd::unlock))
-        .route("/etcdserverpb.Lease/LeaseGrant", unary(Etcd::lease_grant))
-        .route("/etcdserverpb.Lease/LeaseRevoke", unary(Etcd::lease_revoke))
-        .route("/etcdserverpb.Lease/LeaseKeepAlive", post(keep_alives))
-        .route("/etcdserverpb.Lease/LeaseTimeToLive", unary(Etcd::lease_time_to_live))
-        .route("/etcdserverpb.Lease/LeaseLeases", unary(Etcd::lease_leases))
-        .route("/etcdserverpb.KV/Range", unary(Etcd::range))
-        .route("/etcdserverpb.KV/DeleteRange", unary(Etcd::delete_range))
-        .route("/etcdserverpb.KV/Txn", unary(Etcd::txn))
-        .route("/etcdserverpb.Watch/Watch", post(watch))
-        .route("/etcdserverpb.Maintenance/Status", unary(Etcd::status))
-        .route("/etcdserverpb.Auth/Authenticate", unary(Etcd::authenticate))
+        .route("/v3lockpb.Lock/Lock", unary(ACQUIRE, Etcd::lock))
+        .route("/v3lockpb.Lock/Unlock", unary(ACQUIRE, Etcd::unlock))
+        .route("/etcdserverpb.Lease/LeaseGrant", unary(ACQUIRE, Etcd::lease_grant))
+        .route("/etcdserverpb.Lease/LeaseRevoke", unary(LOOK, Etcd::lease_revoke))
+        .route("/etcdserverpb.Lease/LeaseKeepAlive", streaming(LOOK, Etcd::lease_keep_alives))
+        .route("/etcdserverpb.Lease/LeaseTimeToLive", unary(LOOK, Etcd::lease_time_to_live))
+        .route("/etcdserverpb.Lease/LeaseLeases", unary(LOOK, Etcd::lease_leases))
+        .route("/etcdserverpb.KV/Range", unary(LOOK, Etcd::range))
+        .route("/etcdserverpb.KV/DeleteRange", unary(ACQUIRE, Etcd::delete_range))
+        .route("/etcdserverpb.KV/Txn", unary(LOOK, Etcd::txn))
+        .route("/etcdserverpb.Watch/Watch", streaming(LOOK, Etcd::watch))
+        .route("/etcdserverpb.Maintenance/Status", unary(LOOK, Etcd::status))
+        .route("/etcdserverpb.Auth/Authenticate", unary(OPEN, Etcd::authenticate))
         .route("/etcdserverpb.Cluster/MemberList", post(member_list))
-        .route("/v3/lock/lock", gateway::unary(Etcd::lock))
-        .route("/v3/lock/unlock", gateway::unary(Etcd::unlock))
-        .route("/v3/lease/grant", gateway::unary(Etcd::lease_grant))
-        .route("/v3/lease/keepalive", gateway::keep_alives())
-        .route("/v3/auth/authenticate", gateway::unary(Etcd::authenticate))
-        .route("/v3/maintenance/status", gateway::unary(Etcd::status))
+        .route("/v3/lock/lock", gateway::unary(ACQUIRE, Etcd::lock))
+        .route("/v3/lock/unlock", gateway::unary(ACQUIRE, Etcd::unlock))
+        .route("/v3/lease/grant", gateway::unary(ACQUIRE, Etcd::lease_grant))
+        .route("/v3/lease/keepalive", gateway::keep_alives(LOOK))
+        .route("/v3/auth/authenticate", gateway::unary(OPEN, Etcd::authenticate))
+        .route("/v3/maintenance/status", gateway::unary(LOOK, Etcd::status))
+        // etcd has these under two paths.
+        .route("/v3/lease/revoke", gateway::unary(LOOK, Etcd::lease_revoke))
+        .route("/v3/lease/timetolive", gateway::unary(LOOK, Etcd::lease_time_to_live))
+        .route("/v3/lease/leases", gateway::unary(LOOK, Etcd::lease_leases))
+        .route("/v3/kv/lease/revoke", gateway::unary(LOOK, Etcd::lease_revoke))
+        .route("/v3/kv/lease/timetolive", gateway::unary(LOOK, Etcd::lease_time_to_live))
+        .route("/v3/kv/lease/leases", gateway::unary(LOOK, Etcd::lease_leases))
         // All other calls are refused in etcd's words.
         .route("/v3/{*rest}", routing::any(gateway::unserved));
-    // etcd has these under two paths.
-    for beginning in ["/v3/lease", "/v3/kv/lease"] {
-        router = router
-            .route(&format!("{beginning}/revoke"), gateway::unary(Etcd::lease_revoke))
-            .route(&format!("{beginning}/timetolive"), gateway::unary(Etcd::lease_time_to_live))
-            .route(&format!("{beginning}/leases"), gateway::unary(Etcd::lease_leases));
-    }
     for service in ["KV", "Watch", "Lease", "Cluster", "Maintenance", "Auth"] {
         router = router.route(&format!("/etcdserverpb.{service}/{{method}}"), post(unserved));
     }
     router.route("/v3electionpb.Election/{method}", post(unserved)).with_state(Arc::new(Etcd::new(api)))
 }
 
+/// The longest message of those who need these rights.
+fn bytes_max(needs: &[Right]) -> usize {
+    if needs.is_empty() { STRANGERS_BYTES_MAX } else { BODY_BYTES_MAX }
+}
+
 /// A call of gRPC with one message for one.
-fn unary<Q, A, R>(call: impl Fn(Arc<Etcd>, Caller, Q) -> R + Clone + Send + Sync + 'static) -> MethodRouter<Arc<Etcd>>
+fn unary<Q, A, R>(
+    needs: &'static [Right],
+    call: impl Fn(Arc<Etcd>, Caller, Q) -> R + Clone + Send + Sync + 'static,
+) -> MethodRouter<Arc<Etcd>>
 where
     Q: Message + Default + 'static,
     A: Message + 'static,
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
     post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
-        call::unary(request, move |message| call(Arc::clone(&etcd), caller.clone(), message)).await
+        if let Err(fault) = caller.needs_any(needs) {
+            return call::refuse(&fault.into());
+        }
+        let call = |message| call(Arc::clone(&etcd), caller.clone(), message);
+        call::unary(request, bytes_max(needs), &etcd.api.traffic, call).await
     })
 }
 
-async fn keep_alives(
+/// A call of gRPC with a stream for a stream.
+fn streaming<Q, A>(
+    needs: &'static [Right],
+    call: impl Fn(Arc<Etcd>, Caller, Streaming<Q>) -> Answers<A> + Clone + Send + Sync + 'static,
+) -> MethodRouter<Arc<Etcd>>
+where
+    Q: Message + Default + 'static,
+    A: Message + 'static,
+{
+    post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
+        if let Err(fault) = caller.needs_any(needs) {
+            return call::refuse(&fault.into());
+        }
+        let call = |requests| ready(Ok(call(Arc::clone(&etcd), caller.clone(), requests)));
+        call::streaming(request, &etcd.api.traffic, call).await
+    })
+}
+
+/// Where the client has reached this agent, it can again.
+async fn member_list(
     State(etcd): State<Arc<Etcd>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Response {
-    call::streaming(request, move |requests| ready(Ok(Arc::clone(&etcd).lease_keep_alives(caller.clone(), requests))))
-        .await
-}
-
-async fn watch(State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
-    call::streaming(request, move |requests| ready(Ok(Arc::clone(&etcd).watch(caller.clone(), requests)))).await
-}
-
-/// Where the client has reached this agent, it can again.
-async fn member_list(State(etcd): State<Arc<Etcd>>, request: Request) -> Response {
+    if let Err(fault) = caller.needs_any(LOOK) {
+        return call::refuse(&fault.into());
+    }
     let uri = request.uri();
     let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(|authority| authority.as_str()).or(named);
     let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
-    call::unary(request, move |message| Arc::clone(&etcd).member_list(here.clone(), message)).await
+    let call = |message| Arc::clone(&etcd).member_list(caller.clone(), here.clone(), message);
+    call::unary(request, BODY_BYTES_MAX, &etcd.api.traffic, call).await
+}
+
+/// A call that is refused before it is read.
+pub(crate) fn refuse(fault: Fault) -> Response {
+    call::refuse(&fault.into())
 }
 
 async fn unserved(Path(method): Path<String>) -> Response {

@@ -16,7 +16,7 @@ use super::key::Key;
 use super::proto::watch_request::Request;
 use super::proto::*;
 use super::{Etcd, error};
-use crate::http::Caller;
+use crate::http::{Caller, take_request};
 use crate::tokens::Right;
 
 /// How many keys one stream may watch: as many as one connection may have requests.
@@ -115,6 +115,7 @@ impl Watches {
         if !request.range_end.is_empty() {
             return Err(error::unserved("a watch of several keys"));
         }
+        take_request(&self.caller)?;
         let key = Key::parse(&request.key)?;
         let (Key::Lock(lock_key) | Key::Predecessor(lock_key)) = &key;
         let caller = &self.caller;

@@ -30,8 +30,10 @@ use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
 use super::{Api, Fault};
+use crate::account::Account;
+use crate::owner::Owner;
 use crate::registry::Origin;
-use crate::service::{LeaseId, Service};
+use crate::service::{LeaseError, LeaseId, Service};
 use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
 use crate::{audit, telemetry};
 
@@ -41,7 +43,7 @@ const REFUSAL_LINES: u64 = 20;
 /// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
-    tokens: Option<TokenFile>,
+    tokens: Option<Arc<TokenFile>>,
     refusals: Mutex<Refusals>,
 }
 
@@ -62,8 +64,8 @@ pub(crate) struct Peer {
 /// How a connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
-    /// Through the Unix socket; trusted: by the agent's own user or root.
-    Unix { trusted: bool },
+    /// Through the Unix socket, by this user if the system tells; trusted: the agent's own user or root.
+    Unix { user: Option<u32>, trusted: bool },
     /// Over TCP, encrypted or not.
     Tcp { tls: bool },
 }
@@ -73,6 +75,17 @@ pub(crate) enum Transport {
 pub(crate) struct Caller {
     pub(crate) origin: Arc<Origin>,
     rights: Rights,
+    /// The owner of the leases that it makes.
+    owner: Owner,
+}
+
+/// How a caller may use a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseUse {
+    /// It is the caller's own.
+    Own,
+    /// It is somebody else's, and the caller administers.
+    Others,
 }
 
 /// The result of a name and a password.
@@ -97,7 +110,12 @@ impl Access {
     /// With a file, clients over TCP need a token of it.
     pub(crate) fn new(tokens: Option<&Path>) -> Result<Self, TokenError> {
         let refusals = Mutex::new(Refusals { since: Instant::now(), lines: 0, all: 0 });
-        Ok(Self { tokens: tokens.map(TokenFile::open).transpose()?, refusals })
+        Ok(Self { tokens: tokens.map(TokenFile::open).transpose()?.map(Arc::new), refusals })
+    }
+
+    /// The tokens that clients need, if they do.
+    pub(crate) fn tokens(&self) -> Option<Arc<TokenFile>> {
+        self.tokens.clone()
     }
 
     /// How many tokens were refused.
@@ -107,22 +125,26 @@ impl Access {
 
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
         if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
-            let Some(token) = file.tokens().find(secret) else {
+            let Some((token, account)) = file.find(secret) else {
                 self.note_refusal(&peer.origin);
                 return Err(not_valid());
             };
             let mut origin = Origin::clone(&peer.origin);
             let before = origin.client.take().unwrap_or_default();
             origin.client = Some(format!("{before} (token {})", token.name).trim_start().to_owned());
-            return Ok(Caller { origin: Arc::new(origin), rights: Rights::Token(token) });
+            return Ok(Caller { origin: Arc::new(origin), rights: Rights::Token(token), owner: Owner::Token(account) });
         }
         let rights = match peer.transport {
-            Transport::Unix { trusted: true } => Rights::All,
-            Transport::Unix { trusted: false } => Rights::Locks,
+            Transport::Unix { trusted: true, .. } => Rights::All,
+            Transport::Unix { trusted: false, .. } => Rights::Locks,
             Transport::Tcp { .. } if self.tokens.is_none() => Rights::All,
             Transport::Tcp { .. } => Rights::Nothing,
         };
-        Ok(Caller { origin: Arc::clone(&peer.origin), rights })
+        let owner = match peer.transport {
+            Transport::Unix { user, .. } => Owner::User(user.unwrap_or(Owner::UNKNOWN_USER)),
+            Transport::Tcp { .. } => Owner::Nobody,
+        };
+        Ok(Caller { origin: Arc::clone(&peer.origin), rights, owner })
     }
 
     /// The token with this name and secret, for clients that ask for one by name and password.
@@ -197,7 +219,7 @@ impl Caller {
     /// A caller that may do everything, for tests of handlers.
     #[cfg(test)]
     pub(crate) fn trusted() -> Self {
-        Self { origin: Arc::default(), rights: Rights::All }
+        Self { origin: Arc::default(), rights: Rights::All, owner: Owner::Nobody }
     }
 
     pub(crate) fn needs(&self, right: Right, lock: &str) -> Result<(), Fault> {
@@ -214,23 +236,42 @@ impl Caller {
         })
     }
 
+    /// One of these rights is enough, with some locks. Nothing is needed where there are none.
+    pub(crate) fn needs_any(&self, rights: &[Right]) -> Result<(), Fault> {
+        match rights.first() {
+            Some(first) if !rights.iter().any(|right| self.may_some(*right)) => Err(self.refusal(*first)),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn needs_some(&self, right: Right) -> Result<(), Fault> {
         if self.may_some(right) { Ok(()) } else { Err(self.refusal(right)) }
     }
 
-    /// A lease is its owner's: another token needs the right to administer. A client without a token knows the id, which nobody guesses.
-    pub(crate) fn needs_lease(&self, service: &Service, id: LeaseId) -> Result<(), Fault> {
+    /// A lease is its owner's. To others there is no such lease, unless they administer.
+    pub(crate) fn needs_lease(&self, service: &Service, id: LeaseId) -> Result<LeaseUse, Fault> {
         self.needs_some(Right::Acquire).or_else(|_| self.needs_some(Right::Inspect))?;
-        let owner = service.owner(id)?;
-        if owner == self.owner() || self.may_some(Right::Administer) {
-            return Ok(());
+        Ok(self.lease_use(&service.owner(id)?).ok_or(LeaseError::NotFound(id))?)
+    }
+
+    /// How it may use the leases of an owner, if it may.
+    pub(crate) fn lease_use(&self, owner: &Owner) -> Option<LeaseUse> {
+        let administers = self.may_some(Right::Administer);
+        // A lease that nobody owns is that of all who may do everything.
+        if *owner == self.owner || *owner == Owner::Nobody && administers {
+            return Some(LeaseUse::Own);
         }
-        Err(Fault::new(StatusCode::FORBIDDEN, format!("lease {id} belongs to another token")))
+        administers.then_some(LeaseUse::Others)
     }
 
     /// The owner of the leases that it makes.
-    pub(crate) fn owner(&self) -> Option<Arc<str>> {
-        if let Rights::Token(token) = &self.rights { Some(token.name.as_str().into()) } else { None }
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner.clone()
+    }
+
+    /// What its token has used, if it has one.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.owner.account()
     }
 
     fn refusal(&self, right: Right) -> Fault {

@@ -5,6 +5,7 @@ use hallpass::{GroupError, Refusal, RequestError};
 use serde::Serialize;
 use serde_json::json;
 
+use super::BodyFault;
 use crate::service::{AcquireFault, LeaseError};
 
 /// Why a request was not served: a status, and one line that says what to do.
@@ -36,12 +37,25 @@ impl IntoResponse for Fault {
     }
 }
 
+impl From<BodyFault> for Fault {
+    fn from(fault: BodyFault) -> Self {
+        let status = match &fault {
+            BodyFault::Late => StatusCode::REQUEST_TIMEOUT,
+            BodyFault::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            BodyFault::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyFault::Broken(_) => StatusCode::BAD_REQUEST,
+        };
+        Self::new(status, fault)
+    }
+}
+
 impl From<LeaseError> for Fault {
     fn from(error: LeaseError) -> Self {
         let status = match error {
             LeaseError::NotFound(_) => StatusCode::NOT_FOUND,
             LeaseError::Exists(_) => StatusCode::CONFLICT,
-            LeaseError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            LeaseError::TooMany | LeaseError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            LeaseError::TakenBack => StatusCode::UNAUTHORIZED,
             LeaseError::NoSession(_) | LeaseError::NotPersisted(_) | LeaseError::Ending => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -57,7 +71,9 @@ impl From<AcquireFault> for Fault {
             AcquireFault::Late(_) => StatusCode::REQUEST_TIMEOUT,
             AcquireFault::Lease(error) => return error.clone().into(),
             AcquireFault::LeaseEnded(_) => StatusCode::NOT_FOUND,
-            AcquireFault::TooManyLocks(_) | AcquireFault::TooManyWaits => StatusCode::TOO_MANY_REQUESTS,
+            AcquireFault::TooManyLocks(_) | AcquireFault::TooManyWaits | AcquireFault::Quota(_) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             AcquireFault::Refused(Refusal::Name | Refusal::NoShared(_)) => StatusCode::BAD_REQUEST,
             AcquireFault::Refused(Refusal::Locks | Refusal::Callers) => StatusCode::TOO_MANY_REQUESTS,
             AcquireFault::Refused(_) => StatusCode::SERVICE_UNAVAILABLE,

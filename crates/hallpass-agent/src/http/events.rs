@@ -65,7 +65,7 @@ async fn feed(api: Api, caller: Caller, query: Query, sender: mpsc::Sender<Bytes
         let of_lock = |lock: &String| lock.starts_with(&query.prefix) && caller.may(Right::Inspect, lock);
         let is_visible = match (&event.lock, &event.lease) {
             (Some(lock), _) => of_lock(lock),
-            (None, Some(_)) => event.owner == caller.owner() || caller.may_some(Right::Administer),
+            (None, Some(_)) => event.owner.as_ref().is_some_and(|owner| caller.lease_use(owner).is_some()),
             (None, None) => true,
         };
         !(query.rare && is_frequent) && is_visible

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::answer;
-use super::input::{Json, MemberName, limit};
+use super::input::{MemberName, Unread, limit};
 use super::{Api, Caller, Fault};
 use crate::line_protocol::MemberLine;
 use crate::status;
@@ -41,9 +41,10 @@ pub(super) async fn evict(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     MemberName(name): MemberName,
-    Json(request): Json<Evict>,
+    request: Unread<Evict>,
 ) -> Result<Response, Fault> {
     caller.needs_audited(Right::Administer, "", "evict", &name)?;
+    let request = request.read(&api).await?;
     let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))

@@ -1,19 +1,18 @@
 //! Reads and checks what requests carry. Each mistake in it is a [`Fault`].
 
+use std::convert::Infallible;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Api, BODY_BYTES_MAX, Fault};
+use super::{Api, BODY_BYTES_MAX, Fault, body};
 use crate::service::LeaseId;
 
-/// How long the body of a request may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest name of a lock, in bytes.
 const NAME_MAX: usize = 255;
 
@@ -87,28 +86,31 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Params<T> {
     }
 }
 
-/// A body of JSON; an empty one is `{}`.
-pub(super) struct Json<T>(pub(super) T);
+/// A body of JSON that is not read yet: rights are checked before.
+pub(super) struct Unread<T> {
+    body: Body,
+    kind: PhantomData<fn() -> T>,
+}
 
-impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
-    type Rejection = Fault;
+impl<T> FromRequest<Api> for Unread<T> {
+    type Rejection = Infallible;
 
-    async fn from_request(request: Request, api: &Api) -> Result<Self, Fault> {
-        let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, api)).await;
-        let body = body.map_err(|_| Fault::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?;
-        let body = body.map_err(|error| match error.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                Fault::new(error.status(), format!("the body is longer than {BODY_BYTES_MAX} bytes"))
-            }
-            status => Fault::new(status, error.body_text()),
-        })?;
+    async fn from_request(request: Request, _: &Api) -> Result<Self, Infallible> {
+        Ok(Self { body: request.into_body(), kind: PhantomData })
+    }
+}
+
+impl<T: DeserializeOwned> Unread<T> {
+    /// Reads it. An empty body is `{}`.
+    pub(super) async fn read(self, api: &Api) -> Result<T, Fault> {
+        let body = body::read(self.body, BODY_BYTES_MAX, &api.traffic).await?;
         let text: &[u8] = match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => b"{}",
             Some(b'{') => &body,
             Some(_) => return Err(Fault::invalid("the body is not a JSON object such as {\"timeout_ms\": 1000}")),
         };
         let read = serde_json::from_slice(text);
-        read.map(Self).map_err(|error| Fault::invalid(format!("the body is not understood: {error}")))
+        read.map_err(|error| Fault::invalid(format!("the body is not understood: {error}")))
     }
 }
 

@@ -2,15 +2,16 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::answer;
-use super::input::{Json, Lease, LockName, Params};
+use super::input::{Lease, LockName, Params, Unread};
 use super::locks::ttl;
-use super::{Api, Caller, Fault};
-use crate::service::{HeldInfo, LeaseInfo, LeaseTtl};
+use super::{Api, Caller, Fault, LeaseUse};
+use crate::service::{HeldInfo, LeaseId, LeaseInfo, LeaseTtl, Service};
 use crate::tokens::Right;
 
 /// How many leases are listed at most.
@@ -25,9 +26,10 @@ pub(super) struct Grant {
 pub(super) async fn grant(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Json(request): Json<Grant>,
+    request: Unread<Grant>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Acquire)?;
+    let request = request.read(&api).await?;
     let ttl = ttl(request.ttl_ms, &api)?;
     let told = api.service.grant(None, ttl, caller.owner(), Arc::clone(&caller.origin))?;
     Ok(answer(&json!({"lease": told.id.to_string(), "ttl_ms": told.millis()})))
@@ -35,9 +37,8 @@ pub(super) async fn grant(
 
 pub(super) async fn list(State(api): State<Api>, Extension(caller): Extension<Caller>) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
-    let all = api.service.leases();
-    let mine = all.into_iter().filter(|id| caller.needs_lease(&api.service, *id).is_ok());
-    let infos = mine.take(LIST_MAX).filter_map(|id| api.service.promise_lease(id).ok());
+    let mine = api.service.leases_of(|owner| caller.lease_use(owner).is_some());
+    let infos = mine.into_iter().take(LIST_MAX).filter_map(|id| api.service.promise_lease(id).ok());
     Ok(answer(&json!({"leases": infos.map(|info| document(&info)).collect::<Vec<_>>()})))
 }
 
@@ -67,8 +68,7 @@ pub(super) async fn revoke(
     Extension(caller): Extension<Caller>,
     Lease(id): Lease,
 ) -> Result<Response, Fault> {
-    caller.needs_lease(&api.service, id)?;
-    let released = api.service.revoke(id)?;
+    let released = end_lease(&api.service, &caller, id).await?;
     let released = released.iter().map(|(lock, fence)| json!({"lock": lock, "fence": fence.to_string()}));
     Ok(answer(&json!({"lease": id.to_string(), "released": released.collect::<Vec<_>>()})))
 }
@@ -86,9 +86,28 @@ pub(super) async fn release(
     LockName(name): LockName,
     Params(request): Params<Release>,
 ) -> Result<Response, Fault> {
-    caller.needs_lease(&api.service, id)?;
+    needs_own_lease(&api.service, &caller, id)?;
     let released = api.service.release(id, &name, request.fence).await?;
     Ok(answer(&json!({"lease": id.to_string(), "lock": name, "released": released})))
+}
+
+/// Ends a lease. That of somebody else keeps its locks until its client has stopped counting on them.
+pub(crate) async fn end_lease(service: &Service, caller: &Caller, id: LeaseId) -> Result<Vec<(String, u64)>, Fault> {
+    Ok(match caller.needs_lease(service, id)? {
+        LeaseUse::Own => service.revoke(id)?,
+        LeaseUse::Others => service.withdraw(id).await?,
+    })
+}
+
+/// To release one lock is for the lease's owner: its client may count on the lock. A break waits for that.
+pub(crate) fn needs_own_lease(service: &Service, caller: &Caller, id: LeaseId) -> Result<(), Fault> {
+    match caller.needs_lease(service, id)? {
+        LeaseUse::Own => Ok(()),
+        LeaseUse::Others => {
+            let text = format!("lease {id} belongs to somebody else; break the lock, or end the whole lease");
+            Err(Fault::new(StatusCode::FORBIDDEN, text))
+        }
+    }
 }
 
 fn document(info: &LeaseInfo) -> Value {
@@ -96,7 +115,8 @@ fn document(info: &LeaseInfo) -> Value {
         "lease": info.id.to_string(),
         "granted_ms": info.granted.as_millis() as u64,
         "left_ms": info.ttl.as_ref().map_or(0, LeaseTtl::millis),
-        "token": info.owner.as_deref(),
+        "token": info.owner.account().map(|account| account.token().name.clone()),
+        "user": info.origin.user,
         "client": info.origin.client,
         "pid": info.origin.pid,
         "locks": info.locks.iter().map(lock).collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::answer;
-use super::input::{Json, Limit, LockName, Params, lease_id};
+use super::input::{Limit, LockName, Params, Unread, lease_id};
 use super::{Api, Caller, Fault};
 use crate::service::{Acquired, Wanted};
 use crate::status::{self, Filter};
@@ -91,9 +91,10 @@ pub(super) async fn acquire(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     LockName(name): LockName,
-    Json(request): Json<Request>,
+    request: Unread<Request>,
 ) -> Result<Response, Fault> {
     caller.needs(Right::Acquire, &name)?;
+    let request = request.read(&api).await?;
     let mode = match request.mode {
         RequestMode::Exclusive => Mode::Exclusive,
         RequestMode::Shared => Mode::Shared,
@@ -143,9 +144,10 @@ pub(super) async fn break_lock(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     LockName(name): LockName,
-    Json(limit): Json<Limit>,
+    limit: Unread<Limit>,
 ) -> Result<Response, Fault> {
     caller.needs_audited(Right::Break, &name, "break", &name)?;
+    let limit = limit.read(&api).await?;
     api.service.break_lock(&name, limit.get(), &caller.origin).await?;
     Ok(answer(&json!({"lock": name, "broken": true})))
 }

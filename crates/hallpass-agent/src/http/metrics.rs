@@ -4,10 +4,12 @@
 //! when somebody asks. Names and meanings are a contract, as those of the API are.
 
 use std::fmt::Write;
+use std::time::Instant;
 
 use hallpass::{Counters, Status, ViewState};
 
 use super::Api;
+use crate::account::{Account, Quota};
 use crate::registry::counts::Histogram;
 use crate::service::Service;
 use crate::shared::AgentShared;
@@ -22,6 +24,7 @@ pub(crate) fn text(api: &Api) -> String {
     locks(&mut text, shared, &status, &counters);
     clients(&mut text, &api.service);
     traffic(&mut text, api);
+    tokens(&mut text, api);
     text.0
 }
 
@@ -151,6 +154,29 @@ fn traffic(text: &mut Text, api: &Api) {
         let status = status.to_string();
         text.labelled("hallpass_api_requests_total", &[("route", route), ("status", &status)], count);
     }
+}
+
+/// The quotas of tokens, where there are tokens.
+fn tokens(text: &mut Text, api: &Api) {
+    let Some(file) = api.access.tokens() else { return };
+    let accounts = file.accounts();
+    let mut all = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Account, Quota) -> Option<u64>| {
+        text.about(name, kind, help);
+        for account in accounts.iter() {
+            for (quota, label) in Quota::ALL {
+                if let Some(value) = value(account, quota) {
+                    text.labelled(name, &[("token", &account.token().name), ("quota", label)], value);
+                }
+            }
+        }
+    };
+    let help = "What clients with a token use now: leases, waits, and requests of the last second.";
+    let now = Instant::now();
+    all("hallpass_token_used", "gauge", help, &|account, quota| Some(account.used(quota, now) as u64));
+    let help = "What clients with a token may use, where its file says so.";
+    all("hallpass_token_quota", "gauge", help, &|account, quota| account.max(quota).map(u64::from));
+    let help = "Requests that were refused since a quota of their token was used up.";
+    all("hallpass_token_refusals_total", "counter", help, &|account, quota| Some(account.refused(quota)));
 }
 
 /// A document in Prometheus's text format.

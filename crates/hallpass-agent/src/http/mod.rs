@@ -9,6 +9,8 @@
 
 mod access;
 mod answer;
+mod body;
+mod certificate;
 mod dashboard;
 mod events;
 mod group;
@@ -18,26 +20,27 @@ mod leases;
 mod locks;
 mod metrics;
 mod pages;
+mod quota;
 mod server;
 mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 
-pub(crate) use self::access::{Access, Authenticated, Caller};
+pub(crate) use self::access::{Access, Authenticated, Caller, LeaseUse};
 pub(crate) use self::answer::Fault;
+pub(crate) use self::body::{BODY_BYTES_MAX, BodyFault, STRANGERS_BYTES_MAX, Timed, read};
+pub(crate) use self::leases::{end_lease, needs_own_lease};
+pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::registry::counts::Gauge;
 use crate::service::Service;
-
-/// The longest body: every request of ours is shorter.
-const BODY_BYTES_MAX: usize = 16 * 1024;
 
 /// The state that handlers of requests share. A clone shares it too.
 #[derive(Clone, Debug)]
@@ -54,6 +57,8 @@ pub(crate) struct Traffic {
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
     pub(crate) connections: Gauge,
     pub(crate) streams: Gauge,
+    /// Bodies of requests that have arrived in part.
+    incomplete: Gauge,
 }
 
 impl Traffic {
@@ -133,7 +138,7 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
         .merge(etcd)
         .fallback(answer::no_such_path)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(quota::check))
         .layer(from_fn_with_state(api.clone(), access::check))
         .with_state(api)
 }
@@ -158,5 +163,7 @@ async fn check_status(State(api): State<Api>, request: Request, next: Next) -> R
     response.into_response()
 }
 
+#[cfg(test)]
+mod rights_tests;
 #[cfg(test)]
 mod tests;

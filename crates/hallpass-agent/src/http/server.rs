@@ -8,9 +8,6 @@ use axum::Router;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
+use super::certificate::acceptor;
 use super::io::Impatient;
 use super::{Access, Api, Traffic};
 use crate::options::ApiOptions;
@@ -25,6 +23,7 @@ use crate::os::{self, SocketFile};
 use crate::outcome::ServeError;
 use crate::registry::Origin;
 use crate::service::Service;
+use crate::tokens::TokenFile;
 
 /// Bounds the descriptors and the memory that connections take.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -34,6 +33,11 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest head of a request.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The same where one connection may have many requests.
+const STREAM_HEAD_BYTES_MAX: u32 = 16 * 1024;
+/// How much a client may send of a request, and of all requests of a connection, before it is read.
+const STREAM_WINDOW: u32 = 32 * 1024;
+const CONNECTION_WINDOW: u32 = 128 * 1024;
 /// How many requests one connection may have open at a time, where the protocol allows several: most of them wait for locks.
 const STREAMS_MAX: u32 = 10_000;
 /// How long to wait after a connection could not be accepted, usually for want of descriptors.
@@ -58,6 +62,11 @@ pub(crate) struct Server {
 }
 
 impl ServerOptions {
+    /// The tokens that clients need, if they do.
+    pub(crate) fn tokens(&self) -> Option<Arc<TokenFile>> {
+        self.access.tokens()
+    }
+
     /// Listens on TCP, and reads keys and tokens. Nobody is served yet.
     pub(crate) async fn check(options: &ApiOptions) -> Result<Self, ServeError> {
         let fail = |why: String| ServeError::Api(why);
@@ -91,25 +100,6 @@ impl ServerOptions {
         }
         Ok(Self { access, tcp, socket: options.socket.clone() })
     }
-}
-
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
-    let fail = |path: &Path, why: String| format!("cannot use {} for the API: {why}", path.display());
-    let chain: Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_file_iter(certificate).map_err(|error| fail(certificate, error.to_string()))?.collect();
-    let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
-    if std::fs::metadata(key).is_ok_and(|found| os::is_public(&found)) {
-        let why =
-            "all users of this machine can use it, so others may have it: keep such a file to yourself (mode 600)";
-        return Err(fail(key, why.to_owned()));
-    }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| fail(certificate, error.to_string()))?.with_no_client_auth();
-    let mut config = config.with_single_cert(chain, private).map_err(|error| fail(certificate, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 impl Server {
@@ -168,7 +158,7 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, traffic: Arc<T
         match socket_file.listener.accept().await {
             Ok((stream, _)) => {
                 let who = os::credentials(&stream);
-                let transport = Transport::Unix { trusted: os::is_trusted(who.uid) };
+                let transport = Transport::Unix { user: who.uid, trusted: os::is_trusted(who.uid) };
                 let peer = Peer { origin: Arc::new(Origin::of_process(who)), transport };
                 begin(&mut connections, &traffic, |permit| serve(stream, peer, router.clone(), permit));
             }
@@ -242,7 +232,9 @@ where
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_header_list_size(STREAM_HEAD_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .max_send_buf_size(64 * 1024);
     let answer = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {

@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
+use crate::owner::Owner;
+
 /// How far a subscriber may be behind before it misses events: some seconds of a busy agent, and half a megabyte at most.
 const BEHIND_MAX: usize = 2048;
 /// How many rare events are kept for later subscribers, of the group and of clients each: enough to fill a page.
@@ -125,9 +127,9 @@ pub(crate) struct Event {
     /// More, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) text: Option<String>,
-    /// The owner of the lease that it is about: other tokens do not see it.
+    /// The owner of the lease that it is about: others do not see it.
     #[serde(skip)]
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) owner: Option<Owner>,
 }
 
 impl Default for Events {

@@ -10,6 +10,8 @@ use tracing::Instrument;
 use super::hold::Hold;
 use super::lease::{Lease, Leases};
 use super::{AcquireFault, Acquired, LEASE_LOCKS_MAX, LeaseError, LeaseId, Service, TTL_MAX, WAITS_MAX, Wanted};
+use crate::account::{Account, Permit};
+use crate::owner::Owner;
 use crate::registry::{Counts, Origin, UseGuard};
 use crate::{status, telemetry};
 
@@ -28,6 +30,7 @@ struct Pending {
     leases: Arc<Leases>,
     lease: LeaseId,
     lock: Arc<str>,
+    _quota: Option<Permit>,
 }
 
 impl Drop for Pending {
@@ -77,19 +80,23 @@ impl Service {
     pub(crate) async fn acquire_new(
         &self,
         ttl: Duration,
-        owner: Option<Arc<str>>,
+        owner: Owner,
         origin: Arc<Origin>,
         lock: &str,
         wanted: Wanted,
     ) -> Result<Acquired, AcquireFault> {
         let _permit = WaitPermit::take(&self.shared.counts)?;
         let acquire = async {
+            let account = owner.account();
+            let lease_quota = account.map(Account::enter_leases).transpose().map_err(LeaseError::from)?;
+            let wait_quota = account.map(Account::enter_waits).transpose()?;
             let registration = self.shared.clients.register(origin);
             let client_use = registration.waits(lock, wanted.mode);
             let guard = self.wait(lock, wanted, wanted.timeout).await?;
+            drop(wait_quota);
             let hold = Hold::new(wanted.mode, guard, client_use);
             let fence = hold.fence();
-            let mut lease = Lease::new(ttl.min(TTL_MAX), self.shared.drift_ppm(), owner, registration);
+            let mut lease = Lease::new(ttl.min(TTL_MAX), self.shared.drift_ppm(), owner, lease_quota, registration);
             lease.held.insert(lock.into(), hold);
             Ok(Acquired { fence, already: false, lease: self.insert(None, lease)? })
         };
@@ -199,10 +206,12 @@ impl Service {
         if lease.held.len() + lease.pending.len() >= LEASE_LOCKS_MAX {
             return Err(AcquireFault::TooManyLocks(id));
         }
+        let quota = lease.owner.account().map(Account::enter_waits).transpose()?;
         let name: Arc<str> = lock.into();
         lease.pending.insert(Arc::clone(&name));
         let client_use = lease.registration.waits(lock, mode);
-        Ok(Claim::Ours(Pending { leases: Arc::clone(&self.leases), lease: id, lock: name }, client_use, changed))
+        let pending = Pending { leases: Arc::clone(&self.leases), lease: id, lock: name, _quota: quota };
+        Ok(Claim::Ours(pending, client_use, changed))
     }
 
     /// Puts a lock that was granted into its lease, if that has not ended.
@@ -258,7 +267,7 @@ impl Service {
     }
 }
 
-/// Resolves when a lease has ended.
-async fn closed(mut changed: watch::Receiver<()>) {
+/// Resolves when a lease has ended, or was withdrawn.
+pub(super) async fn closed(mut changed: watch::Receiver<()>) {
     while changed.changed().await.is_ok() {}
 }

@@ -3,6 +3,7 @@
 use hallpass::{Mode, Refusal};
 
 use super::{LEASE_LOCKS_MAX, LEASES_MAX, LeaseId, WAITS_MAX};
+use crate::account::QuotaError;
 
 /// Why a lease is not there. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,12 @@ pub(crate) enum LeaseError {
         "the agent cannot write to its data directory, so it grants nothing: {0}; make room there, or see to the disk"
     )]
     NotPersisted(String),
+    /// Its token may have no more.
+    #[error("{0}")]
+    Quota(#[from] QuotaError),
+    /// Its token was taken back just now, or its rights were.
+    #[error("the token was taken back")]
+    TakenBack,
     /// The agent ends.
     #[error("the agent was ended")]
     Ending,
@@ -57,6 +64,9 @@ pub(crate) enum AcquireFault {
     /// Too many wait.
     #[error("{WAITS_MAX} requests wait for locks already; try again later")]
     TooManyWaits,
+    /// The token may have no more.
+    #[error("{0}")]
+    Quota(#[from] QuotaError),
     /// The node does not take the request.
     #[error("{0}")]
     Refused(Refusal),

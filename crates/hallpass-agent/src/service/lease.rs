@@ -7,8 +7,10 @@ use hallpass_node::leases::LeaseTerm;
 use tokio::sync::{Notify, watch};
 
 use super::hold::Hold;
+use crate::account::Permit;
 use crate::os;
-use crate::registry::ClientRegistration;
+use crate::owner::Owner;
+use crate::registry::{ClientRegistration, EventKind};
 
 /// The name of a lease: positive as a signed number, too. It is drawn at random, so that nobody guesses another client's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,8 +73,9 @@ impl Leases {
 pub(super) struct Lease {
     /// How long it lasts, by the system's clock that counts suspended time.
     pub(super) term: LeaseTerm,
-    /// The owner, where clients have names.
-    pub(super) owner: Option<Arc<str>>,
+    pub(super) owner: Owner,
+    /// Why nobody keeps it alive any more, if that is so: its locks pass on when its client has stopped counting on them.
+    pub(super) withdrawn: Option<&'static str>,
     /// By the locks' names.
     pub(super) held: BTreeMap<Arc<str>, Hold>,
     /// The locks that a request waits for under this lease.
@@ -81,6 +84,7 @@ pub(super) struct Lease {
     pub(super) changed: watch::Sender<()>,
     /// Dropped after the locks.
     pub(super) registration: ClientRegistration,
+    _quota: Option<Permit>,
 }
 
 impl Lease {
@@ -88,13 +92,14 @@ impl Lease {
     pub(super) fn new(
         granted: Duration,
         drift_ppm: u32,
-        owner: Option<Arc<str>>,
+        owner: Owner,
+        quota: Option<Permit>,
         registration: ClientRegistration,
     ) -> Self {
         let granted = u64::try_from(granted.as_nanos()).unwrap_or(u64::MAX);
         let term = LeaseTerm::new(granted, os::now(), drift_ppm);
         let (held, pending, changed) = (BTreeMap::new(), BTreeSet::new(), watch::Sender::new(()));
-        Self { term, owner, held, pending, changed, registration }
+        Self { term, owner, withdrawn: None, held, pending, changed, registration, _quota: quota }
     }
 
     /// How long it lasts from keepalive to keepalive.
@@ -102,9 +107,28 @@ impl Lease {
         Duration::from_nanos(self.term.granted())
     }
 
-    /// The lease has ended by the clock. The watcher may not have removed it yet.
+    /// What it holds: names and fences.
+    pub(super) fn fences(&self) -> Vec<(String, u64)> {
+        self.held.iter().map(|(name, held)| (name.to_string(), held.fence())).collect()
+    }
+
+    /// The lease has ended by the clock, or was withdrawn. The watcher may not have removed it yet.
     pub(super) fn has_ended(&self) -> bool {
-        os::now() >= self.term.deadline()
+        self.withdrawn.is_some() || os::now() >= self.term.deadline()
+    }
+
+    /// Why it may be removed before its deadline, if it may: its agent ends or it was withdrawn, and it holds nothing that its client counts
+    /// on.
+    pub(super) fn is_over_early(&self, now: u64, ending: bool) -> Option<EventKind> {
+        let why = if self.withdrawn.is_some() { EventKind::LeaseLost } else { EventKind::Ending };
+        let is_over = self.held.is_empty() || self.term.is_over(now, true);
+        ((ending || self.withdrawn.is_some()) && is_over).then_some(why)
+    }
+
+    /// Nobody keeps it alive any more. The requests that wait under it are told so at once.
+    pub(super) fn withdraw(&mut self, why: &'static str) {
+        self.withdrawn = self.withdrawn.or(Some(why));
+        self.changed = watch::Sender::new(());
     }
 }
 

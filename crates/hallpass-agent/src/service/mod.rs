@@ -18,7 +18,9 @@
 //! 4. Before a deadline is told, [`AgentShared::prepare_to_tell`] has written down how long the next agent must wait if this one is
 //!    killed. Where that cannot be written, nothing longer is told than what was, and nothing is granted. [`Node::promise`](hallpass::Node::promise) makes an
 //!    operator's break wait for what is told.
-//! 5. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every
+//! 5. A lease that somebody else ends, or whose token is taken back, is *withdrawn*: nobody keeps it alive or acquires under it any more.
+//!    Its locks pass on when what its client was told is over.
+//! 6. A lease that has lost one lock has ended, with all of them: its next keepalive is answered 'not found', the one word that every
 //!    client listens to. The locks that it still holds are free then, since no ttl outlasted the one that was lost.
 
 mod acquire;
@@ -36,6 +38,7 @@ use std::time::Duration;
 use hallpass::Mode;
 use tokio::sync::{broadcast, watch};
 
+use self::acquire::closed;
 pub(crate) use self::connection::{ConnectionHolds, News};
 pub(crate) use self::error::{AcquireFault, LeaseError};
 pub(crate) use self::hold::Hold;
@@ -43,9 +46,12 @@ pub(crate) use self::lease::LeaseId;
 use self::lease::{Lease, Leases};
 pub(crate) use self::ttl::LeaseTtl;
 pub(crate) use self::watcher::Watcher;
+use crate::account::Account;
 use crate::os;
+use crate::owner::Owner;
 use crate::registry::{Event, Origin};
 use crate::shared::AgentShared;
+use crate::tokens::TokenFile;
 
 /// Bounds the memory that leases take: some hundred bytes each, and their locks.
 const LEASES_MAX: usize = 100_000;
@@ -61,6 +67,7 @@ pub(crate) const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 pub(crate) struct Service {
     shared: Arc<AgentShared>,
     leases: Arc<Leases>,
+    tokens: Option<Arc<TokenFile>>,
 }
 
 /// A lease, as it is shown.
@@ -70,7 +77,7 @@ pub(crate) struct LeaseInfo {
     pub(crate) granted: Duration,
     /// For how long its client may count on it; none if it may not at present.
     pub(crate) ttl: Option<LeaseTtl>,
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) owner: Owner,
     pub(crate) origin: Arc<Origin>,
     /// By name.
     pub(crate) locks: Vec<HeldInfo>,
@@ -105,8 +112,9 @@ pub(crate) struct Wanted {
 }
 
 impl Service {
-    pub(crate) fn new(shared: Arc<AgentShared>) -> Self {
-        Self { shared, leases: Arc::default() }
+    /// With a file of tokens, leases end when the token is taken back that made them.
+    pub(crate) fn new(shared: Arc<AgentShared>, tokens: Option<Arc<TokenFile>>) -> Self {
+        Self { shared, leases: Arc::default(), tokens }
     }
 
     pub(crate) fn shared(&self) -> &Arc<AgentShared> {
@@ -125,11 +133,12 @@ impl Service {
         &self,
         id: Option<LeaseId>,
         ttl: Duration,
-        owner: Option<Arc<str>>,
+        owner: Owner,
         origin: Arc<Origin>,
     ) -> Result<LeaseTtl, LeaseError> {
+        let quota = owner.account().map(Account::enter_leases).transpose()?;
         let registration = self.shared.clients.register(origin);
-        let lease = Lease::new(ttl.min(TTL_MAX), self.shared.drift_ppm(), owner, registration);
+        let lease = Lease::new(ttl.min(TTL_MAX), self.shared.drift_ppm(), owner, quota, registration);
         self.insert(id, lease)
     }
 
@@ -145,11 +154,38 @@ impl Service {
         Ok(ttl)
     }
 
-    /// Ends a lease, and releases what it holds: names and fences.
+    /// Ends a lease for its client, and releases what it holds: names and fences.
     pub(crate) fn revoke(&self, id: LeaseId) -> Result<Vec<(String, u64)>, LeaseError> {
         let ended = self.leases.lock().remove(&id).ok_or(LeaseError::NotFound(id))?;
         self.shared.counts.leases_revoked.add();
-        Ok(ended.held.iter().map(|(name, held)| (name.to_string(), held.fence())).collect())
+        Ok(ended.fences())
+    }
+
+    /// Ends a lease for somebody else. Returns when its client has stopped counting on its locks, and they are released: names and fences.
+    pub(crate) async fn withdraw(&self, id: LeaseId) -> Result<Vec<(String, u64)>, LeaseError> {
+        let (locks, over) = {
+            let mut table = self.leases.lock();
+            let lease = table.get_mut(&id).filter(|lease| !lease.has_ended()).ok_or(LeaseError::NotFound(id))?;
+            lease.withdraw("an operator has ended it");
+            (lease.fences(), lease.changed.subscribe())
+        };
+        self.leases.look();
+        closed(over).await;
+        Ok(locks)
+    }
+
+    /// Ends the leases whose tokens were taken back, or may not acquire what they hold or wait for any more.
+    fn withdraw_leases_of_tokens(&self) {
+        if !self.tokens.as_ref().is_some_and(|tokens| tokens.take_changed()) {
+            return;
+        }
+        let mut table = self.leases.lock();
+        let all = table.values_mut().filter(|lease| lease.withdrawn.is_none());
+        for lease in all {
+            if !lease.owner.may_hold(lease.held.keys().chain(&lease.pending)) {
+                lease.withdraw("its token was taken back");
+            }
+        }
     }
 
     /// Describes a lease and what it holds, and promises its client what is left. It does not keep the lease alive.
@@ -174,14 +210,22 @@ impl Service {
         })
     }
 
-    /// The owner of a lease, where clients have names.
-    pub(crate) fn owner(&self, id: LeaseId) -> Result<Option<Arc<str>>, LeaseError> {
-        self.leases.lock().get(&id).map(|lease| lease.owner.clone()).ok_or(LeaseError::NotFound(id))
+    /// The owner of a lease that has not ended.
+    pub(crate) fn owner(&self, id: LeaseId) -> Result<Owner, LeaseError> {
+        let table = self.leases.lock();
+        let lease = table.get(&id).filter(|lease| !lease.has_ended());
+        lease.map(|lease| lease.owner.clone()).ok_or(LeaseError::NotFound(id))
     }
 
     /// All leases, in rising order.
     pub(crate) fn leases(&self) -> Vec<LeaseId> {
-        self.leases.lock().keys().copied().collect()
+        self.leases_of(|_| true)
+    }
+
+    /// The leases of some owners, in rising order.
+    pub(crate) fn leases_of(&self, is_meant: impl Fn(&Owner) -> bool) -> Vec<LeaseId> {
+        let table = self.leases.lock();
+        table.iter().filter(|(_, lease)| is_meant(&lease.owner)).map(|(id, _)| *id).collect()
     }
 
     /// The rare events of the past, and all that follow. A subscriber that is too far behind misses some.
@@ -233,6 +277,9 @@ impl Service {
                 .find(|id| !table.contains_key(id))
                 .ok_or_else(|| LeaseError::NoSession("the system gives no random numbers".to_owned()))?,
         };
+        if !lease.owner.may_hold(lease.held.keys()) {
+            return Err(LeaseError::TakenBack);
+        }
         let ttl = self.lease_ttl(id, &mut lease.term, &lease.held)?;
         table.insert(id, lease);
         drop(table);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hallpass::GroupError;
+use hallpass::{GroupError, KeyDigest};
 
 use super::Service;
 use crate::audit;
@@ -36,6 +36,24 @@ impl Service {
             if done.is_ok() {
                 shared.events.send(EventKind::Evicted, || Event { member: Some(member), ..Event::default() });
             }
+            done
+        })
+        .await
+    }
+
+    /// Bans a key in the whole group, or accepts it again. As with [`break_lock`](Self::break_lock) it is done even if the client is gone.
+    pub(crate) async fn ban_key(
+        &self,
+        key: KeyDigest,
+        is_banned: bool,
+        limit: Duration,
+        by: &Arc<Origin>,
+    ) -> Result<(), GroupError> {
+        let (shared, by) = (Arc::clone(&self.shared), Arc::clone(by));
+        finish(async move {
+            let node = shared.node();
+            let done = if is_banned { node.ban_key(key, limit).await } else { node.admit_key(key, limit).await };
+            audit::bans_key(key, is_banned, &by, &done);
             done
         })
         .await

@@ -49,7 +49,7 @@ impl TestAgent {
     }
 
     fn lease(&self, ttl: Duration) -> LeaseTtl {
-        self.service.grant(None, ttl, None, Arc::default()).expect("a lease")
+        self.service.grant(None, ttl, Owner::Nobody, Arc::default()).expect("a lease")
     }
 
     async fn acquire(&self, lease: LeaseId, lock: &str) -> Acquired {
@@ -159,7 +159,7 @@ async fn a_client_that_gives_up_leaves_nothing_behind() {
         let service = agent.service.clone();
         let waiting = tokio::spawn(async move {
             match new {
-                true => service.acquire_new(HOUR, None, Arc::default(), "a", WAIT).await,
+                true => service.acquire_new(HOUR, Owner::Nobody, Arc::default(), "a", WAIT).await,
                 false => service.acquire(other, "a", WAIT).await,
             }
         });
@@ -199,10 +199,10 @@ async fn nobody_is_told_more_than_a_session_less_drift() {
     let told = agent.lease(HOUR);
     let most = SESSION * 100 / 101 + Duration::from_millis(1);
     assert!(told.ttl() <= most && told.granted == HOUR, "{told:?}");
-    let acquired = within(agent.service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await.unwrap();
+    let acquired = within(agent.service.acquire_new(HOUR, Owner::Nobody, Arc::default(), "a", WAIT)).await.unwrap();
     assert!(acquired.lease.ttl() <= most, "{acquired:?}");
     assert!(agent.service.keepalive(acquired.lease.id).unwrap().ttl() <= most);
-    let exists = agent.service.grant(Some(told.id), HOUR, None, Arc::default());
+    let exists = agent.service.grant(Some(told.id), HOUR, Owner::Nobody, Arc::default());
     assert_eq!(exists, Err(LeaseError::Exists(told.id)));
     agent.end().await;
 }
@@ -258,7 +258,7 @@ async fn an_agent_that_ends_tells_nobody_to_hold_anything_for_longer() {
         assert!(told.ttl() <= SESSION.saturating_sub(before.elapsed() / 2), "{told:?}");
     }
     assert_eq!(agent.service.keepalive(idle), Err(LeaseError::NotFound(idle)));
-    assert_eq!(agent.service.grant(None, HOUR, None, Arc::default()), Err(LeaseError::Ending));
+    assert_eq!(agent.service.grant(None, HOUR, Owner::Nobody, Arc::default()), Err(LeaseError::Ending));
     // It has ended as soon as its last client has.
     let _ = agent.service.revoke(lease);
     within(agent.serving).await.unwrap();
@@ -310,12 +310,12 @@ async fn an_agent_that_cannot_cover_what_it_tells_grants_nothing() {
     std::fs::create_dir(&draft).unwrap();
     assert_eq!(agent.node.status().ttl, LIMIT, "the group's sessions are as it was founded");
     let service = &agent.service;
-    let refused = service.grant(None, HOUR, None, Arc::default());
+    let refused = service.grant(None, HOUR, Owner::Nobody, Arc::default());
     assert!(matches!(refused, Err(LeaseError::NotPersisted(_))), "{refused:?}");
-    let refused = within(service.acquire_new(HOUR, None, Arc::default(), "a", WAIT)).await;
+    let refused = within(service.acquire_new(HOUR, Owner::Nobody, Arc::default(), "a", WAIT)).await;
     assert!(matches!(refused, Err(AcquireFault::Lease(LeaseError::NotPersisted(_)))), "{refused:?}");
     std::fs::remove_dir(&draft).unwrap();
-    agent.until(|| service.grant(None, HOUR, None, Arc::default()).is_ok()).await;
+    agent.until(|| service.grant(None, HOUR, Owner::Nobody, Arc::default()).is_ok()).await;
     let running = std::fs::read_to_string(agent.directory.join("data/running")).unwrap();
     assert_eq!(running, LIMIT.as_millis().to_string());
     let told = agent.lease(HOUR);

@@ -26,6 +26,7 @@ impl Watcher {
             let mut group = GroupWatch::default();
             let mut look_at_group = tokio::time::interval(GROUP_INTERVAL);
             loop {
+                service.withdraw_leases_of_tokens();
                 let next = service.look_at_leases();
                 tokio::select! {
                     () = tokio::time::sleep(next) => {}
@@ -57,8 +58,8 @@ impl Service {
                 over.push((*id, EventKind::LeaseLost));
             } else if now >= lease.term.deadline() {
                 over.push((*id, EventKind::LeaseExpired));
-            } else if ending && (lease.held.is_empty() || lease.term.is_over(now, ending)) {
-                over.push((*id, EventKind::Ending));
+            } else if let Some(why) = lease.is_over_early(now, ending) {
+                over.push((*id, why));
             } else {
                 any_held |= !lease.held.is_empty();
                 next = next.min(lease.term.deadline());
@@ -73,14 +74,16 @@ impl Service {
 
     fn end_lease(&self, id: LeaseId, why: EventKind, lease: Lease) {
         match why {
+            EventKind::LeaseLost if lease.withdrawn.is_some() => self.shared.counts.leases_revoked.add(),
             EventKind::LeaseLost => self.shared.counts.leases_lost.add(),
             EventKind::LeaseExpired => self.shared.counts.leases_expired.add(),
             // Nobody misses a lease that holds nothing, or whose client has stopped counting on it.
             _ => return,
         }
         let client = lease.registration.origin().client.clone();
-        let owner = lease.owner.clone();
-        self.shared.events.send(why, || Event { lease: Some(id.to_string()), client, owner, ..Event::default() });
+        let (owner, text) = (Some(lease.owner.clone()), lease.withdrawn.map(str::to_owned));
+        let lease_id = Some(id.to_string());
+        self.shared.events.send(why, || Event { lease: lease_id, client, owner, text, ..Event::default() });
         // Its locks are free from here on.
         drop(lease);
     }

@@ -30,7 +30,7 @@ pub(crate) struct Serving {
 
 impl Starting {
     pub(crate) fn new(options: AgentOptions) -> Self {
-        Self::with(Node::builder().group("g").name("n"), options)
+        Self::with(Node::builder().group("g").name("n").listen("127.0.0.1:0"), options)
     }
 
     pub(crate) fn with(builder: Builder, options: AgentOptions) -> Self {

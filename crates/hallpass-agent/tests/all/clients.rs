@@ -160,6 +160,45 @@ fn requests_that_come_at_once_are_answered_in_their_order() {
     assert_eq!(answers[3]["locks"][0]["held"], "exclusive");
 }
 
+/// The command under `run` inherits the connection.
+#[test]
+fn a_connection_that_only_holds_can_do_nothing_but_release() {
+    let agent = TestAgent::start("holds");
+    let (mut holder, mut other) = (agent.client(), agent.client());
+    assert_eq!(other.ask(&acquire("y"))["is"], "granted");
+    let only = |lock: &str| json!({"do": "acquire", "lock": lock, "try": true, "hold_only": true});
+    assert_eq!(holder.ask(&only("y"))["is"], "busy");
+    assert_eq!(holder.ask(&json!({"do": "status"}))["is"], "status", "it holds nothing yet");
+    let granted = holder.ask(&only("x"));
+    assert_eq!(granted["is"], "granted");
+    let fence = granted["fence"].as_u64().unwrap();
+    let requests = [
+        acquire("z"),
+        try_acquire("z"),
+        json!({"do": "acquire", "lock": "z", "hold_only": false}),
+        json!({"do": "cancel"}),
+        json!({"do": "locks"}),
+        json!({"do": "members"}),
+        json!({"do": "status"}),
+        json!({"do": "break", "lock": "y"}),
+        json!({"do": "evict", "node": "n"}),
+        json!({"do": "admit", "name": "n"}),
+        json!({"do": "join", "address": "127.0.0.1:1"}),
+        json!({"do": "set_class", "prefix": "p", "protocol": "raymond"}),
+        json!({"do": "leave"}),
+    ];
+    for request in &requests {
+        let answer = holder.ask(request);
+        assert!(answer["text"].as_str().is_some_and(|text| text.contains("nothing but release it")), "{answer}");
+    }
+    assert_eq!(holder.ask(&release("x", fence + 1))["held"], false);
+    agent.wait_until("x", (1, 0));
+    agent.wait_until("z", (0, 0));
+    assert_eq!(holder.ask(&release("x", fence))["held"], true);
+    assert_eq!(holder.ask(&json!({"do": "leave"}))["is"], "error", "nor when it has released it");
+    agent.wait_until("y", (1, 0));
+}
+
 #[test]
 fn a_request_in_bits_is_one_request() {
     let agent = TestAgent::start("bits");

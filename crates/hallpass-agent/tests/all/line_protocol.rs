@@ -5,7 +5,7 @@ use hallpass_agent::line_protocol::{
 };
 
 fn acquire(shared: bool, tries: bool, timeout_ms: Option<u64>) -> Request {
-    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false }
+    Request::Acquire { lock: "a/b".to_owned(), shared, tries, timeout_ms, explain: false, hold_only: false }
 }
 
 fn locks(prefix: &str, held: bool, after: Option<&str>, limit: Option<usize>) -> Request {
@@ -37,6 +37,8 @@ fn requests_are_written_and_read_as_recorded() {
             r#"{"do":"evict","node":"b","ban":true}"#,
         ),
         (Request::Admit { name: "b".to_owned(), timeout_ms: None }, r#"{"do":"admit","name":"b"}"#),
+        (Request::BanKey { key: "sha256:1".to_owned(), timeout_ms: None }, r#"{"do":"ban_key","key":"sha256:1"}"#),
+        (Request::AdmitKey { key: "sha256:1".to_owned(), timeout_ms: None }, r#"{"do":"admit_key","key":"sha256:1"}"#),
         (Request::Break { lock: "x".to_owned(), timeout_ms: None }, r#"{"do":"break","lock":"x"}"#),
         (
             Request::SetClass {
@@ -133,6 +135,8 @@ fn responses_are_written_and_read_as_recorded() {
         session_ms: None,
         ttl_ms: 5000,
         waits_for: None,
+        banned: vec!["x".to_owned()],
+        banned_keys: vec!["sha256:1".to_owned()],
     };
     let recorded = [
         (welcome, r#"{"is":"welcome","version":1,"node":"n","group":"g","ttl_ms":5000,"private":false}"#),
@@ -168,7 +172,7 @@ fn responses_are_written_and_read_as_recorded() {
         ),
         (
             Response::Status(Box::new(status)),
-            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6,"fences_left":7,"private":true,"view":"open","steward":"n","voters":["n"],"session_ms":null,"ttl_ms":5000,"waits_for":null}"#,
+            r#"{"is":"status","group":"g","node":"n","complete":true,"epoch":9,"encrypted":false,"members":3,"connected":2,"clients":1,"locks":4,"messages":5,"grants":6,"fences_left":7,"private":true,"view":"open","steward":"n","voters":["n"],"session_ms":null,"ttl_ms":5000,"waits_for":null,"banned":["x"],"banned_keys":["sha256:1"]}"#,
         ),
         (Response::Leaving, r#"{"is":"leaving"}"#),
         (Response::Error { text: "t".to_owned() }, r#"{"is":"error","text":"t"}"#),

@@ -83,8 +83,14 @@ impl Client {
 
 impl Caller for Client {
     async fn acquire(&mut self, lock: u32) -> Result<(), BenchError> {
-        let request =
-            Request::Acquire { lock: lock_name(lock), shared: false, tries: false, timeout_ms: None, explain: false };
+        let request = Request::Acquire {
+            lock: lock_name(lock),
+            shared: false,
+            tries: false,
+            timeout_ms: None,
+            explain: false,
+            hold_only: false,
+        };
         match self.ask(&request).await? {
             Response::Granted { lock, fence, .. } => self.holds = Some((lock, fence)),
             other => return Err(BenchError::new(format!("the agent does not grant: {other:?}"))),

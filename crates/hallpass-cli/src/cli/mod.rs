@@ -216,14 +216,16 @@ const EVICT_HELP: &str = "\
 The member loses its vote, and its locks once its session has run out. Without --ban it joins again \
 if its agent runs. --admit undoes a --ban.
 
-A ban does not stop an attacker who has the member's key: replace the authority.
+--ban-key is for a key that was stolen: no member accepts it any more, and its connections end. The \
+member itself goes on with a new key. Name the key by a certificate for it, or by its digest.
 
 Exit code: 0, or 69 if it has not taken effect in time.
 
 Examples:
   hallpass evict b
   hallpass evict b --ban
-  hallpass evict b --admit";
+  hallpass evict b --admit
+  hallpass evict --ban-key group/b/node.pem";
 
 const BREAK_HELP: &str = "\
 A command under the lock gets SIGTERM, then its grace, then SIGKILL, on every member. Then the next \

@@ -47,16 +47,13 @@ async fn serve(builder: Builder, options: AgentOptions) -> Result<Outcome, Fault
     tracing::info!(
         group = status.group,
         name = status.name,
-        listen = %node.address(),
+        listen = Some(node.address()).filter(|address| address.port() != 0).map(|address| address.to_string()),
         members = status.members.len(),
         encrypted = status.encrypted,
         socket = %socket.display(),
         api = agent.api_address().map(|address| address.to_string()),
         "the agent is ready"
     );
-    if !status.encrypted && status.members.len() > 1 {
-        tracing::info!("no keys configured: only members on this machine can be reached ('hallpass init' makes keys)");
-    }
     let stop = agent.stopper();
     tokio::spawn(async move {
         shutdown.await;
@@ -115,6 +112,7 @@ fn settings(args: &AgentArgs) -> Result<(Builder, AgentOptions), Fault> {
     if let Some(keys) = args.keys.clone().or(config.keys) {
         let keys = Keys::in_directory(keys);
         certificates::check_end(&keys.certificate)?;
+        os::protect_memory();
         builder = builder.keys(keys);
     }
     if let Some(streak) = config.local_streak {
@@ -179,6 +177,9 @@ fn api(args: &AgentArgs, config: &Config, socket: &Path) -> Result<ApiOptions, F
     );
     let keys = args.keys.clone().or_else(|| config.keys.clone()).map(Keys::in_directory);
     api.tls_on_loopback = named.0.is_some();
+    if named.1.is_some() {
+        os::protect_memory();
+    }
     api.tls = match named {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => keys.map(|keys| (keys.certificate, keys.key)).filter(|_| api.listen.is_some()),

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub(crate) struct AgentArgs {
     /// This node's name [default: the host's]
     #[arg(long, env = "HALLPASS_NAME", value_name = "N")]
     pub(crate) name: Option<String>,
-    /// Address to listen on for other members: host:port [default: a free port on loopback]
+    /// Address to listen on for other members: host:port [default: none while it is alone, else a free port on loopback]
     #[arg(long, env = "HALLPASS_LISTEN", value_name = "ADDR", value_parser = listen_address)]
     pub(crate) listen: Option<String>,
     /// This node's address for other members: host:port [default: that of --listen]
@@ -250,14 +251,20 @@ pub(crate) struct JoinArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EvictArgs {
     /// The member's name or number
-    #[arg(value_name = "NODE")]
-    pub(crate) node: String,
+    #[arg(value_name = "NODE", required_unless_present_any = ["ban_key", "admit_key"])]
+    pub(crate) node: Option<String>,
     /// Admit no node of this name again
     #[arg(long)]
     pub(crate) ban: bool,
     /// Evict nobody, but lift the ban on this name
     #[arg(long, conflicts_with = "ban")]
     pub(crate) admit: bool,
+    /// Accept this key no more, whatever its name: a certificate's file, or sha256:HEX
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["node", "ban", "admit", "admit_key"])]
+    pub(crate) ban_key: Option<String>,
+    /// Lift the ban on this key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["node", "ban", "admit"])]
+    pub(crate) admit_key: Option<String>,
     #[command(flatten)]
     pub(crate) group: GroupArgs,
 }
@@ -304,7 +311,8 @@ pub(crate) enum TokenCommand {
 
 const TOKEN_HELP: &str = "\
 The token is printed once and stored nowhere: the file has its SHA-256. A running agent \
-automatically reads the file again. To take a token back, remove its lines.
+automatically reads the file again. To take a token back, remove its lines: that \
+also ends its leases.
 
 Examples:
   hallpass token new --name ci --rights acquire,inspect --prefix ci/ \\
@@ -322,6 +330,15 @@ pub(crate) struct TokenArgs {
     /// Only for locks with this prefix; may be given several times [default: all locks]
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     pub(crate) prefix: Vec<String>,
+    /// Leases that its clients may have at a time [default: no limit of its own]
+    #[arg(long, value_name = "N")]
+    pub(crate) leases_max: Option<NonZeroU32>,
+    /// Requests that may wait for locks at a time [default: no limit of its own]
+    #[arg(long, value_name = "N")]
+    pub(crate) waits_max: Option<NonZeroU32>,
+    /// Requests a second [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_max: Option<NonZeroU32>,
     /// The file of tokens [default: api_tokens of the configuration]
     #[arg(long, env = "HALLPASS_API_TOKENS", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,

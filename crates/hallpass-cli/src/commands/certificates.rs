@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hallpass::KeyDigest;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,
@@ -10,11 +11,13 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use time::{Duration, OffsetDateTime};
 use yasna::{ASN1Result, BERReader, tags};
+use zeroize::Zeroizing;
 
 use crate::exit::Fault;
+use crate::os;
 
 /// Every certificate of a group is valid for this name, beside the node's own.
-const MEMBER: &str = "member.hallpass";
+pub(super) const MEMBER: &str = "member.hallpass";
 /// Certificates are valid from the day before on: clocks differ.
 const CLOCK_SKEW: Duration = Duration::DAY;
 /// How long an authority lasts. No certificate that it signs lasts longer.
@@ -32,7 +35,7 @@ pub(super) struct Authority {
 
 /// A member's new key, and a certificate for it.
 pub(super) struct Signed {
-    pub(super) key: String,
+    pub(super) key: Zeroizing<String>,
     pub(super) certificate: String,
     pub(super) ends: OffsetDateTime,
 }
@@ -53,8 +56,13 @@ impl Authority {
             let text = std::fs::read_to_string(&path);
             text.map_err(|error| unusable(&path, &format!("{error}; 'hallpass init --out' has created it")))
         };
-        let (pem, key) = (read("authority.pem")?, read("authority.key")?);
+        let (pem, key) = (read("authority.pem")?, Zeroizing::new(read("authority.key")?));
         let (pem_path, key_path) = (directory.join("authority.pem"), directory.join("authority.key"));
+        if std::fs::metadata(&key_path).is_ok_and(|found| os::is_shared(&found)) {
+            let why = "other users of this machine can read it, so others may be able to make members: only its owner may read it \
+                       (mode 600); if others have it, make a new authority, see docs/keys.md";
+            return Err(unusable(&key_path, why));
+        }
         let own = Facts::read(&pem).ok_or_else(|| unusable(&pem_path, "there is no certificate in it"))?;
         let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_path, "there is no private key in it"))?;
         if key.subject_public_key_info() != own.public_key {
@@ -69,8 +77,8 @@ impl Authority {
     }
 
     /// The private key, in PEM.
-    pub(super) fn key(&self) -> String {
-        self.issuer.key().serialize_pem()
+    pub(super) fn key(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.issuer.key().serialize_pem())
     }
 
     /// Makes a key for a member, and a certificate that lasts this many days.
@@ -84,7 +92,7 @@ impl Authority {
         params.not_after = self.ends.min(OffsetDateTime::now_utc() + Duration::days(days.into()));
         let ends = params.not_after;
         let certificate = params.signed_by(&key, &self.issuer).map_err(no_keys)?;
-        Ok(Signed { key: key.serialize_pem(), certificate: certificate.pem(), ends })
+        Ok(Signed { key: Zeroizing::new(key.serialize_pem()), certificate: certificate.pem(), ends })
     }
 }
 
@@ -104,6 +112,19 @@ pub(super) fn check_end(certificate: &Path) -> Result<(), Fault> {
         tracing::warn!("the certificate {file} ends on {ends}; sign a new one with 'hallpass init --renew'");
     }
     Ok(())
+}
+
+/// The key that an operator names: by a file with its certificate, or by its digest.
+pub(super) fn key_digest(named: &str) -> Result<KeyDigest, Fault> {
+    if let Ok(digest) = named.parse() {
+        return Ok(digest);
+    }
+    let path = Path::new(named);
+    let pem = std::fs::read_to_string(path).map_err(|error| {
+        Fault::Usage(format!("'{}' is neither sha256:HEX nor a file: {error}", named.escape_debug()))
+    })?;
+    let facts = Facts::read(&pem).ok_or_else(|| unusable(path, "there is no certificate in it"))?;
+    Ok(KeyDigest::of_public_key(&facts.public_key))
 }
 
 fn authority_params(name: &str, ends: OffsetDateTime) -> Result<CertificateParams, rcgen::Error> {

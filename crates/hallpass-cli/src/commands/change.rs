@@ -8,6 +8,7 @@ use hallpass_agent::{Client, ClientError};
 use serde_json::{Value, json};
 
 use super::args::{BreakArgs, ClassCommand, EvictArgs, GroupArgs, JoinArgs, RecoverArgs};
+use super::certificates;
 use super::client::{ask, connect, running, unexpected};
 use super::paths::{self, Found};
 use crate::exit::{Fault, Outcome, TEMPORARY};
@@ -24,7 +25,11 @@ pub(crate) fn join(args: &JoinArgs) -> Result<Outcome, Fault> {
 }
 
 pub(crate) fn evict(args: &EvictArgs) -> Result<Outcome, Fault> {
-    let (node, shown, timeout_ms) = (args.node.clone(), args.node.escape_debug(), limit(&args.group));
+    if let Some(key) = args.ban_key.as_ref().or(args.admit_key.as_ref()) {
+        return ban_key(&certificates::key_digest(key)?.to_string(), args.ban_key.is_some(), &args.group);
+    }
+    let node = args.node.clone().unwrap_or_default();
+    let (shown, timeout_ms) = (node.escape_debug(), limit(&args.group));
     if args.admit {
         let text = format!("nodes of the name '{shown}' are admitted again\n");
         return change(
@@ -42,6 +47,16 @@ pub(crate) fn evict(args: &EvictArgs) -> Result<Outcome, Fault> {
     };
     let text = format!("member '{shown}' is out of the group{ban}\n");
     change(&args.group, &request, &json!({"evicted": node, "banned": args.ban}), &text)
+}
+
+fn ban_key(key: &str, is_banned: bool, group: &GroupArgs) -> Result<Outcome, Fault> {
+    let (request_key, timeout_ms) = (key.to_owned(), limit(group));
+    if is_banned {
+        let text = format!("no member accepts the key {key} any more, until 'hallpass evict --admit-key {key}'\n");
+        return change(group, &Request::BanKey { key: request_key, timeout_ms }, &json!({"banned_key": key}), &text);
+    }
+    let text = format!("members accept the key {key} again\n");
+    change(group, &Request::AdmitKey { key: request_key, timeout_ms }, &json!({"admitted_key": key}), &text)
 }
 
 pub(crate) fn break_lock(args: &BreakArgs) -> Result<Outcome, Fault> {

@@ -106,7 +106,7 @@ fn member_row(member: MemberLine) -> Vec<String> {
     vec![
         if member.id == 0 { "?".to_owned() } else { member.id.to_string() },
         member.name.unwrap_or_else(|| "?".to_owned()),
-        member.address,
+        if member.address.ends_with(":0") { "none".to_owned() } else { member.address },
         member.incarnation.to_string(),
         if member.voter { "yes" } else { "no" }.to_owned(),
         member.session_ms.map_or_else(String::new, age),
@@ -154,6 +154,13 @@ fn status_facts(status: &StatusLine) -> Facts {
         },
     );
     facts.add("encrypted", if status.encrypted { "yes" } else { "no, loopback only" });
+    let banned: Vec<String> = status.banned.iter().map(|name| name.escape_debug().to_string()).collect();
+    if !banned.is_empty() {
+        facts.add("banned", banned.join(", "));
+    }
+    if !status.banned_keys.is_empty() {
+        facts.add("banned keys", status.banned_keys.join(", "));
+    }
     facts.add("epoch", status.epoch.map_or("none yet".to_owned(), |epoch| epoch.to_string()));
     facts.add("clients", grouped(status.clients as u64));
     facts.add("locks", format!("{} held, waited for or cached here", grouped(status.locks as u64)));
@@ -234,6 +241,8 @@ mod tests {
             session_ms: None,
             ttl_ms: 5000,
             waits_for: None,
+            banned: Vec::new(),
+            banned_keys: Vec::new(),
         };
         assert!(!status_facts(&status(Fence::COUNT_MAX)).render().contains("fences"));
         let shown = status_facts(&status(Fence::COUNT_MAX / 5)).render();

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::Path;
 
 use super::args::InitArgs;
-use super::certificates::{Authority, Signed};
+use super::certificates::{self, Authority, Signed};
 use crate::exit::{Fault, Outcome};
 use crate::{os, terminal};
 
 pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
     check_names(args)?;
+    os::protect_memory();
     let text = match (&args.renew, &args.out) {
         (Some(directory), _) => renew(args, directory)?,
         (None, Some(out)) => create(args, out)?,
@@ -21,6 +22,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<Outcome, Fault> {
 
 fn create(args: &InitArgs, out: &Path) -> Result<String, Fault> {
     check_group(args, out)?;
+    check_case(args, &args.names)?;
     let authority = Authority::create(&args.group)?;
     create_directory(out)?;
     write_private(&out.join("authority.key"), &authority.key())?;
@@ -57,6 +59,9 @@ fn create(args: &InitArgs, out: &Path) -> Result<String, Fault> {
 /// Signs new certificates, also for names that are new. Configurations stay as they are.
 fn renew(args: &InitArgs, directory: &Path) -> Result<String, Fault> {
     let authority = Authority::open(directory)?;
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let existing: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    check_case(args, &existing)?;
     let mut lines = String::new();
     for name in &args.names {
         let directory = directory.join(name);
@@ -70,9 +75,23 @@ fn renew(args: &InitArgs, directory: &Path) -> Result<String, Fault> {
         lines += &format!("  {}: until {}\n", directory.display(), signed.ends.date());
     }
     Ok(format!(
-        "signed new certificates\n{lines}\ncopy node.key and node.pem to each host, for a new member authority.pem too, \
-         and restart its agent\n"
+        "signed new certificates\n{lines}\ncopy node.key and node.pem to each host, for a new member authority.pem too: \
+         its agent reads them within seconds\n"
     ))
+}
+
+/// Refuses new names that differ from others only in case: they would be two members, and one directory on some systems.
+fn check_case(args: &InitArgs, others: &[String]) -> Result<(), Fault> {
+    let is_new = |name: &&String| args.renew.is_none() || !others.contains(name);
+    for name in args.names.iter().filter(is_new) {
+        let differs = |other: &&String| other.eq_ignore_ascii_case(name) && *other != name;
+        if let Some(other) = others.iter().chain(&args.names).find(differs) {
+            return Err(Fault::Usage(format!(
+                "'{name}' and '{other}' differ only in upper and lower case: give one of the members another name"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_names(args: &InitArgs) -> Result<(), Fault> {
@@ -87,8 +106,15 @@ fn check_names(args: &InitArgs) -> Result<(), Fault> {
             "'{name}' is not a valid name of a member: letters, digits, hyphens and dots, as in host names"
         )));
     }
-    if let Some((_, name)) = args.names.iter().enumerate().find(|(index, name)| args.names[..*index].contains(name)) {
-        return Err(Fault::Usage(format!("member '{name}' is named twice")));
+    if let Some(name) = args.names.iter().find(|name| name.eq_ignore_ascii_case(certificates::MEMBER)) {
+        return Err(Fault::Usage(format!(
+            "no member can have the name '{name}': certificates of all members are valid for it"
+        )));
+    }
+    for (index, name) in args.names.iter().enumerate() {
+        if args.names[..index].contains(name) {
+            return Err(Fault::Usage(format!("member '{name}' is named twice")));
+        }
     }
     Ok(())
 }

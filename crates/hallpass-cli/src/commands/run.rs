@@ -74,6 +74,8 @@ fn acquire(args: &RunArgs, client: &mut Client, start: Instant) -> Result<Holdin
         tries: args.tries(),
         timeout_ms: remaining.map(|remaining| remaining.as_millis() as u64),
         explain: args.explains(),
+        // The command inherits the connection, and need not run as this user.
+        hold_only: true,
     };
     // The agent keeps the time. An agent that is stopped cannot, so this process does too, with some time to spare.
     let limit = remaining.or(args.tries().then_some(Duration::ZERO)).map(|limit| limit + ANSWER_TIMEOUT);

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use hallpass_agent::tokens::{Token, Tokens};
+use hallpass_agent::tokens::{Quotas, Token, Tokens};
 use serde_json::json;
 
 use super::args::{TokenArgs, TokenCommand};
@@ -18,6 +18,7 @@ pub(crate) fn token(command: &TokenCommand) -> Result<Outcome, Fault> {
 }
 
 fn new(args: &TokenArgs) -> Result<Outcome, Fault> {
+    os::protect_memory();
     let file = file(args)?;
     let fail = |error: std::io::Error| Fault::Failed(format!("cannot write to {}: {error}", file.display()));
     let before = match std::fs::read_to_string(&file) {
@@ -33,7 +34,8 @@ fn new(args: &TokenArgs) -> Result<Outcome, Fault> {
     let prefixes = args.prefix.iter().map(String::as_str);
     let (secret, token) = Token::new(&args.name, args.rights.iter().copied(), prefixes)
         .map_err(|error| Fault::Usage(error.to_string()))?;
-    write(&file, &before, &token).map_err(fail)?;
+    let quotas = Quotas { leases_max: args.leases_max, waits_max: args.waits_max, rate_max: args.rate_max };
+    write(&file, &before, &token.with_quotas(quotas)).map_err(fail)?;
     let text = if args.json {
         json!({"name": args.name, "token": secret, "file": file.display().to_string()}).to_string()
     } else {
@@ -55,16 +57,20 @@ fn file(args: &TokenArgs) -> Result<PathBuf, Fault> {
     })
 }
 
-/// Replaces the file by one with the token at its end. A concurrent reader reads a complete file.
+/// Replaces the file by one with the token at its end, which has the same owner and mode. A concurrent reader reads a complete file.
 fn write(file: &Path, before: &str, token: &Token) -> std::io::Result<()> {
     let gap = if before.is_empty() || before.ends_with("\n\n") { "" } else { "\n" };
+    // A link stays a link.
+    let file = &file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let draft = file.with_extension("new");
     let _ = std::fs::remove_file(&draft);
     let mut new = os::create_private_file(&draft)?;
-    if let Ok(found) = std::fs::metadata(file) {
-        std::fs::set_permissions(&draft, found.permissions())?;
+    let written = os::copy_ownership(file, &new)
+        .and_then(|()| new.write_all(format!("{before}{gap}{}", token.to_toml()).as_bytes()))
+        .and_then(|()| new.sync_all())
+        .and_then(|()| std::fs::rename(&draft, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
     }
-    new.write_all(format!("{before}{gap}{}", token.to_toml()).as_bytes())?;
-    new.sync_all()?;
-    std::fs::rename(&draft, file)
+    written
 }

@@ -37,6 +37,11 @@ pub(crate) fn children() -> Vec<u32> {
     Vec::new()
 }
 
+/// Keeps the keys in this process's memory out of core files. Other processes of this user may still read them.
+pub(crate) fn protect_memory() {
+    super::process::forbid_core_files();
+}
+
 /// Does nothing: the process has the name of its program.
 pub(crate) fn name_process() {}
 

@@ -128,6 +128,25 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)
 }
 
+/// Gives a new file the owner, the group and the mode of another one, if that exists. An error if this user may not.
+pub(crate) fn copy_ownership(from: &Path, to: &File) -> io::Result<()> {
+    let found = match std::fs::metadata(from) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let new = to.metadata()?;
+    if (new.uid(), new.gid()) != (found.uid(), found.gid()) {
+        std::os::unix::fs::fchown(to, Some(found.uid()), Some(found.gid()))?;
+    }
+    to.set_permissions(found.permissions())
+}
+
+/// True if users other than its owner can do anything with a file.
+pub(crate) fn is_shared(found: &Metadata) -> bool {
+    found.mode() & 0o077 != 0
+}
+
 /// True for a directory that belongs to this user and that nobody else can write to. Links are not followed: another user may have
 /// created the link.
 pub(crate) fn is_writable_by_user_only(directory: &Path) -> bool {

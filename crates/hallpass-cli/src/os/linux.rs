@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, set_child_subreaper,
-    set_parent_process_death_signal, waitid,
+    DumpableBehavior, Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, set_child_subreaper,
+    set_dumpable_behavior, set_parent_process_death_signal, waitid,
 };
+
+use super::process::forbid_core_files;
 
 /// The program that this process runs, even if its file has been replaced or removed.
 pub(crate) fn this_program() -> io::Result<PathBuf> {
@@ -111,6 +113,12 @@ fn children_of(process: &str) -> Option<Vec<u32>> {
         threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok()).collect();
     let all = lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok());
     (!lists.is_empty()).then(|| all.filter(|pid| is_running(*pid)).collect())
+}
+
+/// Keeps the keys in this process's memory out of core files, and from other processes of this user. Call it after the last exec, which undoes it.
+pub(crate) fn protect_memory() {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    forbid_core_files();
 }
 
 /// Names this process `hallpass`. A program that is started by its link in `/proc` has the name `exe`.

@@ -17,12 +17,14 @@ mod native;
 mod native;
 
 pub(crate) use files::{
-    SYSTEM_CONFIG, SYSTEM_SOCKET, SYSTEM_STATE, create_private_directory, create_private_file, create_public_directory,
-    environment_path, former_directories, host_name, is_root, is_writable_by_user_only, owner, user_directory,
+    SYSTEM_CONFIG, SYSTEM_SOCKET, SYSTEM_STATE, copy_ownership, create_private_directory, create_private_file,
+    create_public_directory, environment_path, former_directories, host_name, is_root, is_shared,
+    is_writable_by_user_only, owner, user_directory,
 };
 pub(crate) use memory::Memory;
 pub(crate) use native::{
     adopt_orphans, any_descendant_except, children, die_with_parent, kill_descendants_except, name_process,
+    protect_memory,
 };
 pub(crate) use process::{
     Process, close_standard_output, control_connection, exec, exit_code, is_closed, is_readable, keep_exit_statuses,

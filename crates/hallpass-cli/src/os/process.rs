@@ -186,3 +186,7 @@ pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
+
+pub(super) fn forbid_core_files() {
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+}

@@ -9,9 +9,14 @@ mod cli;
 #[cfg(target_os = "linux")]
 mod disk;
 #[cfg(target_os = "linux")]
+mod doors;
+#[cfg(target_os = "linux")]
 mod elsewhere;
 mod ending;
 mod explain;
+mod files;
+#[cfg(target_os = "linux")]
+mod inherited;
 mod init;
 mod install;
 mod lab_serve;
@@ -19,6 +24,8 @@ mod lab_serve;
 mod machine;
 mod pages;
 mod place;
+#[cfg(target_os = "linux")]
+mod ports;
 mod private_agent;
 mod processes;
 mod run;

@@ -48,7 +48,7 @@ fn waiters_outlive_their_private_agent_and_keep_their_timeout() {
 }
 
 /// The process of a user's private agent. It is called hallpass, so that people who list processes know it.
-fn private_agent_of(user: &User) -> u32 {
+pub(crate) fn private_agent_of(user: &User) -> u32 {
     let found = Command::new("pgrep").args(["-x", "hallpass", "-a"]).output().unwrap();
     let list = String::from_utf8(found.stdout).unwrap();
     let state = user.home.join("state").display().to_string();

@@ -83,6 +83,8 @@ pub enum LinkError {
     Misaddressed,
     /// A frame was acknowledged that was never sent.
     Acknowledgement,
+    /// The node has given this connection up, and keeps nothing that arrives on it.
+    GivenUp,
     /// More has arrived than is kept until the group is complete.
     Flooded,
     /// The peer asks and asks, and does not read the answers.
@@ -96,6 +98,7 @@ impl std::fmt::Display for LinkError {
             Self::Gap => f.write_str("a message is missing before this one"),
             Self::Misaddressed => f.write_str("a message is for another incarnation or another node"),
             Self::Acknowledgement => f.write_str("a message was acknowledged that was never sent"),
+            Self::GivenUp => f.write_str("this node has given the connection up"),
             Self::Flooded => f.write_str("more has arrived than is kept until the group is complete"),
             Self::Unread => f.write_str("it sends without reading the answers, and no more of those are kept for it"),
         }

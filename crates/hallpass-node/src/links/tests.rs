@@ -236,6 +236,7 @@ fn every_error_says_why_in_one_line() {
         LinkError::Gap,
         LinkError::Misaddressed,
         LinkError::Acknowledgement,
+        LinkError::GivenUp,
         LinkError::Flooded,
         LinkError::Unread,
     ];

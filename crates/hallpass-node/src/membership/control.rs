@@ -496,6 +496,10 @@ fn encode_request(request: &Request, out: &mut Vec<u8>) {
             out.push(4);
             put_text(out, name);
         }
+        Request::Ban { name } => {
+            out.push(7);
+            put_text(out, name);
+        }
         Request::SetClass(class) => {
             out.push(5);
             encode_class(class, out);
@@ -514,6 +518,7 @@ fn decode_request(bytes: &mut Reader<'_>) -> Result<Request, DecodeError> {
         3 => Request::Evict { node: bytes.node()?, ban: bytes.number()? != 0 },
         4 => Request::Admit { name: read_text(bytes, LABEL_MAX)? },
         5 => Request::SetClass(decode_class(bytes)?),
+        7 => Request::Ban { name: read_text(bytes, LABEL_MAX)? },
         6 => Request::Break { lock: read_text(bytes, NAME_MAX)? },
         _ => return Err(DecodeError::Unknown),
     })

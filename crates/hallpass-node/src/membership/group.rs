@@ -22,7 +22,7 @@ pub struct Group {
     pub members: BTreeMap<NodeId, Member>,
     /// Who may vote and does not take part: it was stopped, or its session has run out.
     pub absent: BTreeMap<NodeId, Member>,
-    /// Names that are not admitted.
+    /// Names that are not admitted. A key is banned by the name that its digest makes: so earlier versions keep these bans, too.
     pub banned: BTreeSet<String>,
     pub classes: Vec<Class>,
     pub ttl: Ticks,

@@ -41,10 +41,12 @@ pub mod model {
 /// What a member of another version would say.
 #[cfg(test)]
 pub(crate) mod testing {
+    use hallpass_core::NodeId;
     use hallpass_core::codec::Reader;
 
     pub(crate) use super::control::{Contacts, Control, Envelope, Founder};
     pub(crate) use super::group::{Group, Member, TTL_MAX};
+    use crate::Incarnation;
     use crate::config::Class;
     use crate::output::Request;
 
@@ -61,5 +63,22 @@ pub(crate) mod testing {
     pub(crate) fn asks_for_class(stored: &[u8], token: u64, class: Class) -> Vec<u8> {
         let group_id = Group::decode(&mut Reader::new(stored)).unwrap().id;
         Envelope { group_id, message: Control::Ask { token, request: Request::SetClass(class) } }.encode()
+    }
+
+    fn member(id: NodeId, name: &str) -> Member {
+        let (name, address) = (name.to_owned(), format!("host-{id}:1"));
+        Member { id, incarnation: Incarnation::FIRST, name, address, durable: true }
+    }
+
+    /// Wants to join this group, under this name.
+    pub(crate) fn joins(group_id: u64, id: NodeId, name: &str) -> Vec<u8> {
+        Envelope { group_id, message: Control::Join { member: member(id, name), reached: Vec::new() } }.encode()
+    }
+
+    /// Would found a group of two, and knows only itself, under this name.
+    pub(crate) fn founds(id: NodeId, name: &str) -> Vec<u8> {
+        let Member { id, incarnation, name, address, durable } = member(id, name);
+        let founder = Founder { address, id, incarnation, name, durable, floor: 0, settings: 0 };
+        Envelope { group_id: 0, message: Control::Founding { expect: 2, known: vec![founder] } }.encode()
     }
 }

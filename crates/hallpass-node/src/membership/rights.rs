@@ -13,7 +13,7 @@
 //! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, or one that was
 //!   found at an address that this node was given. The last one counts only while this node is in no view.
 //! - **A banned name** may say nothing. As long as its node has a vote its answers to consensus count, since others may need them for the
-//!   majority that replaces it. The only voter of a group counts until another one votes.
+//!   majority that replaces it, and it may leave. The only voter of a group counts until another one votes.
 
 use hallpass_core::NodeId;
 
@@ -47,6 +47,8 @@ enum Sender<'a> {
     MemberAs(Incarnation),
     /// A member of the view. All that others bring about is that they are told that they are out.
     MemberElseTold,
+    /// The same. A banned one that has a vote may go, too.
+    Leaver,
     Steward,
     /// The node that has prepared the view of this epoch here.
     Installer(u64),
@@ -152,7 +154,7 @@ fn row(message: &Control) -> Row<'_> {
     use GroupRule::{Any, Own, OwnOrFirst, OwnOrTold};
     use Phases::{Present, TakingPart, Withdrawing};
     use Receiver::{Anyone, StewardElseRedirect};
-    use Sender::{Guide, Installer, Itself, Member, MemberAs, MemberElseTold, Stranger, Voter};
+    use Sender::{Guide, Installer, Itself, Leaver, Member, MemberAs, MemberElseTold, Stranger, Voter};
     let (from, to, phases, groups) = match message {
         Control::Founding { .. } => (Stranger, Anyone, Present, Any),
         Control::Join { member, .. } => (Itself(member), StewardElseRedirect, Present, OwnOrTold),
@@ -163,7 +165,7 @@ fn row(message: &Control) -> Row<'_> {
         Control::Contacts(_) => (Guide, Anyone, Present, OwnOrFirst),
         Control::Candidates { .. } => (Sender::Steward, Anyone, Present, Own),
         Control::Refused { .. } => (Guide, Anyone, Present, Own),
-        Control::Withdraw { .. } => (MemberElseTold, StewardElseRedirect, Present, Own),
+        Control::Withdraw { .. } => (Leaver, StewardElseRedirect, Present, Own),
         Control::Withdrawn { .. } => (Sender::Steward, Anyone, Withdrawing, Own),
         Control::Probe { .. } => (Sender::Steward, Anyone, Present, Own),
         Control::Probed { incarnation, .. } => (MemberAs(*incarnation), Receiver::Steward, Present, Own),
@@ -238,12 +240,12 @@ impl Sender<'_> {
     fn allows(self, from: NodeId, sender: &Standing, receiver: &Situation) -> bool {
         let may_speak = match sender.ban {
             Ban::No => true,
-            Ban::Votes => matches!(self, Self::Voter { is_answer: true }),
+            Ban::Votes => matches!(self, Self::Voter { is_answer: true } | Self::Leaver),
             Ban::Yes => false,
         };
         let is_right = match self {
             // Without being a member it is told something, or waits for others.
-            Self::Stranger | Self::MemberElseTold => true,
+            Self::Stranger | Self::MemberElseTold | Self::Leaver => true,
             Self::Itself(member) => member.id == from && member.name == sender.name,
             Self::Voter { .. } => sender.votes || sender.is_steward,
             // Where it is only redirected the receiver may be behind.

@@ -62,7 +62,7 @@ Expelled: Steward Anyone Present Own: steward
 Join: Itself(2) StewardElseRedirect Present OwnOrTold: candidate, away, other, member, voter, steward, installer
 Contacts: Guide Anyone Present OwnOrFirst: namesake, seed, away, other, member, voter, steward, installer
 Refused: Guide Anyone Present Own: namesake, seed, away, other, member, voter, steward, installer
-Withdraw: MemberElseTold StewardElseRedirect Present Own: stranger, namesake, candidate, seed, former, away, other, member, voter, steward, installer
+Withdraw: Leaver StewardElseRedirect Present Own: stranger, namesake, candidate, seed, former, away, other, member, voter, steward, installer, banned voter
 Withdrawn: Steward Anyone Withdrawing Own: steward
 Probe: Steward Anyone Present Own: steward
 Probed: MemberAs(Incarnation(1)) Steward Present Own: member, voter, steward, installer

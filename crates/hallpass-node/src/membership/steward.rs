@@ -298,8 +298,10 @@ impl<F: Conduct> Steward<F> {
         }
         for order in &self.orders {
             match &order.request {
-                Request::SetClass(_) | Request::Admit { .. } if order.state != OrderState::New => {}
+                Request::SetClass(_) | Request::Ban { .. } | Request::Admit { .. }
+                    if order.state != OrderState::New => {}
                 Request::SetClass(class) => changes.push(Change::SetClass(class.clone())),
+                Request::Ban { name } => changes.push(Change::Ban(name.clone())),
                 Request::Admit { name } => changes.push(Change::Admit(name.clone())),
                 Request::Evict { node, .. } => {
                     // A voter that is away has no session that could run out.

@@ -34,14 +34,16 @@ impl<C, F: Conduct> Node<C, F> {
                     self.open(&opening.view, opening.classes, &opening.holders, now);
                     self.notices.push_back(Output::View);
                 }
-                Action::Lapse { comes_back } => {
+                Action::Lapse => {
                     self.locks.lapse();
                     self.links.close();
                     self.lapse_count += 1;
                     self.lapses += 1;
                     self.notices.push_back(Output::Lapsed);
                     self.notices.push_back(Output::View);
-                    for link in (0..self.links.len()).filter(|_| comes_back) {
+                }
+                Action::BeginLinks => {
+                    for link in 0..self.links.len() {
                         self.controls.push_back(Output::Disconnect(self.links[link].peer));
                         self.links[link].reset();
                     }

@@ -56,10 +56,9 @@ impl<C, F: Conduct> Node<C, F> {
     /// learns of it by the greeting of the later process.
     fn disconnect_earlier(&mut self, hello: &Hello, now: Checked) {
         let Some(index) = self.links.position(hello.from) else { return };
-        let link = &mut self.links[index];
+        let link = &self.links[index];
         if link.connected && link.process.is_some_and(|process| process.incarnation < hello.incarnation) {
-            link.disconnect(now.ticks());
-            self.locks.on_disconnect(&mut self.links);
+            self.disconnect(index, now);
             self.controls.push_back(Output::Disconnect(hello.from));
         }
     }
@@ -73,18 +72,23 @@ impl<C, F: Conduct> Node<C, F> {
     /// Nothing of this peer counts any more.
     pub(super) fn refuse(&mut self, peer: NodeId, now: Checked) {
         if let Some(index) = self.links.position(peer) {
-            self.links[index].disconnect(now.ticks());
-            self.locks.on_disconnect(&mut self.links);
+            self.disconnect(index, now);
         }
         self.controls.push_back(Output::Refuse(peer));
+    }
+
+    fn disconnect(&mut self, index: usize, now: Checked) {
+        self.links[index].disconnect(now.ticks());
+        if self.links[index].in_view {
+            self.locks.on_disconnect(&mut self.links);
+        }
     }
 
     /// The connection with this peer that carries locks is gone. What it may have lost is sent again over the next one.
     pub fn handle_disconnect(&mut self, peer: NodeId, now: Ticks) {
         let now = self.begin(now);
         let Some(link) = self.links.position(peer) else { return };
-        self.links[link].disconnect(now.ticks());
-        self.locks.on_disconnect(&mut self.links);
+        self.disconnect(link, now);
     }
 
     /// The control connection with this peer is gone, and what it may have lost with it.
@@ -107,7 +111,7 @@ impl<C, F: Conduct> Node<C, F> {
         let now = self.begin(now);
         let Some(link) = self.links.position(peer) else { return Err(LinkError::Misaddressed) };
         if !self.links[link].connected {
-            return Ok(());
+            return Err(LinkError::GivenUp);
         }
         let mut inbound = std::mem::take(&mut self.links[link].inbound);
         if inbound.len() + bytes.len() > self.config.inbound_max() {

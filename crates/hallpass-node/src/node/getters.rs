@@ -20,6 +20,16 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.epoch()
     }
 
+    /// True if the group has banned this name, as far as this node knows.
+    pub fn is_banned(&self, name: &str) -> bool {
+        self.views.banned().contains(name)
+    }
+
+    /// The names that the group has banned, as far as this node knows.
+    pub fn banned(&self) -> impl Iterator<Item = &str> {
+        self.views.banned().iter().map(String::as_str)
+    }
+
     /// How often everything that was granted has been lost: an earlier grant is void.
     #[inline]
     pub fn lapse_count(&self) -> u64 {
@@ -54,6 +64,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.term()
     }
 
+    /// True at a steward if most of the voters would know after a restart, without asking anybody else, that they are the voters. Until
+    /// then each of the former ones may be needed.
+    pub fn voters_are_stored(&self) -> bool {
+        self.views.voters_are_stored()
+    }
+
     /// True if the group that this node is in has had more than one member.
     pub fn is_shared(&self) -> bool {
         self.views.is_shared()
@@ -67,6 +83,11 @@ impl<C, F: Conduct> Node<C, F> {
     /// Who is in the view that is open here; nobody if none is. Consensus may be ahead of it.
     pub fn view(&self) -> Vec<NodeId> {
         if self.is_complete() { self.views.view() } else { Vec::new() }
+    }
+
+    /// Every other member of its view is connected, as this node knows it.
+    pub fn reaches_view(&self) -> bool {
+        self.links.reach_all()
     }
 
     /// The nodes that this one is to be connected with, on both planes: members, voters, and those about to join.

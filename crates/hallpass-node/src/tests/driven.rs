@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 
+use hallpass_core::codec::DecodeError;
 use hallpass_core::protocol::OptionError;
 use hallpass_core::{Mode, NodeId, Ticks};
 
@@ -170,6 +171,11 @@ impl Driven {
     }
 
     /// The connection loses what it had not delivered.
+    pub(super) fn handle_control(&mut self, peer: NodeId, message: &[u8]) -> Result<(), DecodeError> {
+        let now = self.now;
+        self.input(|node| node.handle_control(peer, message, now))
+    }
+
     pub(super) fn handle_disconnect(&mut self, peer: NodeId) {
         let now = self.at(0);
         self.input(|node| node.handle_disconnect(peer, now));

@@ -79,3 +79,30 @@ fn bad_configurations_are_refused_when_the_node_is_made() {
         assert!(text.starts_with("lock class 'p/': ") && text.contains(why), "{text}");
     }
 }
+
+/// One that was banned has a certificate of its own name, and could ask under another.
+#[test]
+fn a_node_joins_under_the_name_of_its_greeting() {
+    use crate::membership::testing::joins;
+    let mut nodes: [_; 1] = connected(|_| {});
+    let greeting = Hello { name: "b".into(), from: NodeId(9), to: NodeId(1), ..nodes[0].control_hello(None) };
+    nodes[0].handle_hello(&greeting, 0).unwrap();
+    let is_candidate = |node: &Driven| node.members().iter().any(|member| member.id == NodeId(9));
+    for (name, is_admitted) in [("c", false), ("B", false), ("b.", false), ("b", true)] {
+        nodes[0].handle_control(NodeId(9), &joins(greeting.group_id, NodeId(9), name)).unwrap();
+        assert_eq!(is_candidate(&nodes[0]), is_admitted, "{name}");
+    }
+}
+
+#[test]
+fn a_founder_speaks_of_itself_by_the_name_of_its_greeting() {
+    use crate::membership::testing::founds;
+    let [mut node]: [_; 1] = group(|config| config.views.founding = Founding::Together(2));
+    let greeting = Hello { name: "b".into(), from: NodeId(9), to: NodeId(1), ..node.control_hello(None) };
+    node.handle_hello(&greeting, 0).unwrap();
+    for (name, is_known) in [("c", false), ("B", false), ("b", true)] {
+        node.handle_control(NodeId(9), &founds(NodeId(9), name)).unwrap();
+        let waits_for = node.status().waits_for.unwrap();
+        assert_eq!(waits_for.contains("host-9"), is_known, "{name}: {waits_for}");
+    }
+}

@@ -503,6 +503,48 @@ fn a_connection_with_an_earlier_process_of_a_peer_is_closed_as_soon_as_the_next_
     }
 }
 
+/// The group has admitted and removed it again before it heard of that. The connections stand all the time.
+#[test]
+fn a_node_that_was_removed_from_a_view_it_never_heard_of_is_heard_in_the_next_one() {
+    let mut net = Net::founded(3);
+    let away = (1..=3).find(|id| *id != net.steward()).unwrap();
+    let others: Vec<u32> = (1..=3).filter(|id| *id != away).collect();
+    others.iter().for_each(|other| net.cut(*other, away));
+    net.run(3 * TTL / MS);
+    net.cut.clear();
+    net.run(2);
+    // From now on it is heard, and hears nothing.
+    let deaf: Vec<_> = others.iter().map(|other| (NodeId(*other), NodeId(away))).collect();
+    net.cut.extend(&deaf);
+    net.run(3 * TTL / MS);
+    net.cut.clear();
+    net.run_until_open(3 * TTL / MS);
+    for other in others {
+        let held = net.lock(other, "x", other, 50);
+        net.input(other, |node, now| node.handle_release(held.ticket, now));
+        let held = net.lock(away, "x", 10 + other, 50);
+        net.input(away, |node, now| node.handle_release(held.ticket, now));
+    }
+}
+
+#[test]
+fn a_caller_who_tries_is_not_told_busy_because_of_a_node_that_is_in_no_view() {
+    let mut net = Net::founded(3);
+    let gone = (1..=3).find(|id| *id != net.steward()).unwrap();
+    let [one, other] = [1, 2, 3].into_iter().filter(|id| *id != gone).collect::<Vec<_>>()[..] else { unreachable!() };
+    net.crash_unnoticed(gone);
+    net.run(3 * TTL / MS);
+    let held = net.lock(other, "x", 1, 50);
+    net.input(other, |node, now| node.handle_release(held.ticket, now));
+    let tries = |node: &mut Node<u32, Planted>, now| {
+        node.handle_acquire("x", Mode::Exclusive, Patience::Try, now, || 2).unwrap()
+    };
+    assert!(matches!(net.input(one, tries), Answer::Waiting(_)), "the other one is asked");
+    net.disconnect(NodeId(one), NodeId(gone));
+    net.run(5);
+    assert!(net.granted(one, 2).is_some(), "{:?}", net.nodes[&NodeId(one)].answers);
+}
+
 #[test]
 fn the_minority_of_a_partition_stops_before_the_majority_goes_on() {
     let mut net = Net::founded(3);

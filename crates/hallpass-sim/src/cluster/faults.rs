@@ -454,10 +454,7 @@ impl World {
     pub(super) fn may_lose_disk(&self, machine: usize) -> bool {
         let Some(id) = self.machines[machine].process.as_ref().map(|process| process.node.id()) else { return false };
         let ends = |machine: &super::Machine| !machine.durable && machine.ending.is_some();
-        let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl
-            && !self.voters.is_empty()
-            && self.now > self.shrinks_until
-            && !self.machines.iter().any(ends);
+        let settled = self.voters_are_settled() && !self.voters.is_empty() && !self.machines.iter().any(ends);
         let is_voter = self.voters.contains(&id);
         let lost = self.voters.iter().filter(|voter| self.lost.contains(voter)).count();
         settled && (!is_voter || (lost == 0 && self.voters.len() >= 3))

@@ -202,9 +202,10 @@ struct World {
     inside: BTreeMap<u64, Inside>,
     answers: Answers,
     epochs: Epochs,
-    /// Who votes, as the last steward knew, since when, and in which term: one that was paused does not know what came after it.
+    /// Who votes, as the last steward knew, since when most of them have stored that, and in which term: one that was paused does not
+    /// know what came after it.
     voters: Vec<NodeId>,
-    voters_since: Ticks,
+    voters_since: Option<Ticks>,
     voters_term: Option<u64>,
     /// Somebody was evicted or leaves: until about then the group may go on with fewer voters, each of which is needed.
     shrinks_until: Ticks,
@@ -264,7 +265,7 @@ impl World {
             answers: Answers::default(),
             epochs: Epochs::default(),
             voters: Vec::new(),
-            voters_since: 0,
+            voters_since: None,
             voters_term: None,
             shrinks_until: 0,
             is_over: false,

@@ -292,7 +292,9 @@ impl World {
                 self.drain(machine);
                 if let Err(error) = result {
                     self.log(|world| format!("{} closes {connection}: {error}", world.machines[machine].name));
-                    if !matches!(error, LinkError::Misaddressed) {
+                    // The bytes may have come too late: the node has given the connection up, and said so.
+                    let is_closed = self.connections[connection].ends[end].stage == Stage::Closed;
+                    if !matches!(error, LinkError::Misaddressed) && !is_closed {
                         let text = format!("{} received nonsense from {peer}: {error}", self.machines[machine].name);
                         self.note(Some(Violation { property: "link", text }));
                     }
@@ -430,12 +432,13 @@ impl World {
         process.connections.retain(|known| *known != connection);
         let Stage::Standing(peer) = stage else { return self.connect_later(machine, 100 * MS) };
         if process.current(plane).get(&peer) == Some(&connection) {
+            let is_in_view = process.node.view().contains(&peer);
             process.current_mut(plane).remove(&peer);
             match plane {
                 Plane::Locks => process.node.handle_disconnect(peer, now),
                 Plane::Control => process.node.handle_control_disconnect(peer, now),
             }
-            if plane == Plane::Locks {
+            if plane == Plane::Locks && is_in_view {
                 self.excuse_attempts(machine);
             }
             self.drain(machine);

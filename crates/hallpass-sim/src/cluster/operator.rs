@@ -19,8 +19,7 @@ impl World {
     /// join; those of them that live go on with what they hold until their sessions are over.
     pub(super) fn recover(&mut self, survivor: usize, until: Ticks, rng: &mut Rng) -> bool {
         let here = &self.machines[survivor];
-        let settled = self.now.saturating_sub(self.voters_since) > 2 * self.plan.ttl && self.now > self.shrinks_until;
-        if !settled
+        if !self.voters_are_settled()
             || self.is_over
             || !self.is_in_group(survivor)
             || here.is_busy()
@@ -50,7 +49,7 @@ impl World {
             here.rests_until = here.rests_until.max(until + MS);
             self.queue.push(until, Event::Wipe { machine });
         }
-        (self.voters, self.voters_since, self.voters_term) = (vec![id], self.now, None);
+        (self.voters, self.voters_since, self.voters_term) = (vec![id], Some(self.now), None);
         self.epochs.expect_another();
         (self.recovered_on, self.recovers_until) = (Some(survivor), until + MS);
         let at = self.within(20 * MS);
@@ -193,7 +192,7 @@ impl World {
             return false;
         }
         debug_assert!(self.machines.iter().filter(takes_part).all(|machine| !machine.durable));
-        (self.voters, self.voters_since, self.voters_term) = (Vec::new(), self.now, None);
+        (self.voters, self.voters_since, self.voters_term) = (Vec::new(), None, None);
         self.epochs.expect_another();
         true
     }

@@ -134,9 +134,7 @@ impl World {
     /// A node cannot reach every member of its view now, or its view has just changed.
     fn is_cut_short(&self, machine: usize) -> bool {
         let Some(process) = &self.machines[machine].process else { return true };
-        !process.node.is_complete()
-            || process.seen != (process.node.epoch(), true)
-            || process.node.members().iter().any(|member| member.in_view && !member.connected)
+        !process.node.is_complete() || process.seen != (process.node.epoch(), true) || !process.node.reaches_view()
     }
 
     /// The faults are over, and all nodes are in one open view. Before that bytes are lost with connections, and a view makes all
@@ -179,9 +177,10 @@ impl World {
         self.connections[connection].ends[1 - self.end_of(connection, from)].received
     }
 
-    /// For each member of its view how many bytes a node has for it in all; `None` if one is not connected.
+    /// For each member of its view how many bytes a node has for it in all; `None` if one is not connected: what the node has for
+    /// it is kept then, and given to no connection.
     fn sent_by(&self, machine: usize) -> Option<Sent> {
-        let process = self.machines[machine].process.as_ref()?;
+        let process = self.machines[machine].process.as_ref().filter(|process| process.node.reaches_view())?;
         let me = process.node.id();
         let sent = process.node.view().into_iter().filter(|peer| *peer != me).map(|peer| {
             let connection = *process.locks.get(&peer)?;

@@ -134,6 +134,9 @@ impl World {
             let text = format!("node {id} went from epoch {:?} to {:?}", before.0, seen.0);
             self.note(Some(Violation { property: "epoch", text }));
         }
+        if self.voters_since.is_none() && self.stores_voters(machine) {
+            self.voters_since = Some(self.now);
+        }
         if seen != before {
             self.excuse_attempts(machine);
             if let (Some(epoch), true) = seen {
@@ -179,6 +182,21 @@ impl World {
         }
     }
 
+    /// Most of the voters have known for a while that they are the voters: fewer of them may be lost. While they change, each of the
+    /// former ones may still be needed.
+    pub(super) fn voters_are_settled(&self) -> bool {
+        let is_long = self.voters_since.is_some_and(|since| self.now.saturating_sub(since) > 2 * self.plan.ttl);
+        is_long && self.now > self.shrinks_until
+    }
+
+    /// A steward knows that most of the voters have stored that they are.
+    fn stores_voters(&self, machine: usize) -> bool {
+        self.machines[machine].process.as_ref().is_some_and(|process| {
+            let node = &process.node;
+            node.voters_are_stored() && node.term() >= self.voters_term && node.status().voters == self.voters
+        })
+    }
+
     /// Something that a node's status shows has changed.
     pub(super) fn on_view(&mut self, machine: usize) {
         self.connect_later(machine, 10 * super::MS);
@@ -188,7 +206,7 @@ impl World {
         let term = process.node.term();
         let leads = !is_stray && !is_obsolete && status.steward == Some(process.node.id()) && term >= self.voters_term;
         if leads && status.voters != self.voters {
-            (self.voters, self.voters_since, self.voters_term) = (status.voters, self.now, term);
+            (self.voters, self.voters_since, self.voters_term) = (status.voters, None, term);
             self.log(|world| format!("{}: voters are {:?}", world.machines[machine].name, world.voters));
         }
     }

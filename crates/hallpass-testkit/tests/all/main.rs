@@ -4,4 +4,5 @@ mod counts;
 mod crate_graph;
 mod links;
 mod names;
+mod packaging;
 mod track_record;

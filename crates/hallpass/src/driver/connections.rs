@@ -11,6 +11,7 @@ use super::{Driver, State};
 use crate::connection::Connection;
 use crate::control::Outbox;
 use crate::text::printable;
+use crate::tls::PeerCertificate;
 
 /// How many control connections with one peer are kept. All but two are remains of broken ones.
 const CONTROLS_MAX: usize = 4;
@@ -55,6 +56,10 @@ impl LockConnections {
         self.last_number
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Connection)> {
+        self.by_peer.iter().map(|(peer, connection)| (*peer, connection))
+    }
+
     pub(super) fn remove(&mut self, peer: NodeId) -> Option<Connection> {
         self.find(peer).ok().map(|index| self.by_peer.remove(index).1)
     }
@@ -68,6 +73,7 @@ impl Driver {
     /// Adds a connection that carries locks, in place of an earlier one. Returns its number.
     pub(crate) fn connect(&self, hello: &Hello, connection: Connection) -> Result<u64, String> {
         let connected = self.input(|state| {
+            self.still_fits(state, connection.certificate.as_ref(), hello)?;
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
             state.meet_process(hello);
             Ok(state.lock_connections.put(hello.from, connection))
@@ -83,6 +89,7 @@ impl Driver {
             if outbox.is_dialed && standing.is_some_and(|standing| !standing.is_empty()) && hello.from < self.id {
                 return Ok(false);
             }
+            self.still_fits(state, outbox.certificate.as_ref(), hello)?;
             state.node.handle_hello(hello, state.now).map_err(|error| self.explain(&error, hello))?;
             state.meet_process(hello);
             let standing = state.controls.entry(hello.from).or_default();
@@ -96,6 +103,12 @@ impl Driver {
             Ok(true)
         });
         connected.unwrap_or_else(|| Err(STOPPED.to_owned()))
+    }
+
+    /// What is unfit may have changed since the greeting.
+    fn still_fits(&self, state: &State, certificate: Option<&PeerCertificate>, hello: &Hello) -> Result<(), String> {
+        let unfit = certificate.and_then(|certificate| self.unfit(state, certificate));
+        unfit.map_or(Ok(()), |why| Err(self.explain_unfit(why, hello)))
     }
 
     /// Removes a control connection that has ended.

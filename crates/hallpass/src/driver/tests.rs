@@ -159,7 +159,7 @@ async fn two_nodes_that_have_drawn_one_id_are_told_from_each_other() {
     let hello = Hello { from: NodeId(2), boot_id: 7, ..driver.hello(Plane::Control, Some(NodeId(1))).unwrap() };
     let twin = Hello { boot_id: 8, ..hello.clone() };
     assert_eq!(driver.check_hello(&twin), Ok(()), "the first one to come is the node of this id");
-    let outbox = Arc::new(Outbox::new(false));
+    let outbox = Arc::new(Outbox::new(false, None));
     assert_eq!(driver.connect_control(&hello, &outbox), Ok(true));
     assert_eq!(driver.check_hello(&hello), Ok(()), "a second connection");
     let why = driver.check_hello(&twin).unwrap_err();

@@ -208,7 +208,7 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
         assert_eq!(node.counters().lapses, 0);
     }
     drop((streams, guard));
-    soon("the lock", nodes[1].lock("x").acquire()).await.unwrap();
+    drop(soon("the lock", nodes[1].lock("x").acquire()).await.unwrap());
 }
 
 /// A node that is alone grants nothing more when a member of another group of its name greets: one that can prove who it is.
@@ -220,21 +220,7 @@ async fn only_a_member_can_tell_a_node_that_it_is_in_the_wrong_group() {
     let builder = Node::builder().name("n0").listen(&address).peers(named(std::slice::from_ref(&address)));
     let node = builder.keys(authority.keys(&scratch, "n0")).start().await.unwrap();
     let guard = node.lock("x").acquire().await.unwrap();
-    let hello = Hello {
-        group: "hallpass".to_owned(),
-        name: "n1".to_owned(),
-        from: hallpass_core::NodeId(77),
-        to: hallpass_core::NodeId(0),
-        plane: hallpass_node::wire::Plane::Control,
-        address: "127.0.0.1:9".to_owned(),
-        group_id: 99,
-        incarnation: hallpass_node::Incarnation::FIRST,
-        boot_id: 1,
-        to_incarnation: None,
-        received: 0,
-        config_digest: 1,
-        incarnations_digest: None,
-    };
+    let hello = Hello { group_id: 99, config_digest: 1, ..greeting("n1") };
     let call = |keys: Keys, hello: Hello| {
         let address = address.clone();
         soon("an answer", async { tokio::task::spawn_blocking(move || Impostor(keys).call(&address, &hello)).await })
@@ -296,6 +282,63 @@ async fn a_member_that_uses_the_name_of_another_is_rejected() {
         assert!(!member.status().complete);
     }
     assert!(call(&own, "n0").await.starts_with(b"hall"));
+}
+
+/// The TLS library compares names without regard to case and trailing dots, and every certificate of a group is valid for one more name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_for_one_name_byte_for_byte() {
+    let (scratch, authority) = (Scratch::new("one-name"), Authority::new());
+    let address = addresses(1).remove(0);
+    let peers = named(std::slice::from_ref(&address));
+    let node = Node::builder().name("n0").listen(&address).peers(peers).keys(authority.keys(&scratch, "n0"));
+    let node = node.start().await.unwrap();
+    node.ready().await;
+    let several = authority.keys_for(&scratch.join("several"), &["b", "c", "member.hallpass"]);
+    let foreign = authority.keys_for(&scratch.join("foreign"), &["b"]);
+    let own = || authority.keys(&scratch, "b");
+    let refused = [
+        (own(), "B"),
+        (own(), "b."),
+        (own(), "member.hallpass"),
+        (several.clone(), "b"),
+        (several, "c"),
+        (foreign, "b"),
+    ];
+    for (keys, name) in refused.into_iter().chain([(own(), "b")]) {
+        let hello = greeting(name);
+        let is_own = keys.certificate == own().certificate && name == "b";
+        let address = address.clone();
+        let answer = tokio::task::spawn_blocking(move || Impostor(keys).call(&address, &hello)).await.unwrap();
+        let expected: &[u8] = if is_own { b"hall" } else { b"deny" };
+        assert!(answer.starts_with(expected), "{name}: {}", String::from_utf8_lossy(&answer));
+    }
+    // Nor does a node begin with a name that is not its certificate's.
+    for (name, certificate) in
+        [("B", "b"), ("b.", "b"), ("member.hallpass", "member.hallpass"), ("Member.Hallpass.", "b")]
+    {
+        let builder = Node::builder().name(name).join(&address).listen("127.0.0.1:0").advertise("127.0.0.1:9");
+        let error = builder.keys(authority.keys(&scratch.join("second"), certificate)).start().await.err();
+        assert!(error.is_some(), "{name}");
+    }
+}
+
+/// The greeting of a node that is in no group and looks for one.
+fn greeting(name: &str) -> Hello {
+    Hello {
+        group: "hallpass".to_owned(),
+        name: name.to_owned(),
+        from: hallpass_core::NodeId(77),
+        to: hallpass_core::NodeId(0),
+        plane: hallpass_node::wire::Plane::Control,
+        address: "127.0.0.1:9".to_owned(),
+        group_id: 0,
+        incarnation: hallpass_node::Incarnation::FIRST,
+        boot_id: 1,
+        to_incarnation: None,
+        received: 0,
+        config_digest: 0,
+        incarnations_digest: None,
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod blocking;
 mod common;
 mod elect;
 mod group;
+mod keys;
 mod life;
 mod locks;
 mod refusals;

@@ -41,7 +41,7 @@ impl TestAgent {
     }
 
     pub(crate) async fn start_in(directory: Scratch, options: AgentOptions) -> Result<Self, ServeError> {
-        let agent = within(Agent::start(Node::builder().group("g").name("n"), options)).await?;
+        let agent = within(Agent::start(Node::builder().group("g").name("n").listen("127.0.0.1:0"), options)).await?;
         let (node, address) = (agent.node(), agent.api_address().expect("it listens"));
         let stop = Box::new(agent.stopper());
         let serving = tokio::spawn(async move { drop(agent.serve().await) });

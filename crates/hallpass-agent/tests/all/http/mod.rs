@@ -6,6 +6,7 @@ mod dashboard;
 mod inputs;
 mod load;
 mod metrics;
+mod owners;
 mod rights;
 
 use std::time::Instant;

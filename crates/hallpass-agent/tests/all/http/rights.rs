@@ -73,8 +73,8 @@ async fn a_token_allows_what_it_says_and_no_more() {
     assert!(shown["held_by"][0]["client"].as_str().unwrap().ends_with("(token ci)"), "{shown}");
     // A lease is its owner's, or an administrator's.
     post(&format!("{lease}/keepalive")).token(&ci).to(&agent).await.ok();
-    post(&format!("{lease}/keepalive")).token(&eye).to(&agent).await.error(403);
-    delete(&lease).token(&eye).to(&agent).await.error(403);
+    post(&format!("{lease}/keepalive")).token(&eye).to(&agent).await.error(404);
+    delete(&lease).token(&eye).to(&agent).await.error(404);
     delete(&lease).to(&agent).await.error(401);
     post("/v1/locks/ci%2Fa/break").token(&ci).to(&agent).await.error(403);
     post("/v1/members/n/evict").token(&ci).to(&agent).await.error(403);
@@ -148,6 +148,139 @@ async fn a_token_that_is_taken_back_ends_its_requests() {
     within(events.read_to_end(&mut told)).await.expect("the stream ends");
     // The other one's go on.
     delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&ops).to(&agent).await.ok();
+    agent.end().await;
+}
+
+/// Its locks pass on when its client has stopped counting on them, however long its lease would have lasted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_taken_back_loses_its_leases() {
+    let rights = [Right::Acquire, Right::Inspect];
+    let ((old, old_text), (stays, stays_text)) = (token("old", &rights, &[]), token("stays", &rights, &[]));
+    let both = format!("{old_text}\n{stays_text}");
+    let agent = TestAgent::start_with(|directory, options| {
+        options.ttl = Duration::from_secs(2);
+        options.api.tokens = Some(write(directory, "tokens", &both));
+    })
+    .await;
+    let acquire = |lock: &str, token: &str| {
+        post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 86_400_000})).token(token)
+    };
+    let other = acquire("b", &stays).to(&agent).await.ok();
+    let asked = std::time::Instant::now();
+    let held = acquire("a", &old).to(&agent).await.ok();
+    let counts_until = asked + Duration::from_millis(held["ttl_ms"].as_u64().unwrap());
+    let mut events = get("/v1/events").token(&stays).begin(&agent).await;
+    write(&agent.directory, "tokens", &stays_text);
+    let granted = within(acquire("a", &stays).to(&agent)).await.ok();
+    assert!(std::time::Instant::now() >= counts_until, "it was granted while its client counted on it");
+    assert!(granted["fence_number"].as_u64() > held["fence_number"].as_u64());
+    read_until(&mut events, "\"lock\":\"a\"").await;
+    // Those of the other token are as they were, and the token is another one when it comes again.
+    post(&format!("/v1/leases/{}/keepalive", other["lease"].as_str().unwrap())).token(&stays).to(&agent).await.ok();
+    write(&agent.directory, "tokens", &both);
+    until("it is back", async || get("/v1/status").token(&old).to(&agent).await.status == 200).await;
+    assert_eq!(get("/v1/leases").token(&old).to(&agent).await.ok(), json!({"leases": []}));
+    agent.end().await;
+}
+
+/// As when an editor writes the file in two steps, or a hand makes a mistake in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_missing_for_a_moment_keeps_its_leases() {
+    let (secret, text) = token("t", &[Right::Acquire, Right::Inspect], &[]);
+    let agent =
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let acquire = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 86_400_000})).token(&secret);
+    let held = acquire.to(&agent).await.ok();
+    let until_status = async |status: u16| {
+        let is_answered = async || get("/v1/status").token(&secret).to(&agent).await.status == status;
+        until(&format!("the status is {status}"), is_answered).await;
+    };
+    for (wrong, status) in [("[[token]]\nname = 'x'", 401), (&text, 200)] {
+        write(&agent.directory, "tokens", wrong);
+        until_status(status).await;
+    }
+    let shown = get(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&secret).to(&agent).await.ok();
+    assert_eq!(shown["locks"][0]["name"], "a");
+    // With other rights it is the same token. What it may not acquire any more it does not hold.
+    let fewer = text.replace("prefixes = [\"\"]", "prefixes = [\"x/\"]");
+    assert_ne!(fewer, text);
+    write(&agent.directory, "tokens", &fewer);
+    until("its lease is over", async || {
+        get("/v1/leases").token(&secret).to(&agent).await.ok() == json!({"leases": []})
+    })
+    .await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_uses_no_more_than_its_quotas() {
+    let rights = [Right::Acquire, Right::Inspect];
+    let ((small, small_text), (ops, ops_text)) = (token("small", &rights, &[]), token("ops", &rights, &[]));
+    let text = |quotas: &str| format!("{small_text}{quotas}\n{ops_text}");
+    let agent = TestAgent::start_with(|directory, options| {
+        options.api.tokens = Some(write(directory, "tokens", &text("leases_max = 2\nwaits_max = 1\n")));
+    })
+    .await;
+    let acquire = |lock: &str, token: &str| {
+        post(&format!("/v1/locks/{lock}/acquire")).json(&json!({"ttl_ms": 60_000})).token(token)
+    };
+    let held = acquire("a", &ops).to(&agent).await.ok();
+    let lease = acquire("b", &small).to(&agent).await.ok();
+    let waits = tokio::spawn({
+        let (ask, address) = (acquire("a", &small), agent.address());
+        async move { ask.over(TcpStream::connect(address).await.unwrap(), "localhost").await }
+    });
+    agent.until_uses("a", (1, 1)).await;
+    let error = acquire("c", &small).to(&agent).await.error(429);
+    assert!(error.contains("'small' may have 2 leases"), "{error}");
+    let granted = post("/v3/lease/grant").json(&json!({"TTL": 60})).token(&small).to(&agent).await;
+    assert_eq!((granted.status, &granted.json()["code"]), (429, &json!(8)), "ResourceExhausted");
+    let under = post("/v1/locks/c/acquire").json(&json!({"lease": lease["lease"]})).token(&small);
+    let error = under.to(&agent).await.error(429);
+    assert!(error.contains("may wait for locks"), "{error}");
+    acquire("c", &ops).to(&agent).await.ok();
+    for (sample, value) in [
+        ("used{token=\"small\",quota=\"leases\"}", 2.0),
+        ("used{token=\"small\",quota=\"waits\"}", 1.0),
+        ("quota{token=\"small\",quota=\"leases\"}", 2.0),
+        ("refusals_total{token=\"small\",quota=\"leases\"}", 2.0),
+        ("used{token=\"ops\",quota=\"leases\"}", 2.0),
+    ] {
+        assert_eq!(agent.metric(&format!("hallpass_token_{sample}")).await, value, "{sample}");
+    }
+    // What is given back can be used again. With other quotas it is the same token: who waits goes on.
+    write(&agent.directory, "tokens", &text("leases_max = 9\n"));
+    until("it may have more", async || acquire("d", &small).to(&agent).await.status == 200).await;
+    delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&ops).to(&agent).await.ok();
+    within(waits).await.unwrap().ok();
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_sends_no_more_requests_than_its_rate() {
+    let (secret, text) = token("slow", &[Right::Acquire, Right::Inspect], &[]);
+    let agent = TestAgent::start_with(|directory, options| {
+        options.api.tokens = Some(write(directory, "tokens", &format!("{text}rate_max = 1\n")));
+    })
+    .await;
+    let ask = get("/v1/status").token(&secret);
+    let mut refused = None;
+    until("one comes too fast", async || {
+        let answer = ask.to(&agent).await;
+        let is_refused = answer.status == 429;
+        refused = Some(answer).filter(|_| is_refused);
+        is_refused
+    })
+    .await;
+    let refused = refused.unwrap();
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    assert!(refused.error(429).contains("1 requests a second"));
+    let call = || post("/etcdserverpb.Lease/LeaseLeases").header("content-type", "application/grpc").body(&[0; 5]);
+    until("a call of gRPC comes too fast", async || {
+        call().token(&secret).to(&agent).await.head.contains("grpc-status: 8")
+    })
+    .await;
+    until("it may ask again", async || ask.to(&agent).await.status == 200).await;
     agent.end().await;
 }
 
@@ -236,6 +369,51 @@ async fn an_address_that_others_reach_needs_tls_and_tokens() {
     options.api.tokens = Some(directory.join("absent"));
     let error = TestAgent::start_in(directory, options).await.map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("token new"), "{error}");
+}
+
+/// An agent without a certificate of its own for the API shows its member's. That of another member is not taken for it, and a certificate
+/// that replaces it is shown at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificate_of_another_agent_is_not_accepted() {
+    let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+    let sign = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let names = vec![name.to_owned(), "member.hallpass".to_owned()];
+        let certificate = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let mut files = Vec::new();
+    let (certificate, key) = sign("a");
+    let agent = TestAgent::start_with(|directory, options| {
+        files = vec![write(directory, "node.pem", &certificate), write(directory, "node.key", &key)];
+        options.api.tls = Some((files[0].clone(), files[1].clone()));
+        options.api.tls_on_loopback = true;
+    })
+    .await;
+    let port = agent.address().port();
+    let connects = async |name: &'static str| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+        let stream = within(TcpStream::connect(("127.0.0.1", port))).await.unwrap();
+        let name = ServerName::try_from(name).unwrap();
+        within(TlsConnector::from(Arc::new(config)).connect(name, stream)).await.is_ok()
+    };
+    assert!(connects("a").await);
+    for other in ["b", "member.hallpass", "Member.Hallpass"] {
+        assert!(!connects(other).await, "{other}");
+    }
+    // Half of a new pair changes nothing.
+    let (certificate, key) = sign("b");
+    std::fs::write(&files[0], &certificate).unwrap();
+    assert!(connects("a").await && !connects("b").await);
+    std::fs::write(&files[1], &key).unwrap();
+    assert!(connects("b").await && !connects("a").await);
+    agent.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,8 @@
 //! So the supervisor finds them all. It talks to the agent in place of `run`, and knows until when the lock is held. The command gets
 //! SIGTERM when the session is not renewed, when the lock is broken or when the agent ends. After its grace it gets SIGKILL, before
 //! anybody else can hold the lock. When `run` is gone, the supervisor kills everything at once. Only then does it close its copy of the
-//! client connection, which keeps the lock. Each of the three processes may be stopped or killed at any moment:
+//! client connection, which keeps the lock. The command has a copy as well, and need not run as our user: the agent lets that connection do
+//! nothing but release. Each of the three processes may be stopped or killed at any moment:
 //!
 //! - `run` is killed: the supervisor notices, kills the command and all it started, then lets the lock go. `run` is stopped: nothing
 //!   depends on it.

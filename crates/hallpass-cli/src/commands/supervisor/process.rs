@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hallpass_agent::line_protocol::{Request, Response};
-use hallpass_agent::{Client, Handover, Holding, now};
+use hallpass_agent::{Client, ClientError, Handover, Holding, now};
 
 use super::child::ProcessTree;
 use super::deadline::{Due, dead_by, due};
@@ -119,8 +119,14 @@ fn watch(orders: BufReader<UnixStream>, mut client: Client, command: Process) ->
         let _ = of_run.send(Event::RunGone);
     });
     thread::spawn(move || {
-        while let Ok(said) = client.receive() {
-            let _ = of_agent.send(Event::AgentSaid(said));
+        loop {
+            let event = match client.receive() {
+                Ok(said) => Event::AgentSaid(said),
+                // The command has the connection too, and asked for something.
+                Err(ClientError::Refused(_)) => continue,
+                Err(_) => break,
+            };
+            let _ = of_agent.send(event);
         }
         let _ = of_agent.send(Event::AgentGone);
     });
@@ -235,16 +241,22 @@ impl Supervision {
         if self.holding.valid_until_ns() != before {
             self.report(Report::Until(self.holding.valid_until_ns()));
         }
-        if let Response::Ending { why } = said {
-            self.stop(why);
+        match said {
+            Response::Ending { why } => self.stop(why),
+            // Somebody else may have it by now.
+            Response::Released { held: true } => self.stop_within("the command has released it", 0),
+            _ => {}
         }
     }
 
     /// Ends the command: SIGTERM now, SIGKILL after the grace. After a pause there is no time for a grace: the agent may have said so, or
     /// ended, long ago.
     fn stop(&mut self, why: &str) {
+        self.stop_within(why, if self.was_paused { 0 } else { self.grace_ns });
+    }
+
+    fn stop_within(&mut self, why: &str, grace_ns: u64) {
         if self.stopping.is_none() {
-            let grace_ns = if self.was_paused { 0 } else { self.grace_ns };
             self.stopping = Some((why.to_owned(), now() + grace_ns));
             self.tree.terminate();
         }

@@ -19,10 +19,10 @@ pub(crate) enum Action {
     /// The view is over: close the locks, and say what is held by [`Views::on_closed`](super::Views::on_closed).
     Close,
     Open(Box<Opening>),
-    /// The session is over: nothing is held any more. If another incarnation follows, links begin again.
-    Lapse {
-        comes_back: bool,
-    },
+    /// The session is over: nothing is held any more.
+    Lapse,
+    /// This node is another incarnation from now on: all its links begin again.
+    BeginLinks,
     /// The holders of this lock lose it at that time.
     Break {
         from: NodeId,

@@ -190,6 +190,12 @@ impl<F: Conduct> Base<F> {
 
     // ---- what it is ----
 
+    /// True if a node that speaks of itself by this name has greeted with it.
+    pub(super) fn is_called(&self, id: NodeId, name: &str) -> bool {
+        let known = if id == self.me.id { Some(&self.me.name) } else { self.connected.get(&id) };
+        known.is_some_and(|known| known == name)
+    }
+
     /// This node, as a founder of a group.
     pub(super) fn founder(&self) -> Founder {
         let Member { id, incarnation, name, address, durable } = self.me.clone();

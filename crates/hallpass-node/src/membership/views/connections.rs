@@ -81,10 +81,11 @@ impl<F: Conduct> Views<F> {
         self.base.actions.push_back(Action::View);
     }
 
-    /// Makes the links fit the peers, and marks those of the view. Returns the peers whose links are gone.
+    /// Makes the links fit the peers, and marks those of the view. Returns the peers with whom no connection stands any more: their
+    /// links are gone, or begin again with an incarnation that this node has not been connected with.
     pub(crate) fn update_links(&self, links: &mut Links, now: Ticks) -> Vec<NodeId> {
         let peers: BTreeSet<NodeId> = self.peers().into_keys().collect();
-        let gone = links.keep(&peers, now);
+        let mut gone = links.keep(&peers, now);
         let view = self.member.install().group().filter(|_| self.member.install().open().is_some());
         for index in 0..links.len() {
             let link = &mut links[index];
@@ -93,6 +94,9 @@ impl<F: Conduct> Views<F> {
             if let Some(member) = member
                 && link.process.is_none_or(|process| process.incarnation < member.incarnation)
             {
+                if link.connected {
+                    gone.push(link.peer);
+                }
                 link.meet(Process { incarnation: member.incarnation, boot_id: 0 });
             }
         }

@@ -75,6 +75,6 @@ impl<F: Conduct> Views<F> {
         );
         self.base.persist(Purpose::Nothing, 0..0, vec![(keys::HELD_BACK, why.clone().into_bytes())]);
         self.outside.held_back = Some(HeldBack::Elsewhere(why));
-        self.end_view(false);
+        self.end_view();
     }
 }

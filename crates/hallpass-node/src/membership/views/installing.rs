@@ -122,7 +122,7 @@ impl<F: Conduct> Views<F> {
             Prepare::Repeat => self.send_report(from),
             Prepare::Report if Classes::unknown(&group.classes).is_some() => {
                 self.member.refusal = Classes::unknown(&group.classes).map(|why| (group.epoch, why));
-                self.end_view(false);
+                self.end_view();
                 self.repeat_soon();
             }
             Prepare::Report if !self.may_take_part(&group) => {

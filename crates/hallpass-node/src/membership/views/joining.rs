@@ -164,7 +164,7 @@ impl<F: Conduct> Views<F> {
         let last = mine.map_or(0, |member| member.incarnation.get());
         let next = last.max(self.base.me.incarnation.get()).saturating_add(1);
         if self.member.takes_part() {
-            self.end_view(true);
+            self.end_view();
         }
         self.come_back_as(next);
     }
@@ -193,6 +193,10 @@ impl<F: Conduct> Views<F> {
         };
         if self.outside.held_back.is_some() {
             return self.send_contacts(from);
+        }
+        if !self.base.is_called(from, &member.name) {
+            let why = format!("it is not called '{}' in its greeting", member.name);
+            return self.base.send(from, Control::Refused { why });
         }
         if group.banned.contains(&member.name) {
             let why = format!("'{}' was evicted from the group for good", member.name);

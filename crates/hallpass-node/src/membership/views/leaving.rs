@@ -28,7 +28,7 @@ impl<F: Conduct> Views<F> {
     /// Leaves the view of its own accord: it holds nothing from now on.
     pub(super) fn withdraw(&mut self, keeps_vote: bool) {
         if self.member.withdraw(keeps_vote) {
-            self.say_lapsed(false);
+            self.say_lapsed();
         }
         self.hand_over_office();
         self.base.repeat_at = self.base.now;

@@ -80,6 +80,10 @@ impl<F: Conduct> Views<F> {
             self.send_founding(from);
             return self.send_contacts(from);
         }
+        let own = known.iter().find(|founder| founder.id == from);
+        if !own.is_some_and(|founder| self.base.is_called(from, &founder.name)) {
+            return;
+        }
         let Some(founders) = &mut self.outside.founders else { return };
         if expect as usize != founders.expect() {
             self.base.why = Some(format!(

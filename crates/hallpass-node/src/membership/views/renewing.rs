@@ -127,20 +127,20 @@ impl<F: Conduct> Views<F> {
     /// Everything that was held is lost, and the node comes back as its next incarnation.
     fn lapse(&mut self) {
         let comes_back = self.member.phase() == Phase::Running;
-        self.end_view(comes_back);
+        self.end_view();
         if comes_back {
             self.come_back_as(self.base.me.incarnation.get() + 1);
         }
     }
 
-    pub(super) fn end_view(&mut self, comes_back: bool) {
+    pub(super) fn end_view(&mut self) {
         self.member.end();
-        self.say_lapsed(comes_back);
+        self.say_lapsed();
     }
 
     /// Nothing is held any more.
-    pub(super) fn say_lapsed(&mut self, comes_back: bool) {
-        self.base.actions.push_back(Action::Lapse { comes_back });
+    pub(super) fn say_lapsed(&mut self) {
+        self.base.actions.push_back(Action::Lapse);
         self.base.actions.push_back(Action::Peers);
     }
 
@@ -153,6 +153,7 @@ impl<F: Conduct> Views<F> {
             return;
         };
         self.base.me.incarnation = next;
+        self.base.actions.push_back(Action::BeginLinks);
         let put = vec![(keys::INCARNATION, number.to_be_bytes().to_vec())];
         self.base.persist(Purpose::Incarnation, 0..0, put);
     }

@@ -114,9 +114,11 @@ impl<F: Conduct> Views<F> {
             Some(engine) => alone(&engine.incoming()) || alone(&engine.outgoing()),
             None => alone(&self.base.known.voters),
         };
+        // It is told when it may go.
+        let leaves = self.steward().is_some_and(|steward| steward.withdrawn.contains_key(&id));
         match is_only_voter {
             true => Ban::No,
-            false if self.voters().contains(&id) => Ban::Votes,
+            false if leaves || self.voters().contains(&id) => Ban::Votes,
             false => Ban::Yes,
         }
     }

@@ -1,6 +1,6 @@
 //! What a node knows of its group and shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hallpass_core::NodeId;
 
@@ -18,6 +18,11 @@ impl<F: Conduct> Views<F> {
 
     pub(crate) fn epoch(&self) -> Option<u64> {
         self.member.install().open().or_else(|| self.member.install().group().map(|group| group.epoch))
+    }
+
+    /// Who is banned, as this node knows it best. It does not forget it while it is in no view.
+    pub(crate) fn banned(&self) -> &BTreeSet<String> {
+        &self.base.bans.names
     }
 
     /// Who is in the view that this node is in, or has reported for.

@@ -237,6 +237,10 @@ impl<F: Conduct> Views<F> {
         self.voter.as_ref().map_or(0, Voter::elections)
     }
 
+    pub(crate) fn voters_are_stored(&self) -> bool {
+        self.engine().is_some_and(Engine::voters_are_stored)
+    }
+
     pub(crate) fn term(&self) -> Option<u64> {
         self.engine().map(Engine::term)
     }

@@ -469,3 +469,27 @@ fn every_hole_that_is_opened_again_is_noticed() {
         assert!(found.is_err(), "{bug:?} is not noticed");
     }
 }
+
+/// Keys are banned by the names that their digests make. A node that lapses, or is started again, still knows them.
+#[test]
+fn a_name_is_banned_without_an_eviction_and_not_forgotten() {
+    let mut net = Net::founded(3);
+    net.input(2, |node, now| node.handle_request(Request::Ban { name: "x".to_owned() }, 1, now));
+    net.run(200);
+    assert_eq!(net.nodes[&NodeId(2)].done, [(1, Ok(()))]);
+    let knows = |net: &Net, id: u32| net.nodes[&NodeId(id)].node.is_banned("x");
+    assert!((1..=3).all(|id| knows(&net, id) && net.nodes[&NodeId(id)].node.view().len() == 3));
+    let id = (1..=3).find(|id| *id != net.steward()).unwrap();
+    net.paused.insert(NodeId(id));
+    net.run(3 * TTL / MS);
+    net.paused.clear();
+    net.run(2);
+    assert!(net.nodes[&NodeId(id)].node.status().view != ViewState::Open && knows(&net, id));
+    let disk = net.crash(id);
+    net.restart_as(id, disk, Founding::Together(3));
+    assert!(knows(&net, id));
+    net.run(3 * TTL / MS);
+    net.input(id, |node, now| node.handle_request(Request::Admit { name: "x".to_owned() }, 2, now));
+    net.run(TTL / MS);
+    assert!((1..=3).all(|id| !knows(&net, id)));
+}

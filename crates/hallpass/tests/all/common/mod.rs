@@ -187,10 +187,19 @@ impl Authority {
 
     /// The same with a certificate that ends with this year.
     pub fn keys_until(&self, directory: &Path, name: &str, year: i32) -> Keys {
-        let directory = directory.join(name);
-        std::fs::create_dir_all(&directory).unwrap();
+        self.sign(&directory.join(name), &[name, "member.hallpass"], year)
+    }
+
+    /// Keys with a certificate for these names alone.
+    pub fn keys_for(&self, directory: &Path, names: &[&str]) -> Keys {
+        self.sign(directory, names, 4000)
+    }
+
+    fn sign(&self, directory: &Path, names: &[&str], year: i32) -> Keys {
+        std::fs::create_dir_all(directory).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec![name.to_owned(), "member.hallpass".to_owned()]).unwrap();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 12, 31);
         let certificate = params.signed_by(&key, &self.0).unwrap();
         std::fs::write(directory.join("authority.pem"), self.0.pem()).unwrap();

@@ -1,0 +1,97 @@
+//! With which keys a peer may connect, and stay connected.
+
+use hallpass_core::NodeId;
+use hallpass_node::wire::Hello;
+
+use super::{Driver, State};
+use crate::certificate::KeyDigest;
+use crate::text::printable;
+use crate::tls::{PeerCertificate, Refreshed};
+
+impl Driver {
+    /// Checks that a peer may connect with this certificate. The error is read by both sides.
+    pub(crate) fn check_certificate(&self, certificate: &PeerCertificate, hello: &Hello) -> Result<(), String> {
+        let why = self.unfit(&self.state(), certificate);
+        why.map_or(Ok(()), |why| Err(self.explain_unfit(why, hello)))
+    }
+
+    pub(super) fn explain_unfit(&self, why: Unfit, hello: &Hello) -> String {
+        let (peer, here) = (self.describe(hello), &self.me);
+        match why {
+            Unfit::Banned(key) => format!(
+                "the key of {peer} is banned from the group ({key}): give it new keys of 'hallpass init --renew', or lift the ban with \
+                 'hallpass evict --admit-key {key}'"
+            ),
+            Unfit::Untrusted => {
+                format!("{here} does not trust the authority of {peer} any more: give both the same authority.pem")
+            }
+        }
+    }
+
+    /// Why no connection with this certificate may stand.
+    pub(super) fn unfit(&self, state: &State, certificate: &PeerCertificate) -> Option<Unfit> {
+        let key = certificate.identity.key;
+        if state.node.is_banned(&key.label()) {
+            return Some(Unfit::Banned(key));
+        }
+        let is_trusted = self.tls.as_ref().is_none_or(|tls| tls.vouches_for(certificate));
+        (!is_trusted).then_some(Unfit::Untrusted)
+    }
+
+    /// Ends the connections with keys that the group has banned meanwhile, or that an authority has signed which this node does not trust
+    /// any more.
+    pub(crate) fn end_unfit(&self) {
+        let state = self.state();
+        let ends = |peer: NodeId, certificate: &Option<PeerCertificate>| {
+            let Some(certificate) = certificate else { return false };
+            let Some(why) = self.unfit(&state, certificate) else { return false };
+            let name = printable(&certificate.identity.name);
+            tracing::warn!(%name, node = %peer, %why, "connection ended");
+            true
+        };
+        for (peer, connection) in state.lock_connections.iter() {
+            if ends(peer, &connection.certificate) {
+                connection.close();
+            }
+        }
+        for (peer, outbox) in state.controls.iter().flat_map(|(peer, all)| all.iter().map(|one| (*peer, one))) {
+            if ends(peer, &outbox.certificate) {
+                outbox.close();
+            }
+        }
+    }
+
+    /// Reads the keys again if their files have changed.
+    pub(crate) async fn refresh_keys(&self) {
+        let Some(tls) = self.tls.clone() else { return };
+        // The files may be on a disk that hangs.
+        let refreshed = tokio::task::spawn_blocking(move || tls.refresh()).await;
+        match refreshed {
+            Ok(Refreshed::New(key)) => {
+                tracing::info!(%key, "the node's keys have changed: new connections use the new ones");
+                self.end_unfit();
+            }
+            Ok(Refreshed::Unusable(error)) => {
+                tracing::warn!(
+                    error,
+                    "the node's keys have changed, and cannot be used: it goes on with those from before"
+                );
+            }
+            Ok(Refreshed::Same) | Err(_) => {}
+        }
+    }
+
+    /// The key that this node uses now, if it has any.
+    pub(crate) fn own_key(&self) -> Option<KeyDigest> {
+        self.tls.as_ref().map(|tls| tls.own_key())
+    }
+}
+
+/// Why no connection with a certificate may stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error("the group has banned its key, {0}")]
+    Banned(KeyDigest),
+    #[error("its authority is not trusted any more")]
+    Untrusted,
+}
