@@ -13,7 +13,8 @@
 //! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, or one that was
 //!   found at an address that this node was given. The last one counts only while this node is in no view.
 //! - **A banned name** may say nothing. As long as its node has a vote its answers to consensus count, since others may need them for the
-//!   majority that replaces it, and it may leave. The only voter of a group counts until another one votes.
+//!   majority that replaces it, and it may leave. Where those that are not banned are no majority of the
+//!   voters, a banned voter counts as if it were not: without it nothing could be decided.
 
 use hallpass_core::NodeId;
 

@@ -109,18 +109,26 @@ impl<F: Conduct> Views<F> {
         if !self.base.bans.names.contains(name) {
             return Ban::No;
         }
-        let alone = |voters: &[NodeId]| voters == [id];
-        let is_only_voter = match self.current_engine() {
-            Some(engine) => alone(&engine.incoming()) || alone(&engine.outgoing()),
-            None => alone(&self.base.known.voters),
+        let is_needed = match self.current_engine() {
+            Some(engine) => self.is_needed(id, &engine.incoming()) || self.is_needed(id, &engine.outgoing()),
+            None => self.is_needed(id, &self.base.known.voters),
         };
         // It is told when it may go.
         let leaves = self.steward().is_some_and(|steward| steward.withdrawn.contains_key(&id));
-        match is_only_voter {
+        match is_needed {
             true => Ban::No,
             false if leaves || self.voters().contains(&id) => Ban::Votes,
             false => Ban::Yes,
         }
+    }
+
+    /// It is one of these voters, and those of them that are not banned are no majority: without the others nothing can be decided.
+    fn is_needed(&self, id: NodeId, voters: &[NodeId]) -> bool {
+        let name = |id| self.find_member(id).map(|member| &member.name).or_else(|| self.base.connected.get(&id));
+        let is_banned = |voter: &&NodeId| name(**voter).is_some_and(|name| self.base.bans.names.contains(name));
+        // Of the one that greets the name is known to be banned.
+        let others = voters.iter().filter(|voter| **voter != id && !is_banned(voter)).count();
+        voters.contains(&id) && others <= voters.len() / 2
     }
 
     /// The epoch of the newest group that this node knows.
