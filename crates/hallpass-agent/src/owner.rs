@@ -1,5 +1,6 @@
 //! Whose a lease is.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::account::Account;
@@ -30,6 +31,16 @@ impl Owner {
         let Self::Token(account) = self else { return true };
         let token = account.token();
         !account.is_closed() && locks.into_iter().all(|lock| token.may(Right::Acquire, lock))
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("nobody"),
+            Self::User(user) => write!(f, "user {user}"),
+            Self::Token(account) => write!(f, "token {}", account.token().name),
+        }
     }
 }
 

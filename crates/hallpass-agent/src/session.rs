@@ -8,7 +8,7 @@ use crate::os::{self, Connection};
 use crate::outcome::GroupFault;
 use crate::registry::Origin;
 use crate::service::{AcquireFault, ConnectionHolds, Hold, LeaseError, News, Service, Wanted};
-use crate::status;
+use crate::{audit, status};
 
 /// How often to check whether a waiting client is to be told something new about what it waits for.
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -109,6 +109,7 @@ impl Session {
             return Ok(Next::Answer(Response::Error { text }));
         }
         if changes_the_group(&request) && !self.may_end_agent {
+            audit::refused(&asked(&request), self.holds.origin());
             let text = "only the agent's own user and root may ask for this".to_owned();
             return Ok(Next::Answer(Response::Error { text }));
         }
@@ -122,6 +123,7 @@ impl Session {
                 return next;
             }
             Request::Leave { timeout_ms } => {
+                audit::record_begun("leave", &shared.node().status().name, self.holds.origin());
                 self.lines.send(&Response::Leaving).await?;
                 self.service.shared().leave(limit(timeout_ms));
                 return Ok(Next::Leave);
@@ -135,7 +137,10 @@ impl Session {
                 Response::Members { members: shared.node().members().into_iter().map(MemberLine::from).collect() }
             }
             Request::Status => Response::Status(Box::new(status::of(shared))),
-            Request::Join { address, timeout_ms } => self.done(shared.join(address, limit(timeout_ms)).await),
+            Request::Join { address, timeout_ms } => {
+                let joined = shared.join(address.clone(), limit(timeout_ms)).await;
+                self.recorded("join", &address, joined)
+            }
             Request::Evict { node, ban, timeout_ms } => match self.service.find_member(&node) {
                 Ok(id) => {
                     let by = self.holds.origin();
@@ -143,7 +148,10 @@ impl Session {
                 }
                 Err(text) => Response::Error { text },
             },
-            Request::Admit { name, timeout_ms } => self.done(shared.node().admit(name, limit(timeout_ms)).await),
+            Request::Admit { name, timeout_ms } => {
+                let admitted = shared.node().admit(name.clone(), limit(timeout_ms)).await;
+                self.recorded("admit", &name, admitted)
+            }
             Request::BanKey { key, timeout_ms } => self.ban_key(&key, true, timeout_ms).await,
             Request::AdmitKey { key, timeout_ms } => self.ban_key(&key, false, timeout_ms).await,
             Request::Break { lock, timeout_ms } => {
@@ -151,9 +159,18 @@ impl Session {
             }
             Request::SetClass { prefix, protocol, options, timeout_ms } => {
                 let options: Vec<&str> = options.iter().map(String::as_str).collect();
-                self.done(shared.node().set_class(prefix, protocol, &options, limit(timeout_ms)).await)
+                let what = [&[prefix.as_str(), protocol.as_str()], &options[..]].concat().join(" ");
+                let set = shared.node().set_class(prefix, protocol, &options, limit(timeout_ms)).await;
+                self.recorded("class set", &what, set)
             }
         }))
+    }
+
+    /// The same as [`done`](Self::done), with a line for the audit.
+    fn recorded(&self, action: &str, what: &str, done: Result<(), impl Into<GroupFault>>) -> Response {
+        let done = done.map_err(Into::into);
+        audit::record(action, what, self.holds.origin(), &done);
+        self.done(done)
     }
 
     /// The answer to what was asked of the group.
@@ -229,6 +246,21 @@ fn line(news: News) -> Response {
             Response::AtRisk { lock, fence, valid_until_ns: deadline.unwrap_or(u64::MAX), broken }
         }
         News::Lost { lock, fence } => Response::Lost { lock, fence },
+    }
+}
+
+/// A request that changes the group, in words.
+fn asked(request: &Request) -> String {
+    match request {
+        Request::Leave { .. } => "leave".to_owned(),
+        Request::Join { address, .. } => format!("join {address}"),
+        Request::Evict { node, ban, .. } => format!("{} {node}", if *ban { "ban" } else { "evict" }),
+        Request::Admit { name, .. } => format!("admit {name}"),
+        Request::BanKey { key, .. } => format!("ban key {key}"),
+        Request::AdmitKey { key, .. } => format!("admit key {key}"),
+        Request::Break { lock, .. } => format!("break {lock}"),
+        Request::SetClass { prefix, protocol, .. } => format!("class set {prefix} {protocol}"),
+        _ => "a request that changes nothing".to_owned(),
     }
 }
 

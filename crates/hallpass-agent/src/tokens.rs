@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
 use crate::account::Account;
-use crate::os;
+use crate::{audit, os};
 
 /// The prefix of all tokens: people and scanners of repositories recognise one by it.
 const PREFIX: &str = "hallpass_";
@@ -334,12 +334,12 @@ impl TokenFile {
                 Ok(tokens) => {
                     seen.replace(Arc::new(tokens));
                     (seen.stamp, seen.trouble) = (now, None);
-                    tracing::info!(target: "audit", tokens = seen.tokens.tokens.len(), "audit: token file read again");
+                    audit::token_file(&self.path, &Ok::<_, TokenError>(seen.tokens.tokens.len()));
                 }
                 Err(error) => {
                     let trouble = Some(error.to_string());
                     if trouble != seen.trouble {
-                        tracing::error!(target: "audit", %error, "audit: token file unusable; no token is accepted until it is correct");
+                        audit::token_file(&self.path, &Err(error));
                     }
                     // Nothing tells which of them was taken back. Their leases end as they are not kept alive.
                     (seen.tokens, seen.stamp, seen.trouble) = (Arc::default(), None, trouble);
@@ -378,7 +378,7 @@ impl Seen {
         for (account, _) in self.leaving.extract_if(.., |(_, since)| now.duration_since(*since) >= CHECK_INTERVAL) {
             account.close();
             self.changed = true;
-            tracing::warn!(target: "audit", token = account.token().name, "audit: token taken back; its leases end");
+            audit::token_taken_back(&account.token().name);
         }
     }
 }

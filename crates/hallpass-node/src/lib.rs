@@ -145,6 +145,6 @@ pub use links::LinkError;
 pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, last_members, recover};
 pub use node::Node;
-pub use output::{Answer, Grant, Outcome, Output, Patience, Refusal, Request, RequestError, Ticket, Write};
+pub use output::{Answer, Grant, Ordered, Outcome, Output, Patience, Refusal, Request, RequestError, Ticket, Write};
 pub use status::{Contact, Counters, LockState, LockStatus, MemberStatus, Status, ViewState};
 pub use tap::{TapId, TracedMessage};

@@ -164,6 +164,20 @@ pub enum Request {
     },
 }
 
+/// What a member has asked for, in words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Ordered {
+    /// The name of the member.
+    pub by: String,
+    /// Such as `break`.
+    pub action: &'static str,
+    /// The lock, member or class of locks.
+    pub what: String,
+    /// This node is the steward, and the member has asked it. If not, the steward has told this node to do its part.
+    pub is_steward: bool,
+}
+
 /// Why a [`Request`] was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -220,6 +234,8 @@ pub enum Output<C> {
         /// What became of it.
         result: Result<(), RequestError>,
     },
+    /// This node begins to carry out what a member has asked for: for the log.
+    Ordered(Ordered),
     /// Something that [`Node::status`](crate::Node::status), [`members`](crate::Node::members) or
     /// [`contacts`](crate::Node::contacts) show has changed: connections may have to be made or closed.
     View,

@@ -36,7 +36,7 @@ impl LogLimiter {
     }
 
     /// Returns how many lines were left out in a minute that is over. No later line may come to report them.
-    fn left_out(&self) -> LeftOut {
+    pub fn left_out(&self) -> LeftOut {
         self.minute().left_out(now())
     }
 
@@ -88,12 +88,14 @@ pub(crate) struct LogLimiters {
     pub(crate) places: LogLimiter,
     /// About the system, which accepts no connection.
     pub(crate) accepting: LogLimiter,
+    /// About what members ask of the group.
+    pub(crate) orders: LogLimiter,
 }
 
 impl LogLimiters {
     /// Logs how many lines were left out where no later line could tell it.
     pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a LogLimiter>) {
-        let own = [&self.strangers, &self.denied, &self.places, &self.accepting];
+        let own = [&self.strangers, &self.denied, &self.places, &self.accepting, &self.orders];
         let left_out: u64 = own.into_iter().chain(peers).filter_map(LogLimiter::left_out).sum();
         if left_out > 0 {
             tracing::warn!(left_out, "lines like earlier ones were left out of the log");

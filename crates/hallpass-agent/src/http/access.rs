@@ -15,43 +15,36 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
-use super::{Api, Fault};
+use super::{Api, Fault, quota};
 use crate::account::Account;
 use crate::owner::Owner;
 use crate::registry::Origin;
+use crate::registry::counts::Counter;
 use crate::service::{LeaseError, LeaseId, Service};
 use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
 use crate::{audit, telemetry};
 
-/// The most refusals a minute that have a line of their own in the log. Anybody can cause them.
-const REFUSAL_LINES: u64 = 20;
+/// How much of a path is noted when a request is refused: room for the longest name of a lock.
+const PATH_CHARS: usize = 300;
 
 /// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
     tokens: Option<Arc<TokenFile>>,
-    refusals: Mutex<Refusals>,
-}
-
-#[derive(Debug)]
-struct Refusals {
-    since: Instant,
-    lines: u64,
-    all: u64,
+    refused: Counter,
 }
 
 /// The other end of a connection.
@@ -109,8 +102,8 @@ enum Rights {
 impl Access {
     /// With a file, clients over TCP need a token of it.
     pub(crate) fn new(tokens: Option<&Path>) -> Result<Self, TokenError> {
-        let refusals = Mutex::new(Refusals { since: Instant::now(), lines: 0, all: 0 });
-        Ok(Self { tokens: tokens.map(TokenFile::open).transpose()?.map(Arc::new), refusals })
+        let tokens = tokens.map(TokenFile::open).transpose()?.map(Arc::new);
+        Ok(Self { tokens, refused: Counter::default() })
     }
 
     /// The tokens that clients need, if they do.
@@ -120,7 +113,7 @@ impl Access {
 
     /// How many tokens were refused.
     pub(crate) fn refused(&self) -> u64 {
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).all
+        self.refused.get()
     }
 
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
@@ -129,10 +122,8 @@ impl Access {
                 self.note_refusal(&peer.origin);
                 return Err(not_valid());
             };
-            let mut origin = Origin::clone(&peer.origin);
-            let before = origin.client.take().unwrap_or_default();
-            origin.client = Some(format!("{before} (token {})", token.name).trim_start().to_owned());
-            return Ok(Caller { origin: Arc::new(origin), rights: Rights::Token(token), owner: Owner::Token(account) });
+            let origin = Arc::new(Origin { token: Some(token.name.clone()), ..Origin::clone(&peer.origin) });
+            return Ok(Caller { origin, rights: Rights::Token(token), owner: Owner::Token(account) });
         }
         let rights = match peer.transport {
             Transport::Unix { trusted: true, .. } => Rights::All,
@@ -172,19 +163,8 @@ impl Access {
     }
 
     fn note_refusal(&self, origin: &Origin) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        refusals.all += 1;
-        if refusals.since.elapsed() >= Duration::from_secs(60) {
-            let left_out = refusals.lines.saturating_sub(REFUSAL_LINES);
-            if left_out > 0 {
-                tracing::warn!(target: "audit", left_out, "audit: more tokens refused");
-            }
-            (refusals.since, refusals.lines) = (Instant::now(), 0);
-        }
-        refusals.lines += 1;
-        if refusals.lines <= REFUSAL_LINES {
-            tracing::warn!(target: "audit", from = %origin, "audit: token refused");
-        }
+        self.refused.add();
+        audit::refused_token(origin);
     }
 }
 
@@ -226,16 +206,6 @@ impl Caller {
         if self.may(right, lock) { Ok(()) } else { Err(self.refusal(right)) }
     }
 
-    /// The same for requests that take something away from others. One without the right is noted in the log, unless it has no token at all:
-    /// anybody could fill the log.
-    pub(crate) fn needs_audited(&self, right: Right, lock: &str, what: &'static str, whom: &str) -> Result<(), Fault> {
-        self.needs(right, lock).inspect_err(|fault| {
-            if !matches!(self.rights, Rights::Nothing) {
-                audit::refuses(what, whom, &self.origin, &fault.text);
-            }
-        })
-    }
-
     /// One of these rights is enough, with some locks. Nothing is needed where there are none.
     pub(crate) fn needs_any(&self, rights: &[Right]) -> Result<(), Fault> {
         match rights.first() {
@@ -251,7 +221,9 @@ impl Caller {
     /// A lease is its owner's. To others there is no such lease, unless they administer.
     pub(crate) fn needs_lease(&self, service: &Service, id: LeaseId) -> Result<LeaseUse, Fault> {
         self.needs_some(Right::Acquire).or_else(|_| self.needs_some(Right::Inspect))?;
-        Ok(self.lease_use(&service.owner(id)?).ok_or(LeaseError::NotFound(id))?)
+        let owner = service.owner(id)?;
+        let found = self.lease_use(&owner).ok_or(LeaseError::NotFound(id));
+        Ok(found.inspect_err(|_| audit::refused(&format!("lease {id} of {owner}"), &self.origin))?)
     }
 
     /// How it may use the leases of an owner, if it may.
@@ -304,11 +276,18 @@ pub(super) async fn check(
         Ok(caller) => caller,
         Err(fault) => return fault.into_response(),
     };
+    let asked = (request.method().clone(), request.uri().clone());
     if let (Transport::Tcp { tls }, Rights::All) = (peer.transport, &caller.rights)
         && let Err(fault) = check_browser(&request, tls)
     {
+        refused(&asked, &caller.origin);
         return fault.into_response();
     }
+    if let Some(refusal) = quota::check(&caller, &request) {
+        return refusal;
+    }
+    // Of those who show no token at all nothing is known that a line could tell.
+    let origin = (!matches!(caller.rights, Rights::Nothing)).then(|| Arc::clone(&caller.origin));
     let taken_back = match &caller.rights {
         rights @ Rights::Token(_) => Some(Box::pin(Arc::clone(&api.access).taken_back(rights.clone()))),
         _ => None,
@@ -325,7 +304,22 @@ pub(super) async fn check(
         },
     };
     span.record("http.response.status_code", response.status().as_u16());
+    if let Some(origin) = origin.filter(|_| is_forbidden(&response)) {
+        refused(&asked, &origin);
+    }
     response
+}
+
+/// Notes that a request was not allowed, with the beginning of its path.
+fn refused((method, uri): &(Method, Uri), by: &Origin) {
+    let path: String = uri.path().chars().take(PATH_CHARS).collect();
+    audit::refused(&format!("{method} {path}"), by);
+}
+
+/// True if it says so, in the words of HTTP or of gRPC.
+fn is_forbidden(response: &Response) -> bool {
+    let of_grpc = response.headers().get("grpc-status");
+    response.status() == StatusCode::FORBIDDEN || of_grpc.is_some_and(|status| *status == *"7")
 }
 
 fn not_valid() -> Fault {

@@ -43,7 +43,7 @@ pub(super) async fn evict(
     MemberName(name): MemberName,
     request: Unread<Evict>,
 ) -> Result<Response, Fault> {
-    caller.needs_audited(Right::Administer, "", "evict", &name)?;
+    caller.needs_some(Right::Administer)?;
     let request = request.read(&api).await?;
     let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;

@@ -95,7 +95,7 @@ pub(super) async fn release(
 pub(crate) async fn end_lease(service: &Service, caller: &Caller, id: LeaseId) -> Result<Vec<(String, u64)>, Fault> {
     Ok(match caller.needs_lease(service, id)? {
         LeaseUse::Own => service.revoke(id)?,
-        LeaseUse::Others => service.withdraw(id).await?,
+        LeaseUse::Others => service.end_others_lease(id, &caller.origin).await?,
     })
 }
 
@@ -117,7 +117,7 @@ fn document(info: &LeaseInfo) -> Value {
         "left_ms": info.ttl.as_ref().map_or(0, LeaseTtl::millis),
         "token": info.owner.account().map(|account| account.token().name.clone()),
         "user": info.origin.user,
-        "client": info.origin.client,
+        "client": info.origin.client(),
         "pid": info.origin.pid,
         "locks": info.locks.iter().map(lock).collect::<Vec<_>>(),
     })

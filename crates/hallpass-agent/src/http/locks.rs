@@ -146,7 +146,7 @@ pub(super) async fn break_lock(
     LockName(name): LockName,
     limit: Unread<Limit>,
 ) -> Result<Response, Fault> {
-    caller.needs_audited(Right::Break, &name, "break", &name)?;
+    caller.needs(Right::Break, &name)?;
     let limit = limit.read(&api).await?;
     api.service.break_lock(&name, limit.get(), &caller.origin).await?;
     Ok(answer(&json!({"lock": name, "broken": true})))

@@ -138,7 +138,6 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route_layer(middleware::from_fn_with_state(api.clone(), check_status))
         .merge(etcd)
         .fallback(answer::no_such_path)
-        .layer(middleware::from_fn(quota::check))
         .layer(from_fn_with_state(api.clone(), access::check))
         .with_state(api)
 }

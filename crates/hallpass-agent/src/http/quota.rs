@@ -4,19 +4,15 @@ use std::time::Instant;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::{Caller, Fault};
 use crate::account::QuotaError;
 use crate::grpc;
 
-/// Stands before all routes, and behind the check of who asks.
-pub(super) async fn check(request: Request, next: Next) -> Response {
-    match request.extensions().get::<Caller>().map_or(Ok(()), take) {
-        Ok(()) => next.run(request).await,
-        Err(error) => refuse(&request, error),
-    }
+/// Counts a request. The answer to one that comes too fast.
+pub(super) fn check(caller: &Caller, request: &Request) -> Option<Response> {
+    take(caller).err().map(|error| refuse(request, error))
 }
 
 /// Counts a message of a stream as a request.

@@ -174,7 +174,7 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                let origin = Origin { client: Some(address.to_string()), ..Origin::default() };
+                let origin = Origin { address: Some(address.to_string()), ..Origin::default() };
                 let peer = Peer { origin: Arc::new(origin), transport: Transport::Tcp { tls: tls.is_some() } };
                 let (router, tls) = (router.clone(), tls.clone());
                 begin(&mut connections, &traffic, |permit| async move {

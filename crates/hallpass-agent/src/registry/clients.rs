@@ -1,7 +1,6 @@
 //! The clients of an agent, the locks that they hold, and those that they wait for. People ask here why a lock is not free.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,27 +31,48 @@ struct Table {
 /// Where a client comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Its process, its user and what it runs, as the system knows them, if it is on this machine.
+    /// Its process, its user and what it runs, as the system knows them, if it came through a Unix socket.
     pub(crate) pid: Option<u32>,
+    pub(crate) uid: Option<u32>,
     pub(crate) user: Option<String>,
     pub(crate) command: Option<String>,
-    /// An address or a token's name, where known.
-    pub(crate) client: Option<String>,
+    /// Where it comes from, if it came over TCP.
+    pub(crate) address: Option<String>,
+    /// The name of its token.
+    pub(crate) token: Option<String>,
 }
 
 impl Origin {
     /// A process of this machine.
     pub(crate) fn of_process(who: Credentials) -> Self {
         let (user, command) = (who.uid.map(os::user_name), who.pid.and_then(os::command_of));
-        Self { pid: who.pid, user, command, client: None }
+        Self { pid: who.pid, uid: who.uid, user, command, address: None, token: None }
     }
-}
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pid = self.pid.map(|pid| format!("pid {pid} of {}", self.user.as_deref().unwrap_or("?")));
-        let shown = pid.into_iter().chain(self.client.clone()).collect::<Vec<_>>().join(", ");
-        f.write_str(if shown.is_empty() { "unknown" } else { &shown })
+    /// Its address and its token, as other clients see them.
+    pub(crate) fn client(&self) -> Option<String> {
+        let token = self.token.as_ref().map(|token| format!("(token {token})"));
+        let known: Vec<String> = self.address.iter().cloned().chain(token).collect();
+        (!known.is_empty()).then(|| known.join(" "))
+    }
+
+    /// Who it is, for the audit lines.
+    pub(crate) fn who(&self) -> String {
+        match (&self.token, self.uid, &self.user) {
+            (Some(token), _, _) => format!("token {token}"),
+            (None, Some(uid), Some(user)) if *user != uid.to_string() => format!("user {user} ({uid})"),
+            (None, Some(uid), _) => format!("user {uid}"),
+            (None, None, _) => "anybody".to_owned(),
+        }
+    }
+
+    /// Where it comes from, for the audit lines.
+    pub(crate) fn from(&self) -> String {
+        match (self.pid, &self.address) {
+            (Some(pid), _) => format!("unix socket, pid {pid}"),
+            (None, Some(address)) => format!("tcp {address}"),
+            (None, None) => "unknown".to_owned(),
+        }
     }
 }
 
@@ -153,7 +173,7 @@ impl UseGuard {
         self.clients.events.send(kind, || Event {
             lock: Some(self.lock.to_string()),
             fence: self.fence.map(|fence| fence.to_string()),
-            client: self.origin.client.clone().or_else(|| self.origin.pid.map(|pid| format!("pid {pid}"))),
+            client: self.origin.client().or_else(|| self.origin.pid.map(|pid| format!("pid {pid}"))),
             ..Event::default()
         });
     }
@@ -250,7 +270,8 @@ impl Clients {
         let table = self.lock();
         let mut all: BTreeMap<String, LockClients> = BTreeMap::new();
         for client in table.clients.values() {
-            let Origin { pid, user, command, client: known } = &*client.origin;
+            let Origin { pid, user, command, .. } = &*client.origin;
+            let known = client.origin.client();
             for used in client.uses.values().filter(|used| wanted(&used.lock)) {
                 let line = ClientLine {
                     node: node.to_owned(),

@@ -1,11 +1,11 @@
-//! Changes of the group by operators: breaks and evictions.
+//! What operators do to others: breaks, evictions, and the ends of leases.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hallpass::{GroupError, KeyDigest};
 
-use super::Service;
+use super::{LeaseError, LeaseId, Service};
 use crate::audit;
 use crate::registry::{Event, EventKind, Origin};
 
@@ -15,10 +15,11 @@ impl Service {
         let (shared, lock, by) = (Arc::clone(&self.shared), lock.to_owned(), Arc::clone(by));
         finish(async move {
             let done = shared.node().break_lock(lock.as_str(), limit).await;
-            audit::breaks(&lock, &by, &done);
+            audit::record("break", &lock, &by, &done);
             done
         })
         .await
+        .unwrap_or(Err(GroupError::Stopped))
     }
 
     /// Removes a member. As with [`break_lock`](Self::break_lock) it is done even if the client is gone.
@@ -32,13 +33,30 @@ impl Service {
         let (shared, member, by) = (Arc::clone(&self.shared), name.to_owned(), Arc::clone(by));
         finish(async move {
             let done = shared.node().evict(id, ban, limit).await;
-            audit::evicts(&member, ban, &by, &done);
+            audit::record(if ban { "ban" } else { "evict" }, &member, &by, &done);
             if done.is_ok() {
                 shared.events.send(EventKind::Evicted, || Event { member: Some(member), ..Event::default() });
             }
             done
         })
         .await
+        .unwrap_or(Err(GroupError::Stopped))
+    }
+
+    /// Ends a lease of somebody else. As with [`break_lock`](Self::break_lock) it is done even if the client is gone.
+    pub(crate) async fn end_others_lease(
+        &self,
+        id: LeaseId,
+        by: &Arc<Origin>,
+    ) -> Result<Vec<(String, u64)>, LeaseError> {
+        let (service, by, owner) = (self.clone(), Arc::clone(by), self.owner(id)?);
+        finish(async move {
+            let ended = service.withdraw(id).await;
+            audit::record("end lease", &format!("lease {id} of {owner}"), &by, &ended.as_ref().map(|_| ()));
+            ended
+        })
+        .await
+        .unwrap_or(Err(LeaseError::Ending))
     }
 
     /// Bans a key in the whole group, or accepts it again. As with [`break_lock`](Self::break_lock) it is done even if the client is gone.
@@ -53,10 +71,11 @@ impl Service {
         finish(async move {
             let node = shared.node();
             let done = if is_banned { node.ban_key(key, limit).await } else { node.admit_key(key, limit).await };
-            audit::bans_key(key, is_banned, &by, &done);
+            audit::record(if is_banned { "ban key" } else { "admit key" }, &key.to_string(), &by, &done);
             done
         })
         .await
+        .unwrap_or(Err(GroupError::Stopped))
     }
 
     /// The number of a member, by its name or number.
@@ -72,8 +91,7 @@ impl Service {
     }
 }
 
-/// Goes on to the end, whether or not it is waited for.
-async fn finish(work: impl Future<Output = Result<(), GroupError>> + Send + 'static) -> Result<(), GroupError> {
-    // A task that is not awaited to its end was cut off with the runtime.
-    tokio::spawn(work).await.unwrap_or(Err(GroupError::Stopped))
+/// Goes on to the end, whether or not it is waited for. None if it was cut off with the runtime.
+async fn finish<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    tokio::spawn(work).await.ok()
 }

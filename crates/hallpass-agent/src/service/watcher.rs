@@ -7,9 +7,9 @@ use tokio::task::JoinHandle;
 use super::Service;
 use super::hold::HoldState;
 use super::lease::{Lease, LeaseId};
-use crate::os;
 use crate::registry::{Event, EventKind};
 use crate::shared::AgentShared;
+use crate::{audit, os};
 
 /// The bounds of [`look_interval`].
 const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
@@ -31,7 +31,10 @@ impl Watcher {
                 tokio::select! {
                     () = tokio::time::sleep(next) => {}
                     () = service.leases.sooner.notified() => {}
-                    _ = look_at_group.tick() => group.look(&service.shared),
+                    _ = look_at_group.tick() => {
+                        audit::tell_left_out();
+                        group.look(&service.shared);
+                    }
                 }
             }
         }))
@@ -80,7 +83,7 @@ impl Service {
             // Nobody misses a lease that holds nothing, or whose client has stopped counting on it.
             _ => return,
         }
-        let client = lease.registration.origin().client.clone();
+        let client = lease.registration.origin().client();
         let (owner, text) = (Some(lease.owner.clone()), lease.withdrawn.map(str::to_owned));
         let lease_id = Some(id.to_string());
         self.shared.events.send(why, || Event { lease: lease_id, client, owner, text, ..Event::default() });

@@ -4,6 +4,7 @@
 
 mod agents;
 mod api;
+mod audit;
 mod bench;
 mod cli;
 #[cfg(target_os = "linux")]

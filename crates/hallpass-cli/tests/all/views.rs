@@ -66,14 +66,24 @@ impl Group {
         self.running.insert(name.to_owned(), agent);
     }
 
-    fn log_of(&self, name: &str) -> PathBuf {
+    pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.user.home.join(format!("{name}.log"))
     }
 
     /// A line of this agent's log has all of these parts.
-    fn assert_logged(&self, name: &str, parts: &[&str]) {
+    pub(crate) fn assert_logged(&self, name: &str, parts: &[&str]) {
+        self.logged(name, parts);
+    }
+
+    pub(crate) fn logged(&self, name: &str, parts: &[&str]) -> String {
         let log = std::fs::read_to_string(self.log_of(name)).unwrap();
-        assert!(log.lines().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?} in {log}");
+        let found = log.lines().find(|line| parts.iter().all(|part| line.contains(part)));
+        found.unwrap_or_else(|| panic!("{parts:?} in {log}")).to_owned()
+    }
+
+    /// The name of the steward, as a member knows it.
+    pub(crate) fn steward(&self, name: &str) -> String {
+        self.json(name, "status")["steward"].as_str().expect("there is one").to_owned()
     }
 
     fn signal(&self, name: &str, signal: &str) {
@@ -381,8 +391,7 @@ fn a_broken_lock_is_taken_from_its_command_on_another_member() {
     Ran::of(holder.wait_with_output().unwrap()).failed(76, "an operator has broken it; the command was stopped");
     assert!(group.user.home.join("terminated").exists(), "SIGTERM comes before SIGKILL");
     group.run("b", "break x {}").failed(1, "nobody holds this lock");
-    group.assert_logged("b", &["audit: break", "lock=\"x\"", "pid", "result=\"done\""]);
-    group.assert_logged("b", &["audit: break", "nobody holds this lock"]);
+    group.assert_logged("b", &["audit: break", "what=\"x\"", "nobody holds this lock"]);
     assert_eq!(group.run("c", "run x {} --try -- true").code, 0);
 }
 
@@ -439,10 +448,13 @@ fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
         "{}",
         evicted.err
     );
-    group.assert_logged("a", &["audit: evict", "member=\"d\"", "ban=true", "pid", "result=\"done\""]);
+    group.assert_logged("a", &["audit: ban", "what=\"d\"", "pid", "result=\"done\""]);
+    group.assert_logged("d", &["audit: join", &format!("what=\"{address}\""), "pid", "result=\"done\""]);
+    group.assert_logged(&group.steward("a"), &["audit: ban", "what=\"d\"", "who=\"member a\""]);
     assert_eq!(group.members("a"), NAMES);
     wait_until("it is told why", || group.run("d", "status {}").out.contains("evicted"));
     assert_eq!(group.run("b", "evict d --admit {}").code, 0);
+    group.assert_logged("b", &["audit: admit", "what=\"d\"", "result=\"done\""]);
     group.wait_until_members("a", &all);
     group.wait_until_open("d");
 

@@ -7,7 +7,7 @@ use crate::config::Class;
 use crate::faults::{Conduct, Sabotage};
 use crate::locks::{Classes, HeldLock};
 use crate::membership::Action;
-use crate::output::Output;
+use crate::output::{Ordered, Output};
 use crate::status::ViewState;
 
 impl<C, F: Conduct> Node<C, F> {
@@ -49,9 +49,13 @@ impl<C, F: Conduct> Node<C, F> {
                     }
                 }
                 Action::Break { from, token, lock, at } => {
-                    for ticket in self.views.on_break(from, token, &self.locks.holders_of(&lock), at) {
-                        self.notices.push_back(Output::Revoked { ticket, at });
+                    let told = self.views.on_break(from, token, &self.locks.holders_of(&lock), at);
+                    if !told.is_empty() {
+                        let by = self.views.member_name(from);
+                        let ordered = Ordered { by, action: "break", what: lock, is_steward: false };
+                        self.notices.push_back(Output::Ordered(ordered));
                     }
+                    self.notices.extend(told.into_iter().map(|ticket| Output::Revoked { ticket, at }));
                 }
                 Action::Revoke(ticket) => {
                     if self.locks.revoke(ticket, now.ticks(), &mut self.links) {
@@ -62,6 +66,7 @@ impl<C, F: Conduct> Node<C, F> {
                 Action::Denied { from, name, message } => {
                     self.notices.push_back(Output::Denied { from, name, message });
                 }
+                Action::Ordered(ordered) => self.notices.push_back(Output::Ordered(ordered)),
                 Action::Done { token, result } => self.notices.push_back(Output::Done { token, result }),
                 Action::View => self.notices.push_back(Output::View),
             }

@@ -80,6 +80,7 @@ impl Driven {
                 other @ (Output::Lapsed
                 | Output::Lost(_)
                 | Output::Revoked { .. }
+                | Output::Ordered(_)
                 | Output::Done { .. }
                 | Output::Disconnect(_)
                 | Output::Refuse(_)) => panic!("{other:?} in a group in which nothing fails"),

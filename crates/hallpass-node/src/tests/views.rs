@@ -181,7 +181,7 @@ impl Net {
                 Output::Lost(ticket) => one.lost.push(ticket),
                 Output::Denied { from, message, .. } => one.denied.push((from, message)),
                 Output::Refuse(peer) => refused.push(peer),
-                Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
+                Output::Ordered(_) | Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
                 Output::Done { token, result } => one.done.push((token, result)),
                 Output::Disconnect(peer) => closed.push(peer),
                 Output::Control { to, bytes } => self.control.push_back((id, to, bytes)),

@@ -42,6 +42,7 @@ impl World {
                 Output::Lost(ticket) => self.on_lost(machine, ticket),
                 Output::Revoked { ticket, .. } => self.on_revoked(machine, ticket),
                 Output::Done { token, result } => self.on_done(machine, token, &result),
+                Output::Ordered(_) => {}
                 Output::View => self.on_view(machine),
                 Output::Disconnect(peer) => self.disconnect(machine, peer),
                 Output::Refuse(peer) => self.refuse(machine, peer),

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use hallpass_core::{NodeId, Ticks};
-use hallpass_node::{Outcome, Output, Write};
+use hallpass_node::{Ordered, Outcome, Output, Write};
 
 use super::{Driver, Granted, State, Storage, TICK};
 use crate::AcquireError;
@@ -89,6 +89,7 @@ impl Driver {
                         let _ = asked.send(result);
                     }
                 }
+                Output::Ordered(ordered) => self.log_order(&ordered),
                 Output::View => state.view_changed = true,
                 other => tracing::error!(?other, "unknown output of the node"),
             }
@@ -121,6 +122,16 @@ impl Driver {
         }
         if wake {
             self.wake.notify_one();
+        }
+    }
+
+    /// Names the member that has asked for something, in the form of the agent's audit lines.
+    fn log_order(&self, ordered: &Ordered) {
+        let Ordered { by, action, what, is_steward, .. } = ordered;
+        let who = format!("member {by}");
+        let result = if *is_steward { "begun" } else { "begun for holders here" };
+        if let Some(left_out) = self.limits.orders.pass_change() {
+            tracing::warn!(target: "audit", what, who, from = "the group", result, left_out, "audit: {action}");
         }
     }
 

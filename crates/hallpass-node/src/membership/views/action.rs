@@ -5,7 +5,7 @@ use hallpass_core::{NodeId, Ticks, View};
 use crate::config::Class;
 use crate::links::Sender;
 use crate::locks::HeldLock;
-use crate::output::{RequestError, Ticket, Write};
+use crate::output::{Ordered, RequestError, Ticket, Write};
 
 /// What the node is to do, in order.
 pub(crate) enum Action {
@@ -39,6 +39,7 @@ pub(crate) enum Action {
         name: String,
         message: &'static str,
     },
+    Ordered(Ordered),
     Done {
         token: u64,
         result: Result<(), RequestError>,

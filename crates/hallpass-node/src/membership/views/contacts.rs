@@ -63,8 +63,11 @@ impl<F: Conduct> Views<F> {
             _ if self.is_alone() => false,
             // Only the steward lets it in, and does not dial whom it does not know.
             _ => {
-                let reaches_steward =
-                    self.steward_id().is_some_and(|id| id == self.base.me.id || self.base.connected.contains_key(&id));
+                let me = self.base.me.id;
+                // Where a steward is that was evicted, and still leads, the others can no longer look up.
+                let is_listed = self.group().is_some_and(|group| group.find(me).is_some());
+                let is_reached = |id: NodeId| if id == me { is_listed } else { self.base.connected.contains_key(&id) };
+                let reaches_steward = self.steward_id().is_some_and(is_reached);
                 self.member.install().open().is_none() && !reaches_steward
             }
         }

@@ -14,7 +14,7 @@ use crate::membership::control::Control;
 use crate::membership::group::{Group, Member};
 use crate::membership::steward::{Order, OrderState, Steward};
 use crate::node::Checked;
-use crate::output::{Request, RequestError};
+use crate::output::{Ordered, Request, RequestError};
 
 /// The side of the node that asks.
 impl<F: Conduct> Views<F> {
@@ -120,8 +120,17 @@ impl<F: Conduct> Views<F> {
             }
             _ => None,
         };
+        if let Some((action, what)) = in_words(group, &request) {
+            let ordered = Ordered { by: name_in(group, from), action, what, is_steward: true };
+            self.base.actions.push_back(Action::Ordered(ordered));
+        }
         steward.orders.push(Order { from, token, request, state, bans });
         steward.announce_at = 0;
+    }
+
+    /// The name of a member, for people.
+    pub(crate) fn member_name(&self, id: NodeId) -> String {
+        self.member.install().group().map_or_else(|| id.to_string(), |group| name_in(group, id))
     }
 
     /// Tells all members which locks are to be broken.
@@ -219,6 +228,26 @@ fn result_of(
         }
         _ => None,
     }
+}
+
+fn name_in(group: &Group, id: NodeId) -> String {
+    group.find(id).map_or_else(|| id.to_string(), |member| member.name.clone())
+}
+
+/// What a request does, and to what. None if that is the member's own affair.
+fn in_words(group: &Group, request: &Request) -> Option<(&'static str, String)> {
+    Some(match request {
+        Request::Stop => return None,
+        Request::Leave => ("leave", String::new()),
+        Request::Evict { node, ban: false } => ("evict", name_in(group, *node)),
+        Request::Evict { node, ban: true } => ("ban", name_in(group, *node)),
+        Request::Ban { name } => ("ban", name.clone()),
+        Request::Admit { name } => ("admit", name.clone()),
+        Request::SetClass(class) => {
+            ("class set", [&[class.prefix.clone(), class.protocol.clone()], &class.options[..]].concat().join(" "))
+        }
+        Request::Break { lock } => ("break", lock.clone()),
+    })
 }
 
 /// Tells an order to break a lock from others, also of other members.
