@@ -15,6 +15,7 @@ mod agent;
 mod audit;
 mod client;
 pub mod config;
+mod connections;
 mod grpc;
 mod holding;
 mod http;

@@ -195,6 +195,12 @@ pub(crate) fn credentials(connection: &Connection) -> Credentials {
     Credentials { pid, uid: found.map(|found| found.uid()) }
 }
 
+/// How many descriptors this process may have.
+pub(crate) fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
 /// A user's name, or the number where there is none.
 pub(crate) fn user_name(uid: u32) -> String {
     let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();

@@ -1,7 +1,9 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use hallpass::{GroupError, Mode};
 
+use crate::connections::{Connection as Permit, Holder};
 use crate::line_protocol::{MemberLine, Request, Response, VERSION, WaitingLine};
 use crate::lines::Lines;
 use crate::os::{self, Connection};
@@ -23,6 +25,9 @@ pub(crate) struct Session {
     may_end_agent: bool,
     /// The connection can only release what it holds. That never ends: others have it too.
     is_hold_only: bool,
+    permit: Arc<Permit>,
+    /// Whose connection it is, where each user has a share of them.
+    holder: Holder,
 }
 
 /// The next step after a request.
@@ -35,15 +40,20 @@ enum Next {
 }
 
 impl Session {
-    pub(crate) fn new(service: Service, connection: Connection) -> Self {
+    pub(crate) fn new(service: Service, connection: Connection, permit: Arc<Permit>) -> Self {
         let who = os::credentials(&connection);
-        let holds = ConnectionHolds::new(service.clone(), Origin::of_process(who).into());
+        let origin = Arc::new(Origin::of_process(who));
+        let user = || format!("user {}", origin.user.as_deref().unwrap_or("?")).into();
+        let holder = (!os::is_trusted(who.uid)).then(user);
+        let holds = ConnectionHolds::new(service.clone(), origin);
         Self {
             service,
             lines: Lines::new(connection),
             holds,
             may_end_agent: os::is_trusted(who.uid),
             is_hold_only: false,
+            permit,
+            holder,
         }
     }
 
@@ -83,7 +93,10 @@ impl Session {
             let Some(request) = request else { return Ok(Next::End) };
             let next = match request {
                 Err(error) => Next::Answer(Response::Error { text: error.to_string() }),
-                Ok(request) => self.handle(request).await?,
+                Ok(request) => match self.permit.introduce(|| self.holder.clone()) {
+                    Ok(()) => self.handle(request).await?,
+                    Err(error) => Next::Answer(Response::Error { text: error.to_string() }),
+                },
             };
             match next {
                 Next::Answer(response) => self.lines.send(&response).await?,

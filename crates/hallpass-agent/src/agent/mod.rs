@@ -14,6 +14,7 @@ use hallpass::{Builder, DataDirectory, LogLimiter, Node};
 use tokio::sync::mpsc;
 
 use crate::AgentPaths;
+use crate::connections::Connections;
 use crate::http::Server;
 use crate::options::ApiOptions;
 use crate::os::{Claim, SocketFile};
@@ -48,6 +49,8 @@ pub struct Agent {
     joins: mpsc::Receiver<Join>,
     idle_limit: Option<Duration>,
     log: LogLimiter,
+    /// The connections to its socket.
+    door: Arc<Connections>,
     /// Ends leases that are over.
     _watcher: Watcher,
     api: ApiOptions,

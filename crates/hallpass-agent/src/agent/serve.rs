@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Agent;
-use crate::os::Connection;
+use crate::connections::Source;
+use crate::os::{self, Connection};
 use crate::outcome::{Ended, ServeError};
 use crate::session::Session;
 
-/// Bounds the memory and the descriptors that clients take: each has one connection.
-const CLIENTS_MAX: usize = 10_000;
 /// The pause after a connection could not be accepted, usually for want of descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How often to check that the agent's files are still there.
@@ -56,12 +55,17 @@ impl Agent {
     }
 
     pub(super) fn serve_client(&self, connection: Connection) {
-        if self.shared.clients.len() >= CLIENTS_MAX {
-            if let Some(left_out) = self.log.pass("too many clients") {
-                tracing::warn!(left_out, "refused a client: there are {CLIENTS_MAX} already");
-            }
-            return;
+        let who = os::credentials(&connection);
+        let source = if os::is_trusted(who.uid) { Source::Own } else { Source::User(who.uid) };
+        let service = self.service.clone();
+        let sheds = self
+            .door
+            .admit(source, |permit| tokio::spawn(Session::new(service, connection, permit).run()).abort_handle());
+        if sheds && let Some(left_out) = self.log.pass("too many clients") {
+            tracing::warn!(
+                left_out,
+                "too many clients that have asked nothing: closed a connection to make room for another"
+            );
         }
-        tokio::spawn(Session::new(self.service.clone(), connection).run());
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hallpass::{Builder, DataDirectory, LogLimiter, Node};
 
 use super::Agent;
+use crate::connections::{Connections, Limits};
 use crate::http::{Server, ServerOptions};
 use crate::marks::Marks;
 use crate::os::{self, Claim, Found, SocketFile};
@@ -82,6 +83,7 @@ impl Agent {
             joins,
             idle_limit,
             log: LogLimiter::default(),
+            door: Connections::new(Limits::of_socket()),
             _watcher: watcher,
             api,
             server,

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use prost::Message;
 use tokio_stream::Stream;
@@ -92,6 +93,15 @@ where
     Grpc::new(SmallCodec(PhantomData)).max_decoding_message_size(bytes_max)
 }
 
+/// The request with as much of its head as is needed from here on. The rest would be kept while its messages are waited for.
+fn without_head(request: Request) -> Request {
+    const ENCODING: &str = "grpc-encoding";
+    let encoding = request.headers().get(ENCODING).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+    let mut small = Request::new(request.into_body());
+    small.headers_mut().extend(encoding.map(|encoding| (HeaderName::from_static(ENCODING), encoding)));
+    small
+}
+
 /// One message of at most so many bytes for one.
 pub(super) async fn unary<Q, A, R>(
     request: Request,
@@ -104,7 +114,7 @@ where
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    let request = request.map(|body| Timed::<Status>::whole(body, traffic));
+    let request = without_head(request).map(|body| Timed::<Status>::whole(body, traffic));
     server(bytes_max).unary(Call(call), request).await.map(Body::new)
 }
 
@@ -119,7 +129,7 @@ where
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<Answers<A>, Status>> + Send + 'static,
 {
-    let request = request.map(|body| Timed::<Status>::stream(body, traffic));
+    let request = without_head(request).map(|body| Timed::<Status>::stream(body, traffic));
     server(BODY_BYTES_MAX).streaming(Call(call), request).await.map(Body::new)
 }
 

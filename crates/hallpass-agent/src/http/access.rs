@@ -30,6 +30,7 @@ use tracing::Instrument;
 
 use super::{Api, Fault, quota};
 use crate::account::Account;
+use crate::connections::{Connection, Holder};
 use crate::owner::Owner;
 use crate::registry::Origin;
 use crate::registry::counts::Counter;
@@ -39,6 +40,10 @@ use crate::{audit, telemetry};
 
 /// How much of a path is noted when a request is refused: room for the longest name of a lock.
 const PATH_CHARS: usize = 300;
+
+/// How many requests a client may have at a time on one connection before it is known. They are answered at once, but for their
+/// sender's slowness.
+const STRANGERS_REQUESTS_MAX: usize = 100;
 
 /// Decides who may do what, and counts refused tokens.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ pub(crate) struct Access {
 pub(crate) struct Peer {
     pub(crate) origin: Arc<Origin>,
     pub(crate) transport: Transport,
+    pub(crate) connection: Arc<Connection>,
 }
 
 /// How a connection was made.
@@ -116,12 +122,33 @@ impl Access {
         self.refused.get()
     }
 
+    /// Finds out whether the client of a connection is known, by its first requests. One that is not, and has many requests at a time, loses
+    /// its connection: it may take the answers as slowly as it likes otherwise.
+    pub(super) fn greet<B>(&self, peer: &Peer, request: &axum::http::Request<B>) -> Result<(), Fault> {
+        let connection = &peer.connection;
+        if connection.is_known() {
+            return Ok(());
+        }
+        let is_strange = |caller: &Caller| match (&caller.rights, peer.transport) {
+            (Rights::Nothing, _) => true,
+            (Rights::All, Transport::Tcp { tls }) => check_browser(request, tls).is_err(),
+            _ => false,
+        };
+        match self.caller(peer, request.headers()).ok().filter(|caller| !is_strange(caller)) {
+            Some(caller) => connection.introduce(|| caller.holder(peer)).map_err(too_many),
+            None if connection.open() > STRANGERS_REQUESTS_MAX => {
+                connection.cut();
+                Err(too_many(format!(
+                    "a client without a token has at most {STRANGERS_REQUESTS_MAX} requests at a time"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
         if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
-            let Some((token, account)) = file.find(secret) else {
-                self.note_refusal(&peer.origin);
-                return Err(not_valid());
-            };
+            let (token, account) = file.find(secret).ok_or_else(not_valid)?;
             let origin = Arc::new(Origin { token: Some(token.name.clone()), ..Origin::clone(&peer.origin) });
             return Ok(Caller { origin, rights: Rights::Token(token), owner: Owner::Token(account) });
         }
@@ -193,6 +220,15 @@ impl Caller {
             Rights::Locks => matches!(right, Right::Acquire | Right::Inspect),
             Rights::Token(token) => token.may_some(right),
             Rights::Nothing => false,
+        }
+    }
+
+    /// Whose connection it is, where each has a share of them: a token's, or a user's of this machine.
+    fn holder(&self, peer: &Peer) -> Holder {
+        match (&self.rights, peer.transport) {
+            (Rights::Token(token), _) => Some(format!("token '{}'", token.name).into()),
+            (Rights::Locks, _) => Some(format!("user {}", peer.origin.user.as_deref().unwrap_or("?")).into()),
+            _ => None,
         }
     }
 
@@ -274,7 +310,10 @@ pub(super) async fn check(
     };
     let caller = match api.access.caller(&peer, request.headers()) {
         Ok(caller) => caller,
-        Err(fault) => return fault.into_response(),
+        Err(fault) => {
+            api.access.note_refusal(&peer.origin);
+            return fault.into_response();
+        }
     };
     let asked = (request.method().clone(), request.uri().clone());
     if let (Transport::Tcp { tls }, Rights::All) = (peer.transport, &caller.rights)
@@ -308,6 +347,10 @@ pub(super) async fn check(
         refused(&asked, &origin);
     }
     response
+}
+
+fn too_many(why: impl ToString) -> Fault {
+    Fault::new(StatusCode::TOO_MANY_REQUESTS, why)
 }
 
 /// Notes that a request was not allowed, with the beginning of its path.
@@ -352,7 +395,7 @@ impl<T: Future<Output = ()>> HttpBody for Granted<T> {
     }
 }
 
-fn check_browser(request: &Request, tls: bool) -> Result<(), Fault> {
+fn check_browser<B>(request: &axum::http::Request<B>, tls: bool) -> Result<(), Fault> {
     let refuse = |text: String| Err(Fault::new(StatusCode::FORBIDDEN, text));
     let headers = request.headers();
     let host = request.uri().authority().map(|authority| authority.as_str());

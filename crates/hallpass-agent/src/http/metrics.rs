@@ -142,7 +142,10 @@ fn clients(text: &mut Text, service: &Service) {
 }
 
 fn traffic(text: &mut Text, api: &Api) {
-    text.one("hallpass_api_connections", "gauge", "Connections to the API.", api.traffic.connections.get() as u64);
+    let (tcp, unix) = (&api.traffic.tcp, &api.traffic.unix);
+    text.one("hallpass_api_connections", "gauge", "Connections to the API.", (tcp.len() + unix.len()) as u64);
+    let help = "Connections to the API of unknown clients that were closed to make room for others.";
+    text.one("hallpass_api_connections_shed_total", "counter", help, (tcp.shed() + unix.shed()) as u64);
     text.one("hallpass_api_event_streams", "gauge", "Clients that listen to events.", api.traffic.streams.get() as u64);
     text.one("hallpass_api_tokens_refused_total", "counter", "Tokens that are not valid.", api.access.refused());
     text.about(

@@ -39,6 +39,8 @@ pub(crate) use self::body::{BODY_BYTES_MAX, BodyFault, STRANGERS_BYTES_MAX, Time
 pub(crate) use self::leases::{end_lease, needs_own_lease};
 pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
+use crate::connections::{Connections, Limits};
+use crate::os;
 use crate::registry::counts::Gauge;
 use crate::service::Service;
 
@@ -50,15 +52,30 @@ pub(crate) struct Api {
     pub(crate) traffic: Arc<Traffic>,
 }
 
-/// Counts of the front doors.
-#[derive(Debug, Default)]
+/// Counts and budgets of the front doors.
+#[derive(Debug)]
 pub(crate) struct Traffic {
     /// Requests that were answered, by route and status. There are as many as there are of both.
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
-    pub(crate) connections: Gauge,
+    /// Each door has a budget of its own: nobody who reaches one can shut the other.
+    pub(crate) tcp: Arc<Connections>,
+    pub(crate) unix: Arc<Connections>,
     pub(crate) streams: Gauge,
     /// Bodies of requests that have arrived in part.
     incomplete: Gauge,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        let descriptors = os::descriptors();
+        Self {
+            requests: Mutex::default(),
+            tcp: Connections::new(Limits::of_tcp(descriptors)),
+            unix: Connections::new(Limits::of_unix(descriptors)),
+            streams: Gauge::default(),
+            incomplete: Gauge::default(),
+        }
+    }
 }
 
 impl Traffic {

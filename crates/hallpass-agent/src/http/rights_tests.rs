@@ -17,6 +17,7 @@ use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
 use super::*;
+use crate::connections::Connection;
 use crate::registry::Origin;
 use crate::tokens::{Right, Token};
 use crate::{Agent, AgentOptions, grpc};
@@ -121,7 +122,11 @@ async fn is_refused(mut router: Router, route: &str, token: Option<&str>) -> boo
     if path.contains("pb.") {
         request = request.header("content-type", "application/grpc");
     }
-    let peer = Peer { origin: Arc::new(Origin::default()), transport: Transport::Tcp { tls: false } };
+    let peer = Peer {
+        origin: Arc::new(Origin::default()),
+        transport: Transport::Tcp { tls: false },
+        connection: Connection::alone(),
+    };
     let request = request.extension(peer).body(Body::new(Silent(Arc::clone(&asked)))).expect("a request");
     let answered = async {
         tokio::select! {

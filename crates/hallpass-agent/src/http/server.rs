@@ -1,23 +1,31 @@
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::IntoResponse;
+use hallpass::LogLimiter;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
 use super::certificate::acceptor;
 use super::io::Impatient;
-use super::{Access, Api, Traffic};
+use super::{Access, Api};
+use crate::connections::{Connection, OpenRequest, Source};
 use crate::options::ApiOptions;
 use crate::os::{self, SocketFile};
 use crate::outcome::ServeError;
@@ -25,10 +33,18 @@ use crate::registry::Origin;
 use crate::service::Service;
 use crate::tokens::TokenFile;
 
-/// Bounds the descriptors and the memory that connections take.
-const CONNECTIONS_MAX: usize = 10_000;
-/// How long a handshake, or the head of a request, may take to arrive, and how long a connection may be idle.
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the head of a request may take to arrive over HTTP/1, from the end of the one before. Over HTTP/2 it is how often to ask
+/// whether the client is still there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often to look whether a connection is idle. A client that is not known is idle for less than two of these: its first request must
+/// have come by then.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+/// For how many of these a client may stay that is not known, whatever it does.
+const STRANGERS_INTERVALS_MAX: u32 = 6;
+/// For how many of these a known client may be idle, without any request that is open.
+const IDLE_INTERVALS_MAX: u32 = 30;
 /// A client that takes nothing for this time is cut off.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest head of a request.
@@ -58,7 +74,7 @@ pub(crate) struct Server {
     pub(crate) address: Option<SocketAddr>,
     socket_file: Option<Arc<SocketFile>>,
     router: Router,
-    traffic: Arc<Traffic>,
+    api: Api,
 }
 
 impl ServerOptions {
@@ -111,11 +127,9 @@ impl Server {
         group: Option<u32>,
     ) -> Result<Self, ServeError> {
         let ServerOptions { access, tcp, socket } = options;
-        let traffic = Arc::new(Traffic::default());
-        let api = Api { service, access: Arc::new(access), traffic };
-        let traffic = Arc::clone(&api.traffic);
-        let router = super::router(api.clone(), etcd(api));
-        let mut server = Self { tasks: Vec::new(), address: None, socket_file: None, router, traffic };
+        let api = Api { service, access: Arc::new(access), traffic: Arc::default() };
+        let router = super::router(api.clone(), etcd(api.clone()));
+        let mut server = Self { tasks: Vec::new(), address: None, socket_file: None, router, api };
         if let Some(path) = socket {
             let fail = |source| ServeError::Socket { path: path.clone(), source };
             os::create_socket_directory(&path, group).map_err(fail)?;
@@ -123,8 +137,8 @@ impl Server {
         }
         if let Some((listener, tls)) = tcp {
             server.address = listener.local_addr().ok();
-            let (router, traffic) = (server.router.clone(), Arc::clone(&server.traffic));
-            server.tasks.push(tokio::spawn(serve_tcp(listener, tls, router, traffic)));
+            let (router, api) = (server.router.clone(), server.api.clone());
+            server.tasks.push(tokio::spawn(serve_tcp(listener, tls, router, api)));
         }
         Ok(server)
     }
@@ -133,8 +147,8 @@ impl Server {
     pub(crate) fn open_again(&mut self, path: &Path, group: Option<u32>) -> std::io::Result<()> {
         let socket_file = Arc::new(SocketFile::open(path, group)?);
         self.socket_file = Some(Arc::clone(&socket_file));
-        let (router, traffic) = (self.router.clone(), Arc::clone(&self.traffic));
-        self.tasks.push(tokio::spawn(serve_unix(socket_file, router, traffic)));
+        let (router, api) = (self.router.clone(), self.api.clone());
+        self.tasks.push(tokio::spawn(serve_unix(socket_file, router, api)));
         Ok(())
     }
 
@@ -151,66 +165,60 @@ impl Drop for Server {
     }
 }
 
-async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, traffic: Arc<Traffic>) {
-    let mut connections = JoinSet::new();
+async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, api: Api) {
+    let (mut connections, log) = (JoinSet::new(), LogLimiter::default());
     loop {
         while connections.try_join_next().is_some() {}
         match socket_file.listener.accept().await {
             Ok((stream, _)) => {
                 let who = os::credentials(&stream);
-                let transport = Transport::Unix { user: who.uid, trusted: os::is_trusted(who.uid) };
-                let peer = Peer { origin: Arc::new(Origin::of_process(who)), transport };
-                begin(&mut connections, &traffic, |permit| serve(stream, peer, router.clone(), permit));
+                let trusted = os::is_trusted(who.uid);
+                let source = if trusted { Source::Own } else { Source::User(who.uid) };
+                let origin = Arc::new(Origin::of_process(who));
+                let (api, router) = (api.clone(), router.clone());
+                let sheds = Arc::clone(&api.traffic.unix).admit(source, |connection| {
+                    let peer = Peer { origin, transport: Transport::Unix { user: who.uid, trusted }, connection };
+                    connections.spawn(serve(stream, peer, router, api))
+                });
+                report(sheds, &log, "the API's socket");
             }
             Err(error) => retry(&error).await,
         }
     }
 }
 
-async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, traffic: Arc<Traffic>) {
-    let mut connections = JoinSet::new();
+async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Router, api: Api) {
+    let (mut connections, log) = (JoinSet::new(), LogLimiter::default());
     loop {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                let origin = Origin { address: Some(address.to_string()), ..Origin::default() };
-                let peer = Peer { origin: Arc::new(origin), transport: Transport::Tcp { tls: tls.is_some() } };
-                let (router, tls) = (router.clone(), tls.clone());
-                begin(&mut connections, &traffic, |permit| async move {
-                    match tls {
-                        None => serve(stream, peer, router, permit).await,
-                        Some(tls) => {
-                            let greeted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
-                            if let Ok(Ok(stream)) = greeted {
-                                serve(stream, peer, router, permit).await;
-                            }
+                let origin = Arc::new(Origin { address: Some(address.to_string()), ..Origin::default() });
+                let (api, router, tls) = (api.clone(), router.clone(), tls.clone());
+                let sheds = Arc::clone(&api.traffic.tcp).admit(address.ip().into(), |connection| {
+                    let peer = Peer { origin, transport: Transport::Tcp { tls: tls.is_some() }, connection };
+                    connections.spawn(async move {
+                        let Some(tls) = tls else { return serve(stream, peer, router, api).await };
+                        let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
+                        if let Ok(Ok(stream)) = greeted {
+                            serve(stream, peer, router, api).await;
                         }
-                    }
+                    })
                 });
+                report(sheds, &log, "the API on TCP");
             }
             Err(error) => retry(&error).await,
         }
     }
 }
 
-/// Counts a connection, until it is dropped.
-struct ConnectionPermit(Arc<Traffic>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.connections.leave();
-    }
-}
-
-/// Serves a connection. If there are too many it is closed.
-fn begin<F: Future<Output = ()> + Send + 'static>(
-    connections: &mut JoinSet<()>,
-    traffic: &Arc<Traffic>,
-    serve: impl FnOnce(ConnectionPermit) -> F,
-) {
-    if traffic.connections.enter(CONNECTIONS_MAX) {
-        connections.spawn(serve(ConnectionPermit(Arc::clone(traffic))));
+fn report(sheds: bool, log: &LogLimiter, door: &str) {
+    if sheds && let Some(left_out) = log.pass(door) {
+        tracing::warn!(
+            left_out,
+            "too many connections of unknown clients to {door}: closed one to make room for another"
+        );
     }
 }
 
@@ -221,8 +229,8 @@ async fn retry(error: &std::io::Error) {
     }
 }
 
-/// Serves one connection until it ends. A request whose client is gone is dropped, wherever it is.
-async fn serve<S>(stream: S, peer: Peer, router: Router, _permit: ConnectionPermit)
+/// Serves one connection until it ends, or is idle for too long. A request whose client is gone is dropped, wherever it is.
+async fn serve<S>(stream: S, peer: Peer, router: Router, api: Api)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -237,12 +245,141 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .max_send_buf_size(64 * 1024);
+    let connection = Arc::clone(&peer.connection);
     let answer = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
-        router.clone().call(request)
+        let open = peer.connection.begin();
+        let answer = api.access.greet(&peer, &request).map(|()| {
+            request.extensions_mut().insert(peer.clone());
+            router.clone().call(request)
+        });
+        async move {
+            let response = match answer {
+                Ok(answer) => answer.await?,
+                Err(fault) => fault.into_response(),
+            };
+            Ok::<_, Infallible>(response.map(|body| Answer { body, _open: open }))
+        }
     });
     let stream = TokioIo::new(Impatient::new(stream, WRITE_PATIENCE));
-    if let Err(error) = server.serve_connection(stream, answer).await {
-        tracing::debug!(error, "API connection ended");
+    let mut serving = pin!(server.serve_connection(stream, answer));
+    let mut idle = Idle::default();
+    let mut look = pin!(sleep(IDLE_INTERVAL));
+    loop {
+        tokio::select! {
+            biased;
+            ended = serving.as_mut() => {
+                return ended.err().into_iter().for_each(|error| tracing::debug!(error, "API connection ended"));
+            }
+            () = connection.is_cut() => return,
+            () = look.as_mut() => {}
+        }
+        match idle.look(&connection) {
+            Verdict::Stays => {}
+            Verdict::Ends => serving.as_mut().graceful_shutdown(),
+            Verdict::IsOver => return,
+        }
+        look.as_mut().reset(Instant::now() + IDLE_INTERVAL);
+    }
+}
+
+/// For how long a connection has been idle.
+#[derive(Default)]
+struct Idle {
+    begun: usize,
+    /// How many intervals there were, and how many of the last ones without a request.
+    all: u32,
+    intervals: u32,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Stays,
+    /// The client is asked to go: a request that is on its way is still answered.
+    Ends,
+    IsOver,
+}
+
+impl Idle {
+    /// Looks at the end of an interval. Long waits and streams are requests that are open.
+    fn look(&mut self, connection: &Connection) -> Verdict {
+        let begun = connection.begun();
+        self.all += 1;
+        if !connection.is_known() && self.all >= STRANGERS_INTERVALS_MAX {
+            return Verdict::IsOver;
+        }
+        if connection.open() > 0 || std::mem::replace(&mut self.begun, begun) != begun {
+            self.intervals = 0;
+            return Verdict::Stays;
+        }
+        self.intervals += 1;
+        match self.intervals {
+            _ if !connection.is_known() => Verdict::IsOver,
+            ..IDLE_INTERVALS_MAX => Verdict::Stays,
+            IDLE_INTERVALS_MAX => Verdict::Ends,
+            _ => Verdict::IsOver,
+        }
+    }
+}
+
+/// The body of an answer. Its request is over when it is dropped.
+struct Answer {
+    body: Body,
+    _open: OpenRequest,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::{Connections, Limits};
+
+    #[test]
+    fn a_connection_with_an_open_request_is_not_idle() {
+        let (connection, mut idle) = (Connection::alone(), Idle::default());
+        let waits = connection.begin();
+        assert_eq!((0..3).map(|_| idle.look(&connection)).collect::<Vec<_>>(), [Verdict::Stays; 3]);
+        drop(waits);
+        drop(connection.begin());
+        assert_eq!(idle.look(&connection), Verdict::Stays, "it has just asked");
+        assert_eq!(idle.look(&connection), Verdict::IsOver, "it is a stranger's");
+        let (connection, mut idle) = (Connection::alone(), Idle::default());
+        let _slow = connection.begin();
+        let stays = std::iter::repeat_with(|| idle.look(&connection)).take_while(|verdict| *verdict == Verdict::Stays);
+        assert_eq!(
+            stays.count() as u32,
+            STRANGERS_INTERVALS_MAX - 1,
+            "nor does a stranger stay for long that does not read"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_known_client_may_be_idle_for_a_while() {
+        let (sender, known) = std::sync::mpsc::channel();
+        Connections::new(Limits::of_socket()).admit(Source::Own, |connection| {
+            sender.send(connection).unwrap();
+            tokio::spawn(async {}).abort_handle()
+        });
+        let (connection, mut idle) = (known.recv().unwrap(), Idle::default());
+        connection.introduce(|| None).unwrap();
+        let stays = std::iter::repeat_with(|| idle.look(&connection)).take_while(|verdict| *verdict == Verdict::Stays);
+        assert_eq!(stays.count() as u32, IDLE_INTERVALS_MAX - 1);
+        assert_eq!(idle.look(&connection), Verdict::IsOver, "it was asked to go one interval ago");
     }
 }
