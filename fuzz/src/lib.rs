@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hallpass_core::NodeId;
 use hallpass_node::wire::Hello;
-use hallpass_node::{Class, Founding, Node, NodeConfig, Output, ViewsConfig};
+use hallpass_node::{Class, Founding, Node, NodeConfig, Output, Request, ViewsConfig};
 
 /// A lock class for every protocol that a real group can use.
 pub const CLASSES: [(&str, &str); 10] = [
@@ -19,6 +19,54 @@ pub const CLASSES: [(&str, &str); 10] = [
     ("mk/", "maekawa"),
     ("ring/", "token-ring"),
 ];
+
+/// Where a node is in its life when others send it something.
+pub const PHASES: usize = 7;
+
+/// A node in one of the [`PHASES`], and its time. Nodes 1 and 2 are members of its group, as far as it is in one; node 3 is a stranger with the
+/// group's key. All are connected with it.
+pub fn node_in_phase(phase: usize) -> (Node<()>, u64) {
+    const HOUR: u64 = 3600 * 1_000_000_000;
+    let [steward, member] = connected_pair();
+    let greeting = steward.control_hello(None);
+    let stranger = Hello { from: NodeId(3), name: "3".to_owned(), boot_id: 3, group_id: 0, ..greeting.clone() };
+    let outside = |founding| {
+        let views = ViewsConfig { founding, ..ViewsConfig::new("host-9:1") };
+        let mut node =
+            Node::new(NodeConfig { boot_id: 9, ..NodeConfig::new(NodeId(9), views) }).expect("it has no classes");
+        drain(&mut node);
+        for hello in [greeting.clone(), member.control_hello(None)] {
+            node.handle_seed(&hello);
+            node.handle_hello(&hello, 0).expect("the same group");
+            drain(&mut node);
+        }
+        node
+    };
+    let (mut node, now) = match phase % PHASES {
+        0 => (outside(Founding::Never), 0),
+        1 => (outside(Founding::Together(3)), 0),
+        2 => (steward, HOUR / 36_000),
+        3 => (member, HOUR / 36_000),
+        // Its session is over.
+        4 => (member, HOUR),
+        5 => {
+            let mut node = steward;
+            node.handle_request(Request::Leave, 7, HOUR / 36_000);
+            (node, HOUR / 36_000)
+        }
+        _ => {
+            let mut node = member;
+            node.handle_request(Request::Stop, 7, HOUR / 36_000);
+            (node, HOUR / 36_000)
+        }
+    };
+    drain(&mut node);
+    node.handle_timeout(now);
+    drain(&mut node);
+    node.handle_hello(&stranger, now).expect("a stranger may ask to join");
+    drain(&mut node);
+    (node, now)
+}
 
 /// Two nodes that have founded a group and are connected for locks.
 pub fn connected_pair() -> [Node<()>; 2] {

@@ -1,11 +1,41 @@
 #![no_main]
 
+use hallpass_core::codec::put_number;
 use hallpass_core::{Mode, NodeId};
-use hallpass_fuzz::{connected_pair, drain};
+use hallpass_fuzz::{connected_pair, drain, node_in_phase};
 use hallpass_node::Patience;
+use hallpass_node::wire::VERSION;
 use libfuzzer_sys::fuzz_target;
 
+/// What the steward, another member and a stranger say to a node in any phase: a byte for the sender, the plane and the group, then a length
+/// and the message's bytes.
+fn whole_node(phase: u8, mut bytes: &[u8]) {
+    let (mut node, mut now) = node_in_phase(usize::from(phase));
+    let group_id = node.status().group_id.unwrap_or(0);
+    while let [how, length, rest @ ..] = bytes {
+        let (message, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        bytes = rest;
+        let from = NodeId(1 + u32::from(how & 3) % 3);
+        if how & 4 == 0 {
+            let mut whole = vec![VERSION];
+            put_number(&mut whole, if how & 8 == 0 { group_id } else { 0 });
+            whole.extend_from_slice(message);
+            let _ = node.handle_control(from, &whole, now);
+        } else {
+            let _ = node.handle_bytes(from, message, now);
+        }
+        drain(&mut node);
+        now += u64::from(how >> 4) * 100_000_000;
+        node.handle_timeout(now);
+        drain(&mut node);
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
+    // An odd first byte: control messages, and the phase in the other bits.
+    if let Some((first, rest)) = bytes.split_first().filter(|(first, _)| **first & 1 == 1) {
+        return whole_node(first >> 1, rest);
+    }
     let [mut node, _] = connected_pair();
     // The first byte says in which portions the others come.
     let Some((portion, bytes)) = bytes.split_first() else { return };

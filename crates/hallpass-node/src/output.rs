@@ -241,6 +241,18 @@ pub enum Output<C> {
     View,
     /// Close the connection with this peer that carries locks: what was sent on it is void.
     Disconnect(NodeId),
+    /// Close all connections with this peer, on both planes: it is banned, or uses the id of another node. Nothing that comes over them
+    /// counts any more.
+    Refuse(NodeId),
+    /// A message of this peer was dropped, because it may not send that.
+    Denied {
+        /// The peer.
+        from: NodeId,
+        /// Its name, by its greeting.
+        name: String,
+        /// Which message it was.
+        message: &'static str,
+    },
     /// Send this message over the control connection with this peer; drop it if there is none.
     Control {
         /// The receiver.

@@ -101,6 +101,8 @@ pub struct Counters {
     pub lapses: u64,
     /// How often it became the steward.
     pub elections: u64,
+    /// Control messages that it dropped because their senders may not send them. A few are normal when the steward changes.
+    pub denied: u64,
 }
 
 /// The state of a node's view.

@@ -131,14 +131,14 @@ impl Drop for Standing<'_> {
     }
 }
 
-async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Outbox) -> Result<(), ReceiveError> {
+async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>) -> Result<(), ReceiveError> {
     let Fresh { stream, mut tls, received: mut plain, .. } = fresh;
     let (mut reading, mut writing) = stream.into_split();
     let mut buffer = vec![0; WRITE_BYTES];
     let mut is_new = plain.is_empty();
     let mut out = Vec::new();
     let mut written = 0;
-    handle(driver, hello, &mut plain)?;
+    handle(driver, hello, outbox, &mut plain)?;
     loop {
         if written == out.len() {
             out.clear();
@@ -166,7 +166,7 @@ async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Outbox) ->
                     return Err(ReceiveError::Rejected(why));
                 }
                 is_new &= plain.is_empty();
-                handle(driver, hello, &mut plain)?;
+                handle(driver, hello, outbox, &mut plain)?;
             }
             taken = writing.write(&out[written..]), if written < out.len() => {
                 let taken = taken?;
@@ -195,7 +195,7 @@ fn encrypt(tls: &mut rustls::Connection, plain: &[u8], out: &mut Vec<u8>) -> Res
 }
 
 /// Hands over all whole messages.
-fn handle(driver: &Driver, hello: &Hello, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
+fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
     let mut taken = 0;
     while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
@@ -205,7 +205,7 @@ fn handle(driver: &Driver, hello: &Hello, plain: &mut Vec<u8>) -> Result<(), Rec
             return Err(DecodeError::TooLong.into());
         }
         let Some(message) = rest.get(..length) else { break };
-        driver.receive_control(hello.from, message)?;
+        driver.receive_control(hello.from, outbox, message)?;
         taken += 4 + length;
     }
     plain.drain(..taken);

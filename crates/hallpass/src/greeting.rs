@@ -127,7 +127,11 @@ pub(crate) async fn dial(
                 driver.look_at_other_group(&hello);
             }
         }
-        checked.map(|()| (fresh, hello))
+        checked?;
+        if expected.is_none() {
+            driver.find_seed(&hello);
+        }
+        Ok::<_, GreetError>((fresh, hello))
     };
     let (fresh, hello) = timeout(GREETING_TIME, call).await.map_err(|_| GreetError::Silent)??;
     driver.limit_silence(&fresh.stream)?;

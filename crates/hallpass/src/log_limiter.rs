@@ -82,6 +82,8 @@ pub(crate) type LeftOut = Option<u64>;
 pub(crate) struct LogLimiters {
     /// About connections of strangers.
     pub(crate) strangers: LogLimiter,
+    /// About messages that their senders may not send.
+    pub(crate) denied: LogLimiter,
     /// About places among the strangers.
     pub(crate) places: LogLimiter,
     /// About the system, which accepts no connection.
@@ -93,7 +95,7 @@ pub(crate) struct LogLimiters {
 impl LogLimiters {
     /// Logs how many lines were left out where no later line could tell it.
     pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a LogLimiter>) {
-        let own = [&self.strangers, &self.places, &self.accepting, &self.orders];
+        let own = [&self.strangers, &self.denied, &self.places, &self.accepting, &self.orders];
         let left_out: u64 = own.into_iter().chain(peers).filter_map(LogLimiter::left_out).sum();
         if left_out > 0 {
             tracing::warn!(left_out, "lines like earlier ones were left out of the log");

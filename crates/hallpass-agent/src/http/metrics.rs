@@ -54,6 +54,8 @@ fn group(text: &mut Text, status: &Status, counters: &Counters) {
     text.one("hallpass_session_lapses_total", "counter", help, counters.lapses);
     let help = "How often this node was elected the steward.";
     text.one("hallpass_elections_total", "counter", help, counters.elections);
+    let help = "Control messages that were dropped because their senders may not send them.";
+    text.one("hallpass_dropped_control_messages_total", "counter", help, counters.denied);
     let is_steward = status.steward == Some(status.id);
     text.one("hallpass_steward", "gauge", "1 if this node is the steward.", u64::from(is_steward));
     let help = "1 if this node knows a steward.";

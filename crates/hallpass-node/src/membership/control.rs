@@ -221,6 +221,33 @@ impl Control {
         }
     }
 
+    /// For people.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Founding { .. } => "Founding",
+            Self::Engine(_) => "Engine",
+            Self::Renew { .. } => "Renew",
+            Self::Renewed { .. } => "Renewed",
+            Self::Expelled { .. } => "Expelled",
+            Self::Join { .. } => "Join",
+            Self::Contacts(_) => "Contacts",
+            Self::Candidates { .. } => "Candidates",
+            Self::Refused { .. } => "Refused",
+            Self::Withdraw { .. } => "Withdraw",
+            Self::Withdrawn { .. } => "Withdrawn",
+            Self::Probe { .. } => "Probe",
+            Self::Probed { .. } => "Probed",
+            Self::Prepare { .. } => "Prepare",
+            Self::Report { .. } => "Report",
+            Self::Start { .. } => "Start",
+            Self::Started { .. } => "Started",
+            Self::Ask { .. } => "Ask",
+            Self::Answer { .. } => "Answer",
+            Self::Break { .. } => "Break",
+            Self::Broken { .. } => "Broken",
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.tag());
         match self {

@@ -67,13 +67,13 @@ impl Founders {
 
     /// Who is to be told what this node knows, of those that are connected: all, if there is something new. Among many founders
     /// those who have said the same are not told again each time, or all would be busy with nothing else.
-    pub fn to_tell(&mut self, connected: &BTreeSet<NodeId>) -> Vec<NodeId> {
+    pub fn to_tell(&mut self, connected: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let (is_news, untold) = (std::mem::take(&mut self.is_news), std::mem::take(&mut self.untold));
         let known = self.known();
         let tells_all = is_news || self.rounds.is_multiple_of((known.len() as u32 / 8).max(1));
         self.rounds = self.rounds.wrapping_add(1);
         let lacks = |id: &NodeId| tells_all || untold.contains(id) || self.said.get(id) != Some(&known);
-        connected.iter().copied().filter(lacks).collect()
+        connected.filter(lacks).collect()
     }
 
     /// What another one says; true if something new was learned.

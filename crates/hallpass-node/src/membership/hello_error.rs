@@ -20,6 +20,10 @@ pub enum HelloError {
     Outdated,
     /// It is not a member: not yet, or not any more.
     Unknown,
+    /// Its name is banned.
+    Banned,
+    /// Its id belongs to a node of this name.
+    Name(String),
     /// It looks for this node where another one was before.
     Elsewhere(NodeId),
 }
@@ -42,6 +46,14 @@ impl HelloError {
             }
             Self::Unknown => {
                 format!("{here} does not know {peer} as a member, not yet or not any more: it joins automatically")
+            }
+            Self::Banned => {
+                format!(
+                    "{peer} was evicted from the group for good: to undo that run 'hallpass evict --admit' on a member"
+                )
+            }
+            Self::Name(name) => {
+                format!("{peer} is called '{name}' in the list of members of {here}: correct the list or its name")
             }
             Self::Elsewhere(node) => {
                 format!("{peer} looks for node {node} at the address of {here}: it hears of the change from the group")

@@ -183,8 +183,9 @@ impl<F: Conduct> Steward<F> {
         let is_lasting = |(first, last): &(Ticks, Ticks)| last.saturating_sub(*first) >= group.ttl / 4;
         // Only of two that are both alive one has to go: one that has fallen silent expires anyway.
         let is_alive = |id: NodeId| self.sessions.last(id).is_some_and(|last| now < last.saturating_add(group.ttl / 2));
-        let gone =
-            |id: &NodeId| !group.members.contains_key(id) || self.sessions.is_unacknowledged(*id) || !is_alive(*id);
+        // Nobody listens to a banned one any more: its session is about to run out.
+        let stays = |id: &NodeId| group.members.get(id).is_some_and(|member| !group.banned.contains(&member.name));
+        let gone = |id: &NodeId| !stays(id) || self.sessions.is_unacknowledged(*id) || !is_alive(*id);
         let mut pairs: Vec<(NodeId, NodeId)> =
             self.unreachable.iter().filter(|(_, since)| is_lasting(since)).map(|(pair, _)| *pair).collect();
         pairs.retain(|(a, b)| !gone(a) && !gone(b));

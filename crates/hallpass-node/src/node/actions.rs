@@ -62,6 +62,10 @@ impl<C, F: Conduct> Node<C, F> {
                         self.notices.push_back(Output::Lost(ticket));
                     }
                 }
+                Action::Refuse(peer) => self.refuse(peer, now),
+                Action::Denied { from, name, message } => {
+                    self.notices.push_back(Output::Denied { from, name, message });
+                }
                 Action::Ordered(ordered) => self.notices.push_back(Output::Ordered(ordered)),
                 Action::Done { token, result } => self.notices.push_back(Output::Done { token, result }),
                 Action::View => self.notices.push_back(Output::View),

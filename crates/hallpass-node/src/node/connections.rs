@@ -63,6 +63,20 @@ impl<C, F: Conduct> Node<C, F> {
         }
     }
 
+    /// A node was found at an address that this node was given. While this node is in no view it believes what that one says of the group.
+    /// To be called before or after [`handle_hello`](Self::handle_hello), each time an address that was given is dialed.
+    pub fn handle_seed(&mut self, hello: &Hello) {
+        self.views.on_seed(hello.from, &hello.name);
+    }
+
+    /// Nothing of this peer counts any more.
+    pub(super) fn refuse(&mut self, peer: NodeId, now: Checked) {
+        if let Some(index) = self.links.position(peer) {
+            self.disconnect(index, now);
+        }
+        self.controls.push_back(Output::Refuse(peer));
+    }
+
     fn disconnect(&mut self, index: usize, now: Checked) {
         self.links[index].disconnect(now.ticks());
         if self.links[index].in_view {

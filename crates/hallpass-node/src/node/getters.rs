@@ -117,6 +117,7 @@ impl<C, F: Conduct> Node<C, F> {
             views: self.views_opened,
             lapses: self.lapses,
             elections: self.views.elections(),
+            denied: self.views.denied(),
         }
     }
 

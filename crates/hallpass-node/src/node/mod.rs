@@ -30,7 +30,7 @@ pub(crate) use session::Checked;
 ///   [`handle_request`](Self::handle_request).
 /// - **Inputs** of connections: [`handle_hello`](Self::handle_hello), [`handle_other_group`](Self::handle_other_group); [`handle_bytes`](Self::handle_bytes),
 ///   [`handle_writable`](Self::handle_writable), [`handle_disconnect`](Self::handle_disconnect);
-///   [`handle_control`](Self::handle_control), [`handle_control_disconnect`](Self::handle_control_disconnect).
+///   [`handle_control`](Self::handle_control), [`handle_control_disconnect`](Self::handle_control_disconnect), [`handle_seed`](Self::handle_seed).
 /// - **Inputs** of disk and clock: [`handle_persisted`](Self::handle_persisted), [`handle_timeout`](Self::handle_timeout).
 /// - **Outputs**: [`poll_output`](Self::poll_output), with [`poll_transmit`](Self::poll_transmit) and
 ///   [`handle_transmitted`](Self::handle_transmitted); [`poll_timeout`](Self::poll_timeout).

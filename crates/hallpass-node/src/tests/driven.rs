@@ -75,14 +75,15 @@ impl Driven {
                     None => self.node.handle_persisted(write, self.now),
                 },
                 Output::Answer { caller, outcome } => self.answers.push_back((caller, outcome)),
-                Output::View => {}
+                Output::View | Output::Denied { .. } => {}
                 Output::Control { to, bytes } => self.controls.push_back((to, bytes)),
                 other @ (Output::Lapsed
                 | Output::Lost(_)
                 | Output::Revoked { .. }
                 | Output::Ordered(_)
                 | Output::Done { .. }
-                | Output::Disconnect(_)) => panic!("{other:?} in a group in which nothing fails"),
+                | Output::Disconnect(_)
+                | Output::Refuse(_)) => panic!("{other:?} in a group in which nothing fails"),
                 Output::Transmit(peer) => {
                     let bytes = self.node.poll_transmit(peer).to_vec();
                     self.node.handle_transmitted(peer, bytes.len());

@@ -2,6 +2,7 @@
 
 mod absurd;
 mod holes;
+mod liars;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,6 +27,8 @@ struct One {
     lost: Vec<Ticket>,
     lapses: usize,
     done: Vec<(u64, Result<(), RequestError>)>,
+    /// Messages that were dropped because of who sent them.
+    denied: Vec<(NodeId, &'static str)>,
     locks_with: BTreeSet<NodeId>,
     control_with: BTreeSet<NodeId>,
 }
@@ -71,6 +74,7 @@ impl Net {
             lost: Vec::new(),
             lapses: 0,
             done: Vec::new(),
+            denied: Vec::new(),
             locks_with: BTreeSet::new(),
             control_with: BTreeSet::new(),
         };
@@ -158,7 +162,7 @@ impl Net {
 
     fn drain(&mut self, id: NodeId) {
         let now = self.now;
-        let mut closed = Vec::new();
+        let (mut closed, mut refused) = (Vec::new(), Vec::new());
         let is_full = self.full_disks.contains(&id);
         let is_slow = self.slow_disks.contains(&id);
         let one = self.nodes.get_mut(&id).unwrap();
@@ -175,11 +179,18 @@ impl Net {
                 Output::Answer { caller, outcome } => one.answers.push((caller, outcome)),
                 Output::Lapsed => one.lapses += 1,
                 Output::Lost(ticket) => one.lost.push(ticket),
+                Output::Denied { from, message, .. } => one.denied.push((from, message)),
+                Output::Refuse(peer) => refused.push(peer),
                 Output::Ordered(_) | Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
                 Output::Done { token, result } => one.done.push((token, result)),
                 Output::Disconnect(peer) => closed.push(peer),
                 Output::Control { to, bytes } => self.control.push_back((id, to, bytes)),
             }
+        }
+        for peer in refused {
+            self.control.retain(|(from, to, _)| (*from, *to) != (id, peer) && (*from, *to) != (peer, id));
+            self.disconnect(id, peer);
+            self.disconnect(peer, id);
         }
         for peer in closed {
             for (at, with) in [(id, peer), (peer, id)] {
@@ -222,7 +233,15 @@ impl Net {
             let mut peers: BTreeSet<NodeId> = node.contacts().iter().map(|contact| contact.id).collect();
             let contacts = peers.clone();
             if node.needs_seeds() {
-                peers.extend(self.seeds.iter().filter(|seed| **seed != from));
+                let seeds: Vec<NodeId> = self.seeds.iter().copied().filter(|seed| *seed != from).collect();
+                for seed in &seeds {
+                    let Some(other) = self.nodes.get(seed).filter(|_| !self.cut.contains(&(from, *seed))) else {
+                        continue;
+                    };
+                    let hello = other.node.control_hello(Some(from));
+                    self.nodes.get_mut(&from).unwrap().node.handle_seed(&hello);
+                }
+                peers.extend(seeds);
             }
             for to in peers.into_iter().filter(|to| self.nodes.contains_key(to)).collect::<Vec<_>>() {
                 if !self.nodes[&from].control_with.contains(&to) {
@@ -669,7 +688,7 @@ fn a_steward_that_is_evicted_before_its_first_view_stops_renewing_its_session() 
     let mut net = Net::default();
     let config = net.config(7, Founding::Together(1), 1);
     net.start(config);
-    net.input(7, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: true }, 1, now));
+    net.input(7, |node, now| node.handle_request(Request::Evict { node: NodeId(7), ban: false }, 1, now));
     let config = net.config(8, Founding::Never, 1);
     net.start(config);
     for _ in 0..(5 * TTL / MS) {

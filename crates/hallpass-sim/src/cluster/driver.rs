@@ -45,6 +45,8 @@ impl World {
                 Output::Ordered(_) => {}
                 Output::View => self.on_view(machine),
                 Output::Disconnect(peer) => self.disconnect(machine, peer),
+                Output::Refuse(peer) => self.refuse(machine, peer),
+                Output::Denied { .. } => {}
                 Output::Control { to, bytes } => self.send_control(machine, to, bytes),
                 Output::Transmit(peer) => self.transmit(machine, peer),
                 other => unreachable!("the simulator does not know {other:?}"),

@@ -115,7 +115,12 @@ impl World {
             seeds.extend(self.recovered_on.filter(|seed| !seeds.contains(seed)));
             for seed in seeds {
                 let standing = self.machines[seed].process.as_ref().map(|other| other.node.id());
-                let process = self.machines[machine].process.as_ref().expect("it runs");
+                let greeting = self.machines[seed].process.as_ref().map(|other| other.node.control_hello(None));
+                let process = self.machines[machine].process.as_mut().expect("it runs");
+                // The library dials it all the same, and finds who is there.
+                if let Some(greeting) = greeting.filter(|hello| process.control.contains_key(&hello.from)) {
+                    process.node.handle_seed(&greeting);
+                }
                 if seed != machine && !standing.is_some_and(|id| process.control.contains_key(&id)) {
                     let address = self.machines[seed].name.clone();
                     self.dial(machine, &address, None, Plane::Control);
@@ -341,7 +346,11 @@ impl World {
         if let (false, Some(answer)) = (dialed, &answer) {
             self.send_hello(connection, 0, answer);
         }
+        let is_seed = dialed && self.connections[connection].peer.is_none();
         let process = self.machines[machine].process.as_mut().expect("it runs");
+        if is_seed {
+            process.node.handle_seed(&hello);
+        }
         let result = process.node.handle_hello(&hello, now);
         if result.is_ok() {
             process.current_mut(plane).insert(peer, connection);
@@ -378,6 +387,18 @@ impl World {
     pub(super) fn disconnect(&mut self, machine: usize, peer: NodeId) {
         let process = self.machines[machine].process.as_mut().expect("it runs");
         if let Some(connection) = process.locks.remove(&peer) {
+            let end = self.end_of(connection, machine);
+            self.connections[connection].ends[end].stage = Stage::Closed;
+            self.break_off(connection);
+            self.connect_later(machine, 40 * MS);
+        }
+    }
+
+    /// The node listens to this peer no more, on either plane.
+    pub(super) fn refuse(&mut self, machine: usize, peer: NodeId) {
+        self.disconnect(machine, peer);
+        let process = self.machines[machine].process.as_mut().expect("it runs");
+        if let Some(connection) = process.control.remove(&peer) {
             let end = self.end_of(connection, machine);
             self.connections[connection].ends[end].stage = Stage::Closed;
             self.break_off(connection);

@@ -10,6 +10,7 @@ use hallpass_node::wire::Hello;
 use super::{Driver, State};
 use crate::connection::Connection;
 use crate::control::Outbox;
+use crate::text::printable;
 use crate::tls::PeerCertificate;
 
 /// How many control connections with one peer are kept. All but two are remains of broken ones.
@@ -124,13 +125,39 @@ impl Driver {
         });
     }
 
+    /// Notes who was found at an address that this node was given.
+    pub(crate) fn find_seed(&self, hello: &Hello) {
+        self.input(|state| state.node.handle_seed(hello));
+    }
+
+    /// Logs that a peer has sent what it may not send.
+    pub(super) fn report_denied(&self, from: NodeId, name: &str, message: &str) {
+        let name = printable(name);
+        if let Some(left_out) = self.limits.denied.pass(&format!("{name} {message}")) {
+            tracing::warn!(name, node = %from, message, left_out, "dropped a message that its sender may not send");
+        }
+    }
+
     pub(crate) fn has_control(&self, peer: NodeId) -> bool {
         self.state().controls.contains_key(&peer)
     }
 
     /// Handles a control message. An error closes the connection.
-    pub(crate) fn receive_control(&self, peer: NodeId, message: &[u8]) -> Result<(), DecodeError> {
-        self.input(|state| state.node.handle_control(peer, message, state.now)).unwrap_or(Ok(()))
+    pub(crate) fn receive_control(
+        &self,
+        peer: NodeId,
+        outbox: &Arc<Outbox>,
+        message: &[u8],
+    ) -> Result<(), ReceiveError> {
+        let received = self.input(|state| {
+            // It may have been refused since the message was read. Another node may use the id by now.
+            let standing = state.controls.get(&peer).is_some_and(|all| all.iter().any(|one| Arc::ptr_eq(one, outbox)));
+            if !standing {
+                return Err(ReceiveError::Replaced);
+            }
+            Ok(state.node.handle_control(peer, message, state.now)?)
+        });
+        received.unwrap_or(Ok(()))
     }
 
     /// Handles bytes that have arrived, encrypted ones if the connection is. An error closes the connection.
@@ -189,6 +216,14 @@ impl Driver {
             }
             state.node.handle_writable(state.now);
         });
+    }
+}
+
+impl State {
+    /// Closes all connections with a peer: it may not be connected.
+    pub(super) fn refuse(&mut self, peer: NodeId) {
+        self.lock_connections.remove(peer).into_iter().for_each(|connection| connection.close());
+        self.controls.remove(&peer).into_iter().flatten().for_each(|outbox| outbox.close());
     }
 }
 

@@ -70,6 +70,8 @@ impl Driver {
                 Output::Disconnect(peer) => {
                     state.lock_connections.remove(peer).into_iter().for_each(|connection| connection.close());
                 }
+                Output::Refuse(peer) => state.refuse(peer),
+                Output::Denied { from, name, message } => self.report_denied(from, &name, message),
                 Output::Lapsed => {
                     state.revoked.clear();
                     guards_changed = true;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hallpass::{Keys, Node, StartError};
+use hallpass_core::codec::{put_number, put_numbers};
 use hallpass_node::wire::Hello;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Authority, Scratch, addresses, group, named, soon, trouble};
+use crate::common::{Authority, Scratch, addresses, complete, group, named, soon, trouble, until};
 
 /// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
@@ -99,6 +100,11 @@ impl Impostor {
 
     /// Calls a node with this greeting, and returns the beginning of what it answers.
     fn call(&self, address: &str, hello: &Hello) -> Vec<u8> {
+        self.connect(address, hello).0
+    }
+
+    /// The same, with the connection.
+    fn connect(&self, address: &str, hello: &Hello) -> (Vec<u8>, Called) {
         let (chain, key) = self.identity();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.0.authority).unwrap()).unwrap();
@@ -113,8 +119,98 @@ impl Impostor {
         stream.write_all(&bytes).unwrap();
         let mut buffer = [0; 1024];
         let length = stream.read(&mut buffer).unwrap();
-        buffer[..length].to_vec()
+        (buffer[..length].to_vec(), stream)
     }
+}
+
+type Called = rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
+
+/// What a control connection carries: its length, the version, the group, and the message's number and content.
+fn control(group_id: u64, message: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![hallpass_node::wire::VERSION];
+    put_number(&mut bytes, group_id);
+    bytes.push(message);
+    bytes.extend_from_slice(content);
+    [&(bytes.len() as u32).to_be_bytes(), &bytes[..]].concat()
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// It has keys of the group's authority, greets as it should, and was never admitted. What it says then could give the lock to a second
+/// holder, take it from the first, or end the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
+    // Far above those that a group takes from the clock.
+    const EPOCH: u64 = 1 << 26;
+    let (scratch, authority) = (Scratch::new("liar"), Authority::new());
+    let keys: Vec<Keys> = (0..2).map(|index| authority.keys(&scratch, &format!("n{index}"))).collect();
+    let nodes = group(2, |index, builder| builder.keys(keys[index].clone())).await;
+    complete(&nodes.iter().collect::<Vec<_>>(), 2).await;
+    let guard = nodes[0].lock("x").acquire().await.unwrap();
+    let (address, steward) = (nodes[1].address().to_string(), nodes[0].address().to_string());
+    let liar = Impostor(authority.keys(&scratch, "n2"));
+    let lies = tokio::task::spawn_blocking(move || {
+        let greeting = Hello {
+            group: "hallpass".to_owned(),
+            name: "n2".to_owned(),
+            from: hallpass_core::NodeId(77),
+            to: hallpass_core::NodeId(0),
+            plane: hallpass_node::wire::Plane::Control,
+            address: "127.0.0.1:9".to_owned(),
+            group_id: 0,
+            incarnation: hallpass_node::Incarnation::FIRST,
+            boot_id: 1,
+            to_incarnation: None,
+            received: 0,
+            config_digest: 1,
+            incarnations_digest: None,
+        };
+        let mut streams = Vec::new();
+        for address in [&address, &steward] {
+            let (answer, mut stream) = liar.connect(address, &greeting);
+            let (hello, _) = Hello::decode(&answer).expect("a greeting");
+            // A view of the victim alone, and its start.
+            let mut prepare = Vec::new();
+            put_numbers(&mut prepare, [hello.group_id, EPOCH, 900, 5_000_000_000, 10_000, 0, 1]);
+            put_numbers(&mut prepare, [hello.from.0.into(), hello.incarnation.get().into(), 0]);
+            put_text(&mut prepare, &hello.name);
+            put_text(&mut prepare, &hello.address);
+            put_numbers(&mut prepare, [0, 0, 0, 1, 77]);
+            let mut start = Vec::new();
+            put_numbers(&mut start, [EPOCH, 0, 1, 0]);
+            let mut renewed = Vec::new();
+            put_numbers(&mut renewed, [hello.incarnation.get().into(), u64::MAX]);
+            let mut breaks = vec![7, 6];
+            put_text(&mut breaks, "x");
+            let incarnation = hello.incarnation.get() as u8;
+            for (number, content) in [
+                (13, prepare),
+                (15, start),
+                (4, renewed),
+                (17, breaks),
+                (5, vec![incarnation]),
+                (14, vec![1, 1, 0, 1, 0]),
+            ] {
+                stream.write_all(&control(hello.group_id, number, &content)).unwrap();
+            }
+            streams.push(stream);
+        }
+        streams
+    });
+    let streams = lies.await.unwrap();
+    let denied = || nodes.iter().map(|node| node.counters().denied).collect::<Vec<_>>();
+    until("the lies to arrive", || denied().iter().all(|count| *count >= 4)).await;
+    assert!(nodes[1].lock("x").try_acquire().await.unwrap().is_none(), "two hold the lock");
+    assert!(!guard.is_lost());
+    for node in &nodes {
+        assert!(node.status().complete && node.status().epoch < Some(EPOCH), "{:?}", node.status());
+        assert_eq!(node.counters().lapses, 0);
+    }
+    drop((streams, guard));
+    drop(soon("the lock", nodes[1].lock("x").acquire()).await.unwrap());
 }
 
 /// A node that is alone grants nothing more when a member of another group of its name greets: one that can prove who it is.

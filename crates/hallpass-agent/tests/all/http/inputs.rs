@@ -190,3 +190,27 @@ async fn what_is_wrong_is_said() {
     }
     agent.end().await;
 }
+
+/// Where two readers would disagree about the end of a request, it is refused, and nothing after it is read as another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_end_is_in_doubt_is_refused() {
+    let agent = TestAgent::start().await;
+    for doubtful in [
+        "content-length: 4\r\ncontent-length: 5",
+        "content-length: 4, 5",
+        "content-length: +4",
+        "content-length : 4",
+        "transfer-encoding: chunked, identity",
+        "transfer-encoding: xchunked",
+    ] {
+        let head = format!("POST /v1/leases HTTP/1.1\r\nhost: localhost\r\n{doubtful}\r\n\r\n");
+        let request = format!("{head}{{}}  GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let mut stream = within(TcpStream::connect(agent.address())).await.unwrap();
+        let _ = within(stream.write_all(request.as_bytes())).await;
+        let mut answer = Vec::new();
+        let _ = within(stream.read_to_end(&mut answer)).await;
+        let shown = String::from_utf8_lossy(&answer);
+        assert!(shown.starts_with("HTTP/1.1 400") && !shown.contains("alive"), "{doubtful}: {shown}");
+    }
+    agent.end().await;
+}

@@ -36,6 +36,15 @@ pub(super) fn is_leaders(kind: MessageType) -> bool {
     LEADER_KINDS.iter().any(|(_, listed)| *listed == kind)
 }
 
+/// Whether these bytes answer another node's engine, and ask nothing of this one's.
+pub(crate) fn is_answer(bytes: &[u8]) -> bool {
+    use MessageType as T;
+    let answers =
+        [T::MsgAppendResponse, T::MsgHeartbeatResponse, T::MsgRequestVoteResponse, T::MsgRequestPreVoteResponse];
+    let kind = bytes.get(1).and_then(|number| OTHER_KINDS.iter().find(|(listed, _)| listed == number));
+    kind.is_some_and(|(_, kind)| answers.contains(kind))
+}
+
 /// The bytes of a message; none for the types that never leave a node. Sender and receiver are not among them: the
 /// connection knows both.
 pub(super) fn encode_message(message: &Message) -> Option<Vec<u8>> {

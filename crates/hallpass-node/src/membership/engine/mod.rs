@@ -9,6 +9,8 @@ mod storage;
 mod tests;
 mod voting;
 
+pub(super) use codec::is_answer;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -398,6 +400,16 @@ impl Engine {
         voters.sort_unstable();
         voters.dedup();
         nodes(&voters)
+    }
+
+    /// Who votes; while voters are being replaced, who will.
+    pub(crate) fn incoming(&self) -> Vec<NodeId> {
+        nodes(&self.conf().voters)
+    }
+
+    /// While voters are being replaced: who did before.
+    pub(crate) fn outgoing(&self) -> Vec<NodeId> {
+        nodes(&self.conf().voters_outgoing)
     }
 
     /// Whether a majority of the voters would know after a restart, without asking anybody else, that they are the voters: only

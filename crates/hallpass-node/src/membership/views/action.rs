@@ -31,6 +31,14 @@ pub(crate) enum Action {
         at: Ticks,
     },
     Revoke(Ticket),
+    /// Its connections are to be closed, on both planes.
+    Refuse(NodeId),
+    /// A message was dropped that this node may not send.
+    Denied {
+        from: NodeId,
+        name: String,
+        message: &'static str,
+    },
     Ordered(Ordered),
     Done {
         token: u64,

@@ -26,12 +26,14 @@ pub(super) struct Base<F> {
     pub(super) group_id: u64,
     /// What it was last told about who is there.
     pub(super) known: Contacts,
-    /// Nodes with a control connection.
-    pub(super) connected: BTreeSet<NodeId>,
-    /// Who is banned, as it was last stored, and in which epoch that was.
-    pub(super) bans: (u64, BTreeSet<String>),
-    /// What each of them is called by its greeting. With keys that is the name in its certificate.
-    pub(super) names: BTreeMap<NodeId, String>,
+    /// Nodes with a control connection, and the names in their greetings.
+    pub(super) connected: BTreeMap<NodeId, String>,
+    /// Nodes that were found at addresses that this node was given.
+    pub(super) seeds: BTreeMap<NodeId, String>,
+    /// Who is not admitted.
+    pub(super) bans: Bans,
+    /// Messages that were dropped because of who sent them.
+    pub(super) denied: u64,
     /// Writes that are under way: what they were for.
     pub(super) writes: BTreeMap<u64, Purpose>,
     pub(super) last_write: u64,
@@ -56,6 +58,13 @@ pub(super) struct Base<F> {
     /// Messages of this node to itself.
     pub(super) inbox: VecDeque<Control>,
     pub(super) actions: VecDeque<Action>,
+}
+
+/// The names that are banned, as of the newest epoch of which this node knows that.
+#[derive(Default)]
+pub(super) struct Bans {
+    pub(super) epoch: u64,
+    pub(super) names: BTreeSet<String>,
 }
 
 pub(super) struct Settings<F> {
@@ -115,9 +124,11 @@ impl<F: Conduct> Base<F> {
             settings,
             group_id: last_seen.map_or(0, |group| group.id),
             known,
-            connected: BTreeSet::new(),
-            bans: last_seen.map_or_else(Default::default, |group| (group.epoch, group.banned.clone())),
-            names: BTreeMap::new(),
+            connected: BTreeMap::new(),
+            seeds: BTreeMap::new(),
+            bans: last_seen
+                .map_or_else(Bans::default, |group| Bans { epoch: group.epoch, names: group.banned.clone() }),
+            denied: 0,
             writes: BTreeMap::new(),
             last_write: 0,
             remembered: last_seen.map_or(0, |group| group.id),
@@ -144,7 +155,7 @@ impl<F: Conduct> Base<F> {
     pub(super) fn send(&mut self, to: NodeId, message: Control) {
         if to == self.me.id {
             self.inbox.push_back(message);
-        } else if self.connected.contains(&to) {
+        } else if self.connected.contains_key(&to) {
             let bytes = Envelope { group_id: self.group_id, message }.encode();
             self.actions.push_back(Action::Send { to, bytes });
         }
@@ -160,7 +171,6 @@ impl<F: Conduct> Base<F> {
     pub(super) fn remember(&mut self, group: &Group) {
         let mut bytes = Vec::new();
         group.encode(&mut bytes);
-        self.bans = (group.epoch, group.banned.clone());
         // Also of one that is about to join: the members that let it in may have left before its first view.
         self.is_shared |= group.members.keys().chain(group.absent.keys()).any(|id| *id != self.me.id);
         let shared = self.is_shared.then(|| (keys::SHARED, Vec::new()));
@@ -182,7 +192,7 @@ impl<F: Conduct> Base<F> {
 
     /// True if a node that speaks of itself by this name has greeted with it.
     pub(super) fn is_called(&self, id: NodeId, name: &str) -> bool {
-        let known = if id == self.me.id { Some(&self.me.name) } else { self.names.get(&id) };
+        let known = if id == self.me.id { Some(&self.me.name) } else { self.connected.get(&id) };
         known.is_some_and(|known| known == name)
     }
 

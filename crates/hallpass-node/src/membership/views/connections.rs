@@ -37,6 +37,7 @@ impl<F: Conduct> Views<F> {
         if hello.group_id != 0 && self.base.group_id != 0 && hello.group_id != self.base.group_id {
             return Err(HelloError::OtherGroup);
         }
+        self.check_name(hello)?;
         if hello.plane == Plane::Control {
             return Ok(());
         }
@@ -63,8 +64,7 @@ impl<F: Conduct> Views<F> {
 
     pub(crate) fn on_control_connected(&mut self, hello: &Hello, now: Checked) {
         self.base.now = now.ticks();
-        self.base.connected.insert(hello.from);
-        self.base.names.insert(hello.from, hello.name.clone());
+        self.base.connected.insert(hello.from, hello.name.clone());
         self.outside.founders.iter_mut().for_each(|founders| founders.on_connected(hello.from));
         self.find_own_group(hello);
         self.repeat_soon();
@@ -78,7 +78,6 @@ impl<F: Conduct> Views<F> {
 
     pub(crate) fn on_control_disconnected(&mut self, peer: NodeId) {
         self.base.connected.remove(&peer);
-        self.base.names.remove(&peer);
         self.base.actions.push_back(Action::View);
     }
 

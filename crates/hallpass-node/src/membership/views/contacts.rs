@@ -66,7 +66,7 @@ impl<F: Conduct> Views<F> {
                 let me = self.base.me.id;
                 // Where a steward is that was evicted, and still leads, the others can no longer look up.
                 let is_listed = self.group().is_some_and(|group| group.find(me).is_some());
-                let is_reached = |id: NodeId| if id == me { is_listed } else { self.base.connected.contains(&id) };
+                let is_reached = |id: NodeId| if id == me { is_listed } else { self.base.connected.contains_key(&id) };
                 let reaches_steward = self.steward_id().is_some_and(is_reached);
                 self.member.install().open().is_none() && !reaches_steward
             }
@@ -121,7 +121,7 @@ impl<F: Conduct> Views<F> {
     fn spread(&mut self, message: Control) {
         let Some(group) = self.voter.as_ref().and_then(Voter::group) else { return };
         let bytes = Envelope { group_id: self.base.group_id, message }.encode();
-        for to in group.members.keys().copied().filter(|id| self.base.connected.contains(id)) {
+        for to in group.members.keys().copied().filter(|id| self.base.connected.contains_key(id)) {
             self.base.actions.push_back(Action::Send { to, bytes: bytes.clone() });
         }
     }

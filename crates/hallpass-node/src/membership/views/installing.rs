@@ -25,7 +25,9 @@ impl<F: Conduct> Views<F> {
         let limits = (self.base.settings.voters_max, self.base.settings.replace_after);
         let Some((engine, group, steward)) = Voter::serving(&mut self.voter) else { return false };
         let target = steward.voters(group, &voters, me, limits, now);
-        if !target.is_empty() && target != engine.voters() {
+        // One that was to vote and has gone learns no more.
+        let is_settled = target == engine.voters() && engine.learners().is_empty();
+        if !target.is_empty() && !is_settled {
             engine.set_voters(&target, self.base.settings.conduct);
         }
         let step = (steward.installation.epoch, steward.installation.step);
@@ -128,14 +130,15 @@ impl<F: Conduct> Views<F> {
                     self.member.renew_at = 0;
                 }
                 self.base.known.voters.clone_from(&voters);
-                self.member.on_prepared_early(Prepared { from, group, voters });
+                let at = self.base.now;
+                self.member.on_prepared_early(Prepared { from, group, voters, at });
             }
-            Prepare::Report => self.close_for(group, voters),
+            Prepare::Report => self.close_for(from, group, voters),
         }
     }
 
     /// Ends the view: the locks are to be closed, and what is held is reported for the next view.
-    fn close_for(&mut self, group: Group, voters: Vec<NodeId>) {
+    fn close_for(&mut self, from: NodeId, group: Group, voters: Vec<NodeId>) {
         if self.renews_alone() {
             self.member.renew_alone(self.base.now);
         }
@@ -144,7 +147,8 @@ impl<F: Conduct> Views<F> {
         self.base.known.voters = voters;
         self.base.known.members = group.members.values().cloned().collect();
         self.base.remember(&group);
-        self.member.close_for(group);
+        self.follow_bans(group.epoch, &group.banned);
+        self.member.close_for(from, group);
         self.member.wants_epoch = false;
         self.base.actions.push_back(Action::Close);
         self.base.actions.push_back(Action::Peers);
@@ -152,7 +156,7 @@ impl<F: Conduct> Views<F> {
 
     /// A view was prepared too early for this node: it may be ready for it now.
     pub(super) fn take_up_pending(&mut self) {
-        let Some(Prepared { from, group, voters }) = self.member.take_prepared() else { return };
+        let Some(Prepared { from, group, voters, .. }) = self.member.take_prepared() else { return };
         if self.member.may_install() {
             self.on_prepare(from, group, voters);
         }

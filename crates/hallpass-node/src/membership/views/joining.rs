@@ -26,7 +26,7 @@ impl<F: Conduct> Views<F> {
         let is_in_group = self.is_in_group();
         if let Some(founders) = self.outside.founders.as_mut().filter(|_| !is_in_group) {
             let message = Control::Founding { expect: founders.expect() as u32, known: founders.known() };
-            for peer in founders.to_tell(&self.base.connected) {
+            for peer in founders.to_tell(self.base.connected.keys().copied()) {
                 self.base.send(peer, message.clone());
             }
             return;
@@ -76,14 +76,15 @@ impl<F: Conduct> Views<F> {
         // said so itself.
         let doubts = self.base.now >= self.base.steward_heard + 4 * self.repeat_after();
         let asks_all = doubts && self.base.asked.is_multiple_of(8);
-        let steward = self.steward_id().filter(|id| *id == self.base.me.id || self.base.connected.contains(id));
+        let steward = self.steward_id().filter(|id| *id == self.base.me.id || self.base.connected.contains_key(id));
         match steward.filter(|id| *id == self.base.me.id || !asks_all) {
             Some(steward) => self.base.send(steward, message),
             None => {
                 let voters: BTreeSet<NodeId> =
-                    self.voters().into_iter().filter(|id| self.base.connected.contains(id)).collect();
+                    self.voters().into_iter().filter(|id| self.base.connected.contains_key(id)).collect();
                 let knows_voters = !voters.is_empty() && !asks_all;
-                for peer in if knows_voters { voters } else { self.base.connected.clone() } {
+                let all = || self.base.connected.keys().copied().collect();
+                for peer in if knows_voters { voters } else { all() } {
                     self.base.send(peer, message.clone());
                 }
             }
@@ -105,7 +106,7 @@ impl<F: Conduct> Views<F> {
             term: 0,
             members: by_id(&self.base.known.members),
             absent: by_id(&self.base.known.absent),
-            banned: BTreeSet::new(),
+            banned: self.base.bans.names.clone(),
             classes: Vec::new(),
             ttl,
             drift_ppm,
@@ -141,6 +142,10 @@ impl<F: Conduct> Views<F> {
         }
         let changed = self.base.known != contacts;
         self.base.known = contacts;
+        self.forget_lifted_bans();
+        if changed {
+            self.refuse_wrong_peers();
+        }
         self.remember_before_joining();
         if self.member.phase() == Phase::Running && is_out {
             self.return_after_removal();

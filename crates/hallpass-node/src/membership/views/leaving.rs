@@ -49,7 +49,7 @@ impl<F: Conduct> Views<F> {
         let heir = engine
             .voters()
             .into_iter()
-            .filter(|id| *id != me.id && group.members.contains_key(id) && self.base.connected.contains(id))
+            .filter(|id| *id != me.id && group.members.contains_key(id) && self.base.connected.contains_key(id))
             .min_by_key(|id| engine.ticks_since(*id).unwrap_or(u64::MAX));
         if let Some(heir) = heir {
             engine.transfer(heir);

@@ -20,6 +20,8 @@ pub(super) struct MemberRole {
     install: Install<Group>,
     /// The view that it is to be in next.
     next: Next,
+    /// Who has prepared the last view here, and its epoch.
+    installer: Option<(NodeId, u64)>,
     /// When the session is renewed; 0 is at once.
     pub(super) renew_at: Ticks,
     /// The last acknowledgement came for a renewal that was sent then.
@@ -66,6 +68,8 @@ pub(super) struct Prepared {
     pub(super) from: NodeId,
     pub(super) group: Group,
     pub(super) voters: Vec<NodeId>,
+    /// When it was said first.
+    pub(super) at: Ticks,
 }
 
 impl Next {
@@ -90,6 +94,7 @@ impl MemberRole {
             session: Session::new(incarnation, ttl),
             install: Install::default(),
             next: Next::Nothing,
+            installer: None,
             renew_at: 0,
             renewed: 0,
             refusal: None,
@@ -118,6 +123,11 @@ impl MemberRole {
 
     pub(super) fn waits_for_lost(&self) -> bool {
         self.waits_for_lost
+    }
+
+    /// The epoch of the last view that was prepared here, if this node has done that.
+    pub(super) fn prepared_by(&self, id: NodeId) -> Option<u64> {
+        self.installer.filter(|(installer, _)| *installer == id).map(|(_, epoch)| epoch)
     }
 
     /// It is in a view, or on its way into one.
@@ -277,7 +287,8 @@ impl MemberRole {
     }
 
     /// Its locks are to be closed for this view.
-    pub(super) fn close_for(&mut self, group: Group) {
+    pub(super) fn close_for(&mut self, from: NodeId, group: Group) {
+        self.installer = Some((from, group.epoch));
         self.change(|member| member.next = Next::Closing(group));
     }
 

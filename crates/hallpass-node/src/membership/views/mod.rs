@@ -26,6 +26,7 @@ mod member;
 mod orders;
 mod outside;
 mod renewing;
+mod senders;
 mod serve;
 mod status;
 mod voter;
@@ -179,9 +180,10 @@ impl<F: Conduct> Views<F> {
             has_lapsed: self.member.session().has_lapsed(),
             is_steward: self.steward().is_some(),
             group_id: self.base.group_id,
-            sender: self.replica().and_then(|group| group.incarnation_of(from)),
         };
-        match judge(&message, from, group_id, &situation) {
+        let Some(group_id) = group_id else { return self.handle(from, message) };
+        let Some(sender) = self.standing(from) else { return };
+        match judge(&message, from, &sender, group_id, &situation) {
             Verdict::Handle => self.handle(from, message),
             Verdict::Enter(group_id) => {
                 self.enter_group(group_id);
@@ -190,6 +192,12 @@ impl<F: Conduct> Views<F> {
             Verdict::Founded { group_id, founders } => self.on_founded(group_id, founders),
             Verdict::TellContacts => self.send_contacts(from),
             Verdict::Drop => {}
+            Verdict::Deny
+                if self.base.breaks(Sabotage::AcceptStaleStart) && matches!(message, Control::Start { .. }) =>
+            {
+                self.handle(from, message);
+            }
+            Verdict::Deny => self.deny(from, &message),
         }
     }
 

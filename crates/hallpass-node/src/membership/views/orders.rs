@@ -53,6 +53,11 @@ impl<F: Conduct> Views<F> {
         {
             return Some(RequestError::NoMember(node));
         }
+        // Nobody would listen to it any more, and it would never hear what became of it.
+        if *request == (Request::Evict { node: self.base.me.id, ban: true }) {
+            let why = "a node cannot ban itself: run that on another member, or 'hallpass leave' on this one";
+            return Some(RequestError::Invalid(why.to_owned()));
+        }
         let leaves = matches!(request, Request::Stop | Request::Leave);
         if let Some(held_back) = self.outside.held_back.as_ref().filter(|_| !leaves) {
             return Some(RequestError::Invalid(held_back.why().to_owned()));

@@ -19,6 +19,11 @@ impl<F: Conduct> Views<F> {
     pub(super) fn renew(&mut self, links: &Links) {
         let ttl = self.member.session().ttl();
         self.member.renew_at = self.base.now + ttl / 4;
+        // Its steward is gone, and this node may not know the next one: it asks to join again, and hears who that is.
+        if self.member.next().too_early().is_some_and(|prepared| self.base.now >= prepared.at.saturating_add(2 * ttl)) {
+            self.member.take_prepared();
+            self.repeat_soon();
+        }
         // One whose disk does not take the group lets its session end: the others go on without it.
         let waits = self.member.next().too_early();
         let is_awaited = waits.is_some_and(|prepared| self.base.remembered == prepared.group.id);
@@ -46,9 +51,10 @@ impl<F: Conduct> Views<F> {
             // Nobody answers: any voter may be the steward by now. If all of those are gone, others know who is.
             steward => {
                 self.member.renew_at = now + ttl / 16;
-                let is_reached = |id: &NodeId| *id == self.base.me.id || self.base.connected.contains(id);
+                let is_reached = |id: &NodeId| *id == self.base.me.id || self.base.connected.contains_key(id);
                 let voters: BTreeSet<NodeId> = self.voters().into_iter().chain(steward).filter(is_reached).collect();
-                for peer in if voters.is_empty() { self.base.connected.clone() } else { voters } {
+                let all = || self.base.connected.keys().copied().collect();
+                for peer in if voters.is_empty() { all() } else { voters } {
                     self.base.send(peer, message.clone());
                 }
             }

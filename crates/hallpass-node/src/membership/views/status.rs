@@ -22,10 +22,7 @@ impl<F: Conduct> Views<F> {
 
     /// Who is banned, as this node knows it best. It does not forget it while it is in no view.
     pub(crate) fn banned(&self) -> &BTreeSet<String> {
-        match self.group().filter(|group| group.epoch >= self.base.bans.0) {
-            Some(group) => &group.banned,
-            None => &self.base.bans.1,
-        }
+        &self.base.bans.names
     }
 
     /// Who is in the view that this node is in, or has reported for.
@@ -92,7 +89,7 @@ impl<F: Conduct> Views<F> {
         if self.steward_id().is_none() {
             let voters = self.voters();
             let reached =
-                voters.iter().filter(|id| **id == self.base.me.id || self.base.connected.contains(id)).count();
+                voters.iter().filter(|id| **id == self.base.me.id || self.base.connected.contains_key(id)).count();
             return format!(
                 "no member is the steward: {reached} of {} voters can be reached, and more than half are needed",
                 voters.len().max(1)

@@ -163,6 +163,7 @@ impl<F: Conduct> Views<F> {
             Event::Leader(leader) => self.on_leader(leader),
             Event::Voters(voters) => {
                 self.base.known.voters = voters;
+                self.refuse_wrong_peers();
                 self.base.actions.push_back(Action::View);
             }
         }
@@ -175,6 +176,10 @@ impl<F: Conduct> Views<F> {
         if let Some((_, group, steward)) = Voter::serving(&mut self.voter) {
             steward.follow(group, self.base.now);
             steward.announce_at = 0;
+        }
+        if let Some(group) = self.replica() {
+            let (epoch, banned) = (group.epoch, group.banned.clone());
+            self.follow_bans(epoch, &banned);
         }
         self.base.actions.push_back(Action::Peers);
     }

@@ -1,0 +1,242 @@
+//! Nodes with the group's key that greet as they should, and then say what is not theirs to say.
+
+use hallpass_core::Fence;
+use hallpass_core::codec::{Reader, put_number};
+
+use super::*;
+use crate::HelloError;
+use crate::locks::HeldLock;
+use crate::membership::testing::{Contacts, Control, Envelope, Group, Member};
+use crate::wire::Hello;
+
+const LIAR: NodeId = NodeId(5);
+/// A member without a vote, and the steward.
+const VICTIMS: [NodeId; 2] = [NodeId(4), NodeId(1)];
+
+/// What a liar is to the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Liar {
+    Stranger,
+    /// It asks to join, and does not reach everybody.
+    Candidate,
+    Evicted,
+    Banned,
+}
+
+/// A group of four with three voters, and a liar that is connected with all of them as far as they let it.
+fn group_with(liar: Liar) -> (Net, Hello) {
+    let mut net = Net::founded(3);
+    let start = |net: &mut Net, id: u32| {
+        let config = net.config(id, Founding::Never, 1);
+        net.start(config);
+    };
+    start(&mut net, 4);
+    net.run_until_open(3000);
+    start(&mut net, LIAR.0);
+    match liar {
+        Liar::Stranger => {}
+        Liar::Candidate => {
+            net.cut(2, LIAR.0);
+            net.run(500);
+        }
+        Liar::Evicted | Liar::Banned => {
+            net.run_until_open(3000);
+            let request = Request::Evict { node: LIAR, ban: liar == Liar::Banned };
+            net.input(2, |node, now| node.handle_request(request, 1, now));
+        }
+    }
+    let hello = net.nodes[&LIAR].node.control_hello(None);
+    net.crash(LIAR.0);
+    net.seeds.remove(&LIAR);
+    if liar != Liar::Candidate {
+        net.run(3 * TTL / MS);
+    }
+    assert_eq!(net.steward(), 1);
+    for id in 1..=4 {
+        let greeted = net.input(id, |node, now| node.handle_hello(&hello, now));
+        let expected = if liar == Liar::Banned { Err(HelloError::Banned) } else { Ok(()) };
+        assert_eq!(greeted, expected, "{liar:?} at {id}");
+        net.nodes.get_mut(&NodeId(id)).unwrap().denied.clear();
+    }
+    (net, hello)
+}
+
+/// The group as the last view has it.
+fn stored(net: &Net) -> Group {
+    Group::decode(&mut Reader::new(&net.nodes[&VICTIMS[0]].disk[&keys::GROUP])).unwrap()
+}
+
+impl Net {
+    /// The liar says this to a node.
+    fn lie(&mut self, to: NodeId, message: Control) {
+        let group_id = self.nodes[&to].node.status().group_id.unwrap();
+        let bytes = Envelope { group_id, message }.encode();
+        let _ = self.input(to.0, |node, now| node.handle_control(LIAR, &bytes, now));
+    }
+}
+
+const LIARS: [Liar; 4] = [Liar::Stranger, Liar::Candidate, Liar::Evicted, Liar::Banned];
+
+#[test]
+fn forged_views_give_no_lock_to_a_second_holder() {
+    for (liar, victim) in LIARS.into_iter().flat_map(|liar| VICTIMS.map(|victim| (liar, victim))) {
+        let (mut net, _) = group_with(liar);
+        let grant = net.lock(2, "x", 1, 100);
+        let known = stored(&net);
+        // It is alone in a view of any epoch that the liar likes.
+        let mut forged = known.clone();
+        forged.members.retain(|id, _| *id == victim);
+        forged.epoch = known.epoch + 1000;
+        let epoch = forged.epoch;
+        net.lie(victim, Control::Prepare { group: forged, voters: vec![LIAR] });
+        net.lie(victim, Control::Start { epoch, part: 0, parts: 1, locks: Vec::new() });
+        let entered = net.acquire(victim.0, "x", 2);
+        assert_eq!(entered, None, "{liar:?} gives {victim} a lock that another member holds with {}", grant.fence);
+        assert!(net.nodes[&victim].node.epoch() < Some(epoch), "{liar:?} at {victim}");
+        net.run(300);
+        assert!(net.granted(victim.0, 2).is_none() && net.all_open(), "{liar:?} at {victim}");
+        assert!(net.nodes.values().all(|one| one.lapses == 0), "{liar:?} at {victim}");
+        if liar != Liar::Banned {
+            assert_eq!(net.nodes[&victim].denied, [(LIAR, "Prepare"), (LIAR, "Start")], "{liar:?}");
+            assert_eq!(net.nodes[&victim].node.counters().denied, 2);
+        }
+    }
+}
+
+#[test]
+fn forged_starts_and_locks_change_no_view_that_the_steward_prepares() {
+    let (mut net, _) = group_with(Liar::Stranger);
+    let grant = net.lock(2, "x", 1, 100);
+    let epoch = stored(&net).epoch + 1;
+    net.input(1, |node, now| {
+        let class =
+            crate::config::Class { prefix: "y".to_owned(), protocol: "raymond".to_owned(), options: Vec::new() };
+        node.handle_request(Request::SetClass(class), 9, now);
+    });
+    let lock = |fence| HeldLock { name: "x".into(), mode: Mode::Exclusive, fence, holders: vec![VICTIMS[0]] };
+    for _ in 0..200 {
+        net.step();
+        for victim in VICTIMS {
+            net.lie(victim, Control::Start { epoch, part: 0, parts: 1, locks: vec![lock(Fence::new(1 << 62))] });
+        }
+    }
+    assert_eq!(net.nodes[&VICTIMS[0]].node.epoch(), Some(epoch), "the view has begun");
+    assert!(net.nodes[&NodeId(2)].lost.is_empty() && net.all_open());
+    assert!(net.input(2, |node, now| node.handle_release(grant.ticket, now)));
+}
+
+#[test]
+fn orders_of_those_who_are_no_members_are_not_carried_out() {
+    for liar in LIARS {
+        let (mut net, hello) = group_with(liar);
+        let grant = net.lock(2, "x", 1, 100);
+        let epoch = stored(&net).epoch;
+        let requests = [
+            Request::Break { lock: "x".to_owned() },
+            Request::Evict { node: NodeId(3), ban: true },
+            Request::Admit { name: hello.name.clone() },
+        ];
+        for (request, to) in requests.iter().flat_map(|request| (1..=4).map(move |to| (request, NodeId(to)))) {
+            net.lie(to, Control::Ask { token: 77, request: request.clone() });
+        }
+        net.run(2 * TTL / MS);
+        assert!(net.nodes[&NodeId(2)].lost.is_empty() && net.all_open(), "{liar:?}");
+        assert!(liar == Liar::Candidate || stored(&net).epoch == epoch, "{liar:?}");
+        assert_eq!(stored(&net).banned.contains(&hello.name), liar == Liar::Banned, "{liar:?}");
+        assert!(net.input(2, |node, now| node.handle_release(grant.ticket, now)), "{liar:?}");
+    }
+}
+
+#[test]
+fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
+    for liar in LIARS {
+        let (mut net, _) = group_with(liar);
+        let incarnation = Incarnation::FIRST;
+        let Group { epoch, ttl, drift_ppm, members, .. } = stored(&net);
+        let members: Vec<Member> = members.into_values().filter(|member| member.id != NodeId(3)).collect();
+        let (absent, candidates) = (Vec::new(), members.clone());
+        let (steward, voters) = (Some(LIAR), vec![LIAR]);
+        let contacts =
+            Contacts { epoch: Fence::EPOCH_MAX, steward, members, absent, candidates, voters, ttl, drift_ppm };
+        // It leads consensus, in a term that nobody else has reached.
+        let mut heartbeat = vec![1, 2];
+        [1 << 40, 0, 0].into_iter().for_each(|number| put_number(&mut heartbeat, number));
+        let now = net.now;
+        let lies = [
+            Control::Expelled { incarnation },
+            Control::Withdrawn { incarnation },
+            Control::Renewed { incarnation, sent: now },
+            Control::Contacts(contacts),
+            Control::Candidates { epoch: epoch + 1, candidates: Vec::new() },
+            Control::Engine(heartbeat),
+            Control::Break { token: 1, lock: "x".to_owned() },
+            Control::Probe { epoch },
+            Control::Answer { token: 1, result: Ok(()) },
+            Control::Refused { why: "go away".to_owned() },
+            Control::Withdraw { incarnation, keeps_vote: false },
+            Control::Renew { incarnation, sent: now, unreachable: vec![NodeId(3)], wants_epoch: true },
+        ];
+        let terms: Vec<_> = net.nodes.values().map(|one| one.node.term()).collect();
+        for (lie, to) in lies.iter().flat_map(|lie| (1..=4).map(move |to| (lie, NodeId(to)))) {
+            net.lie(to, lie.clone());
+        }
+        net.run(2 * TTL / MS);
+        assert_eq!(net.nodes.values().map(|one| one.node.term()).collect::<Vec<_>>(), terms, "{liar:?}");
+        assert!(net.nodes.values().all(|one| one.lapses == 0), "{liar:?}");
+        assert!(net.all_open() && net.steward() == 1, "{liar:?}");
+    }
+}
+
+#[test]
+fn a_ban_ends_connections_and_refuses_greetings_on_both_planes() {
+    let (mut net, hello) = group_with(Liar::Evicted);
+    let config = net.config(LIAR.0, Founding::Never, 2);
+    net.start(config);
+    net.seeds.insert(LIAR);
+    net.run_until_open(5000);
+    net.input(4, |node, now| node.handle_request(Request::Evict { node: LIAR, ban: true }, 1, now));
+    net.run(3 * TTL / MS);
+    for (id, one) in net.nodes.iter().filter(|(id, _)| **id != LIAR) {
+        assert!(!one.control_with.contains(&LIAR) && !one.locks_with.contains(&LIAR), "{id}");
+        for plane in [Plane::Control, Plane::Locks] {
+            let mut hello = Hello { plane, ..hello.clone() };
+            assert_eq!(one.node.check_hello(&hello), Err(HelloError::Banned));
+            // Under another id it has the same name.
+            hello.from = NodeId(99);
+            assert_eq!(one.node.check_hello(&hello), Err(HelloError::Banned));
+        }
+    }
+    net.input(2, |node, now| node.handle_request(Request::Admit { name: hello.name.clone() }, 2, now));
+    net.run_until_open(10_000);
+}
+
+#[test]
+fn the_id_of_a_member_is_for_its_name() {
+    let (net, hello) = group_with(Liar::Stranger);
+    for id in 1..=4 {
+        let hello = Hello { from: NodeId(id % 4 + 1), ..hello.clone() };
+        let refused = net.nodes[&NodeId(id)].node.check_hello(&hello);
+        assert_eq!(refused, Err(HelloError::Name((id % 4 + 1).to_string())));
+    }
+}
+
+/// Whoever dials a node that looks for a group could be anybody. The operator has said where the group is.
+#[test]
+fn a_node_outside_of_any_group_believes_those_whose_addresses_it_was_given() {
+    let mut net = Net::default();
+    let config = net.config(4, Founding::Never, 1);
+    net.start(config);
+    let liar = net.config(LIAR.0, Founding::Together(1), 1);
+    net.start(liar);
+    net.seeds.clear();
+    net.run(100);
+    let hello = net.nodes[&LIAR].node.control_hello(None);
+    net.input(4, |node, now| node.handle_hello(&hello, now)).unwrap();
+    let contacts = Contacts { epoch: 1, steward: Some(LIAR), ttl: TTL, ..Contacts::default() };
+    let bytes = Envelope { group_id: hello.group_id, message: Control::Contacts(contacts) }.encode();
+    net.input(4, |node, now| node.handle_control(LIAR, &bytes, now)).unwrap();
+    assert_eq!(net.nodes[&NodeId(4)].node.status().group_id, None);
+    net.input(4, |node, _| node.handle_seed(&hello));
+    net.input(4, |node, now| node.handle_control(LIAR, &bytes, now)).unwrap();
+    assert_eq!(net.nodes[&NodeId(4)].node.status().group_id, Some(hello.group_id));
+}
