@@ -1,5 +1,7 @@
 //! Many at a time, and those that do not read.
 
+use std::future::poll_fn;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -72,6 +74,32 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let mut rest = Vec::new();
     let _ = within(reader.read_to_end(&mut rest)).await;
     assert!(rest.starts_with(b"HTTP/1.1 200") && rest.len() < 40_000_000, "{} bytes", rest.len());
+    drop(held);
+    agent.end().await;
+}
+
+/// Requests that are given up as soon as they are sent: they wait for nothing, and their sender is cut off or served like others.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_reset_at_once_leave_nothing_behind() {
+    let agent = TestAgent::start().await;
+    let held = agent.node.lock("a").acquire().await.unwrap();
+    let stream = within(TcpStream::connect(agent.address())).await.unwrap();
+    let (mut client, connection) = within(h2::client::handshake(stream)).await.unwrap();
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    for _ in 0..20_000 {
+        if poll_fn(|cx| client.poll_ready(cx)).await.is_err() {
+            break;
+        }
+        let target = format!("http://{}/v1/locks/a/acquire", agent.address());
+        let request = http::Request::post(target).body(()).unwrap();
+        let Ok((_, mut body)) = client.send_request(request, true) else { break };
+        body.send_reset(h2::Reason::CANCEL);
+    }
+    get("/v1/status").to(&agent).await.ok();
+    drop(client);
+    within(driving).await.unwrap();
+    agent.until_metric("hallpass_api_connections", 1.0).await;
+    agent.until_uses("a", (1, 0)).await;
     drop(held);
     agent.end().await;
 }
