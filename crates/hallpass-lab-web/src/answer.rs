@@ -445,7 +445,7 @@ mod tests {
             named("node 1782910645 entered while node 903554138 was inside"),
             "node 3 entered while node 1 was inside"
         );
-        assert_eq!(named("to reach 'm2' (m2), 'm0' (m0)"), "to reach node 3, node 1");
+        assert_eq!(named("waits to reach 'm2' (m2), 'm0' (m0)"), "waits to reach node 3, node 1");
         assert_eq!(
             named("4 of 5 nodes have found each other: 'm0', 'm1'"),
             "4 of 5 nodes have found each other: node 1, node 2"

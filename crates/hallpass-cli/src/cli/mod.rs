@@ -114,7 +114,7 @@ const MAIN_HELP: &str = "\
 Exit code: 0 on success, or
   1   the command failed, or a check found a violation
   64  wrong usage
-  69  no agent can be used, or the group did not do it in time
+  69  no agent can be used, or the change took too long
   70  internal error: a bug in hallpass
   74  output cannot be written
 'hallpass run' has codes of its own, see 'hallpass run --help'.
@@ -132,10 +132,10 @@ The command starts once the lock is held, and the lock is released when the comm
 flock(1), a process that the command leaves running keeps the lock until it ends. If the lock is \
 lost, the command and everything it started as this user is stopped before others get the lock.
 
-The agent is the one of --socket, else that of HALLPASS_CONFIG or of the machine's configuration, \
-else this user's, else the machine's. Without any, 'run' starts a private agent in the background, \
-so that several 'run's of this user exclude each other. It never does so on a machine that belongs \
-to a group.
+Locks are kept by an agent, a background process. 'run' uses the agent of --socket, else that of \
+HALLPASS_CONFIG or of /etc/hallpass/hallpass.toml, else this user's, else the machine's. If there is \
+none, it starts a private agent, so that several 'run's of this user exclude each other. It never \
+does so on a machine that belongs to a group.
 
 Durations are written 250ms, 10s or 2m.
 
@@ -144,7 +144,8 @@ Environment:
   HALLPASS_CONFIG  the agent's configuration, to find its socket
 The command gets these variables:
   HALLPASS_LOCK    the lock's name
-  HALLPASS_FENCE   the fence, a decimal number: pass it on with every write
+  HALLPASS_FENCE   the fence, a number that only rises: pass it with every
+                   write, so that the storage can refuse a late one
   HALLPASS_NODE    the name of this member
 
 Exit code: the command's own, or
@@ -152,7 +153,7 @@ Exit code: the command's own, or
   69     no agent can be used; the command was not started
   75     the lock was not free (--try) or not in time (--timeout); the
          command was not started
-  76     the lock was lost, and the command stopped
+  76     the lock was lost, and the command was stopped
   126    the command is not executable
   127    the command was not found
   128+N  signal N ended the command
@@ -168,9 +169,9 @@ A flag takes precedence over its environment variable, the variable over the con
 and the file over the default.
 
 Without --peers and --join a new agent is a group of one; 'hallpass join' makes it a member of \
-another group. With --peers all listed nodes found a group together, once they have found each \
+another group. With --peers all listed nodes found a group together, once they have reached each \
 other; later the list only helps to find the group. An agent that was stopped or has failed \
-returns to its group when it is started again: --data holds what it must not forget. The default \
+returns to its group when it is started again: --data keeps its identity and vote. The default \
 directory depends on the user.
 
 Other programs use the API: HTTP with JSON, at --api and at a Unix socket, with events, metrics and \
@@ -181,7 +182,7 @@ Environment:
   HALLPASS_LOG  how much is logged: error, warn, info (default), debug,
                 trace
 
-Exit code: 0 when the agent has ended in order, or
+Exit code: 0 if the agent was shut down cleanly, or
   1   it cannot start, or has failed
   64  a setting is wrong
   75  another agent uses the same socket or data directory

@@ -91,13 +91,13 @@ pub(crate) struct AgentArgs {
     /// How long a voter may be away before another member gets its vote [default: 10m]
     #[arg(long, env = "HALLPASS_REPLACE_AFTER", value_name = "D", value_parser = duration)]
     pub(crate) replace_after: Option<Duration>,
-    /// A directory for this node alone: its identity, its vote, the state of its group [default: in a place of this user]
+    /// A directory for this node alone: its identity, its vote, the state of its group [default: depends on the user]
     #[arg(long, env = "HALLPASS_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The directory with authority.pem, node.pem and node.key [default: none, loopback only]
     #[arg(long, env = "HALLPASS_KEYS", value_name = "DIR")]
     pub(crate) keys: Option<PathBuf>,
-    /// The Unix socket for clients [default: in a place of this user]
+    /// The Unix socket for clients [default: depends on the user]
     #[arg(long, env = "HALLPASS_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// A group of users who may also use the socket: its name or number
@@ -149,7 +149,7 @@ pub(crate) struct RunArgs {
     /// Say what the command waits for, even if stderr is not a terminal
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half the session [default: a third of it]
+    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half the agent's --ttl [default: a third of it]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
     /// The agent's socket [default: that of this user or machine]

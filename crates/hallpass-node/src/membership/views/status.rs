@@ -104,7 +104,11 @@ impl<F: Conduct> Views<F> {
             .filter(|member| links.position(member.id).is_none_or(|link| !links[link].connected))
             .map(|member| format!("'{}' ({})", member.name, member.address))
             .collect();
-        if missing.is_empty() { "the next view".to_owned() } else { format!("to reach {}", missing.join(", ")) }
+        if missing.is_empty() {
+            "waits for the next view".to_owned()
+        } else {
+            format!("waits to reach {}", missing.join(", "))
+        }
     }
 
     pub(crate) fn members(&self, links: &Links) -> Vec<MemberStatus> {
