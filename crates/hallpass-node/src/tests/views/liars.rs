@@ -156,8 +156,17 @@ fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
         let members: Vec<Member> = members.into_values().filter(|member| member.id != NodeId(3)).collect();
         let (absent, candidates) = (Vec::new(), members.clone());
         let (steward, voters) = (Some(LIAR), vec![LIAR]);
-        let contacts =
-            Contacts { epoch: Fence::EPOCH_MAX, steward, members, absent, candidates, voters, ttl, drift_ppm };
+        let contacts = Contacts {
+            epoch: Fence::EPOCH_MAX,
+            steward,
+            members,
+            absent,
+            candidates,
+            voters,
+            ttl,
+            drift_ppm,
+            banned: None,
+        };
         // It leads consensus, in a term that nobody else has reached.
         let mut heartbeat = vec![1, 2];
         [1 << 40, 0, 0].into_iter().for_each(|number| put_number(&mut heartbeat, number));
