@@ -50,7 +50,7 @@ impl World {
     fn admit_where_it_is_unknown(&mut self) {
         for machine in 0..self.machines.len() {
             let here = &self.machines[machine];
-            let outside = |process: &&Process| !process.node.is_complete() && here.ending.is_none();
+            let outside = |process: &&Process| !process.node.is_complete();
             let Some(process) = here.process.as_ref().filter(outside) else { continue };
             let banned: Vec<String> = process.node.banned().map(str::to_owned).collect();
             for name in banned {
