@@ -30,6 +30,9 @@ pub(crate) const GREETING_BYTES: usize = 1024;
 /// Begins a rejection, which takes the place of a greeting.
 pub(crate) const REJECTION: &[u8; 4] = b"deny";
 
+/// How the trouble with a peer begins that answers, and will not have this node.
+pub(crate) const REJECTS: &str = "it rejects this node";
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetError {
@@ -53,7 +56,7 @@ pub(crate) enum GreetError {
     Stranger,
     #[error("it is this node itself")]
     Own,
-    #[error("it rejects this node: {0}")]
+    #[error("{REJECTS}: {0}")]
     RejectedByPeer(String),
 }
 

@@ -3,10 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hallpass_core::{Fence, NodeId};
-use hallpass_node::{Class, Request, RequestError};
+use hallpass_node::{Class, Request, RequestError, ViewState};
 
 use crate::certificate::KeyDigest;
 use crate::driver::Driver;
+use crate::greeting::REJECTS;
 use crate::members::parse;
 use crate::status::left;
 use crate::{AcquireError, Builder, Counters, GroupError, Guard, Lock, LockInfo, Member, Status, Term, Trace};
@@ -157,6 +158,14 @@ impl Node {
                 seeds.iter().map(|seed| Member::of_seed(seed)).filter(|seed| !found(seed)).collect();
             members.extend(missing);
         }
+        // A node that the others do not listen to hears the reason only from their greetings.
+        let rejected =
+            members.iter().find(|member| member.trouble.as_ref().is_some_and(|why| why.starts_with(REJECTS)));
+        let rejected = rejected.filter(|_| seen.view == ViewState::Joining);
+        let rejection = rejected.and_then(|member| {
+            let who = member.name.as_ref().unwrap_or(&member.address);
+            Some(format!("'{who}' is there, but {}", member.trouble.as_ref()?))
+        });
         Status {
             group: group.clone(),
             name: name.clone(),
@@ -170,7 +179,7 @@ impl Node {
             session: seen.session_until.and_then(left),
             ttl: Duration::from_nanos(seen.ttl),
             drift_ppm: seen.drift_ppm,
-            waits_for: seen.waits_for,
+            waits_for: rejection.or(seen.waits_for),
             encrypted: *encrypted,
             members,
             locks: state.node.len(),
