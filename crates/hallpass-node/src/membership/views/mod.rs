@@ -30,6 +30,7 @@ mod senders;
 mod serve;
 mod status;
 mod voter;
+mod vouchers;
 
 use std::fmt::Display;
 
