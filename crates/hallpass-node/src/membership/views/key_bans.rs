@@ -16,8 +16,8 @@ impl<F: Conduct> Views<F> {
         }
     }
 
-    /// Why a key must not be banned: those who still have a vote and a key would be no majority of the voters. Whoever is shut out would
-    /// keep the group then, or nobody would have it.
+    /// Why a key must not be banned: the voters that are here with other keys would be no majority. The voter that is shut out would keep
+    /// the group then, or nobody would have it.
     pub(super) fn why_needed(&self, key: &str) -> Option<String> {
         let is_banned = |name: &str| {
             self.base.bans.names.contains(name) || self.group().is_some_and(|group| group.banned.contains(name))
