@@ -9,7 +9,7 @@ use crate::tokens::Right;
 /// The owner of a lease: it decides who sees the lease, keeps it alive and ends it.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Owner {
-    /// None: its client came over TCP, where no tokens are needed. All clients that may do everything use it as their own.
+    /// None: its client came over TCP, where no tokens are needed. All clients that come that way use it as their own.
     #[default]
     Nobody,
     /// A user of this machine, by its number, who came through the Unix socket.

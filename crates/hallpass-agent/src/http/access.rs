@@ -264,12 +264,11 @@ impl Caller {
 
     /// How it may use the leases of an owner, if it may.
     pub(crate) fn lease_use(&self, owner: &Owner) -> Option<LeaseUse> {
-        let administers = self.may_some(Right::Administer);
-        // A lease that nobody owns is that of all who may do everything.
-        if *owner == self.owner || *owner == Owner::Nobody && administers {
+        // A lease that nobody owns has a client too, which counts on it: to all who have a name it is somebody else's.
+        if *owner == self.owner {
             return Some(LeaseUse::Own);
         }
-        administers.then_some(LeaseUse::Others)
+        self.may_some(Right::Administer).then_some(LeaseUse::Others)
     }
 
     /// The owner of the leases that it makes.

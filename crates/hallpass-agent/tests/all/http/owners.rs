@@ -4,12 +4,15 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hallpass_testkit::Scratch;
 use serde_json::{Value, json};
 
 use crate::http::agent::{TestAgent, options_in};
-use crate::http::client::{delete, get};
+use crate::http::client::{delete, get, post};
 
 /// The group of users that the agent lets in, and two of them. They are in no database of users.
 const GROUP: u32 = 1_900_777_000;
@@ -118,9 +121,9 @@ async fn the_agents_user_sees_and_ends_all_leases() {
     let Some(agent) = agent_for_a_group().await else { return };
     let alice = User(ALICE, &agent);
     let (_, held) = alice.posts("/v1/locks/x/acquire", &json!({"ttl_ms": 60_000})).await;
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     let (_, told) = alice.posts(&format!("/v1/leases/{}/keepalive", held["lease"].as_str().unwrap()), &json!({})).await;
-    let counts_until = asked + std::time::Duration::from_millis(told["ttl_ms"].as_u64().unwrap());
+    let counts_until = asked + Duration::from_millis(told["ttl_ms"].as_u64().unwrap());
     let path = format!("/v1/leases/{}", held["lease"].as_str().unwrap());
     let stream = tokio::net::UnixStream::connect(socket(&agent.directory)).await.unwrap();
     let shown = get(&path).over(stream, "localhost").await.ok();
@@ -128,9 +131,48 @@ async fn the_agents_user_sees_and_ends_all_leases() {
     // Over TCP on loopback, where there are no tokens, everything is allowed as well.
     let ended = delete(&path).to(&agent).await.ok();
     assert_eq!(ended["released"][0]["lock"], "x");
-    assert!(std::time::Instant::now() >= counts_until, "it was freed while its client counted on it");
+    assert!(Instant::now() >= counts_until, "it was freed while its client counted on it");
     assert_eq!(agent.uses("x"), (0, 0));
     let (status, _) = alice.posts(&format!("{path}/keepalive"), &json!({})).await;
     assert_eq!(status, 404);
+    agent.end().await;
+}
+
+/// Clients over TCP have no names where there are no tokens. They count on their locks all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_ends_a_lease_that_nobody_owns_waits_for_its_client() {
+    let agent = TestAgent::start().await;
+    let held = post("/v1/locks/x/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
+    let other = post("/v1/locks/y/acquire").json(&json!({"ttl_ms": 60_000})).to(&agent).await.ok();
+    let (lease, other) = (held["lease"].as_str().unwrap(), other["lease"].as_str().unwrap());
+    let path = format!("/v1/leases/{lease}");
+    // Nor is one of its locks free at once, in whichever words.
+    let why = delete(&format!("{path}/locks/x")).to_socket(&agent).await.error(403);
+    assert!(why.contains("belongs to somebody else"), "{why}");
+    let key = json!({"key": BASE64.encode(format!("x/{lease}"))});
+    assert_eq!(post("/v3/lock/unlock").json(&key).to_socket(&agent).await.status, 403);
+    assert_eq!(agent.uses("x"), (1, 0));
+
+    let asked = Instant::now();
+    let mut counts_until = Vec::new();
+    for lease in [lease, other] {
+        let told = post(&format!("/v1/leases/{lease}/keepalive")).to(&agent).await.ok();
+        counts_until.push(asked + Duration::from_millis(told["ttl_ms"].as_u64().unwrap()));
+    }
+    let id = json!({"ID": u64::from_str_radix(other, 16).unwrap().to_string()});
+    let revoke = async {
+        assert_eq!(post("/v3/lease/revoke").json(&id).to_socket(&agent).await.status, 200);
+        assert!(Instant::now() >= counts_until[1], "it was freed while its client counted on it");
+    };
+    let end = async {
+        assert_eq!(delete(&path).to_socket(&agent).await.ok()["released"][0]["lock"], "x");
+        assert!(Instant::now() >= counts_until[0], "it was freed while its client counted on it");
+    };
+    tokio::join!(revoke, end);
+    assert_eq!((agent.uses("x"), agent.uses("y")), ((0, 0), (0, 0)));
+    // Its own clients come that way.
+    let mine = post("/v1/locks/x/acquire").to(&agent).await.ok();
+    let mine = delete(&format!("/v1/leases/{}/locks/x", mine["lease"].as_str().unwrap())).to(&agent).await.ok();
+    assert_eq!(mine["released"], true);
     agent.end().await;
 }
