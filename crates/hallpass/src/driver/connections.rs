@@ -104,11 +104,8 @@ impl Driver {
                 standing[0].close();
             }
             standing.push(Arc::clone(outbox));
-<<<<<<< HEAD
             state.tell_keys(hello.from);
-=======
             state.close_oldest_guest();
->>>>>>> main
             Ok(true)
         });
         connected.unwrap_or_else(|| Err(STOPPED.to_owned()))
