@@ -213,7 +213,15 @@ impl Loaded {
             .with_client_auth_cert(chain, key)
             .map_err(unfit)?;
         let own_since = number;
-        Ok(Self { number, own: own.key, own_since, client: Arc::new(client), server: Arc::new(server), servers, clients })
+        Ok(Self {
+            number,
+            own: own.key,
+            own_since,
+            client: Arc::new(client),
+            server: Arc::new(server),
+            servers,
+            clients,
+        })
     }
 
     /// Checks a certificate as it was when the connection was made.
