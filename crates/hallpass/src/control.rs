@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hallpass_core::NodeId;
@@ -20,6 +22,8 @@ use crate::tls::PeerCertificate;
 
 /// How many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: their senders repeat them.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;
+/// The same for a guest, and how long its messages may be.
+const GUEST_BYTES: usize = 128 * 1024;
 /// How much is given to the socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
 
@@ -29,6 +33,11 @@ pub(crate) struct Outbox {
     pub(crate) is_dialed: bool,
     /// What the peer has shown, if the connection is encrypted.
     pub(crate) certificate: Option<PeerCertificate>,
+    /// Which of this node's control connections it is.
+    pub(crate) number: u64,
+    /// The peer has dialed, and is none that this node would dial: it is no member, no voter, and none that is known to be about to join.
+    /// It has less room.
+    is_guest: AtomicBool,
     queue: Mutex<Queue>,
     filled: Notify,
     closed: Notify,
@@ -42,14 +51,49 @@ struct Queue {
 
 impl Outbox {
     pub(crate) fn new(is_dialed: bool, certificate: Option<PeerCertificate>) -> Self {
-        Self { is_dialed, certificate, queue: Mutex::default(), filled: Notify::new(), closed: Notify::new() }
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            is_dialed,
+            certificate,
+            number: NUMBERS.fetch_add(1, Relaxed),
+            is_guest: AtomicBool::new(!is_dialed),
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            closed: Notify::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        use std::future::Future;
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+        let closed = pin!(self.closed.notified());
+        // To look takes the notice away: it is given again.
+        let is_closed = closed.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(());
+        if is_closed {
+            self.close();
+        }
+        is_closed
+    }
+
+    pub(crate) fn is_guest(&self) -> bool {
+        self.is_guest.load(Relaxed)
+    }
+
+    /// The peer is one that this node would dial, or none any more.
+    pub(crate) fn set_known(&self, is_known: bool) {
+        self.is_guest.store(!is_known && !self.is_dialed, Relaxed);
     }
 
     pub(crate) fn push(&self, message: Vec<u8>) {
+        let bytes_max = if self.is_guest() { GUEST_BYTES } else { WAITING_MAX };
         let mut queue = self.queue();
         queue.bytes += message.len();
         queue.messages.push_back(message);
-        while queue.bytes > WAITING_MAX
+        // The last one stays, however long it is.
+        while queue.bytes > bytes_max
+            && queue.messages.len() > 1
             && let Some(dropped) = queue.messages.pop_front()
         {
             queue.bytes -= dropped.len();
@@ -196,12 +240,14 @@ fn encrypt(tls: &mut rustls::Connection, plain: &[u8], out: &mut Vec<u8>) -> Res
 
 /// Hands over all whole messages.
 fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
+    outbox.set_known(driver.peer(hello.from).is_some());
+    let length_max = if outbox.is_guest() { GUEST_BYTES } else { CONTROL_MAX };
     let mut taken = 0;
     while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
         // A rejection may come in place of a first message, and in parts. Read as a length it is too long for a message.
         let may_be_rejection = plain.starts_with(REJECTION) && plain.len() <= GREETING_BYTES;
-        if length > CONTROL_MAX && !may_be_rejection {
+        if length > length_max && !may_be_rejection {
             return Err(DecodeError::TooLong.into());
         }
         let Some(message) = rest.get(..length) else { break };
@@ -215,6 +261,25 @@ fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_has_less_room_until_it_is_known_and_always_gets_the_last_message() {
+        let outbox = Outbox::new(false, None);
+        let held = |outbox: &Outbox| {
+            let queue = outbox.queue();
+            (queue.messages.len(), queue.bytes)
+        };
+        (0..10).for_each(|_| outbox.push(vec![0; GUEST_BYTES / 4]));
+        assert_eq!(held(&outbox), (4, GUEST_BYTES));
+        outbox.push(vec![0; 2 * GUEST_BYTES]);
+        assert_eq!(held(&outbox), (1, 2 * GUEST_BYTES));
+        outbox.set_known(true);
+        outbox.push(vec![0; GUEST_BYTES]);
+        assert_eq!(held(&outbox), (2, 3 * GUEST_BYTES));
+        let dialed = Outbox::new(true, None);
+        dialed.set_known(false);
+        assert!(!dialed.is_guest(), "this node has chosen whom to dial");
+    }
 
     #[test]
     fn a_peer_that_does_not_read_loses_the_oldest_messages() {

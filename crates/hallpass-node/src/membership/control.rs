@@ -1,6 +1,8 @@
 //! What nodes say to each other about the group. Every message may be lost, repeated or overtaken: a node that needs an answer asks
 //! again, and what is out of date is ignored.
 
+use std::collections::BTreeSet;
+
 use hallpass_core::codec::{DecodeError, Reader, put_number, put_numbers};
 use hallpass_core::{Fence, Mode, NodeId, Ticks};
 
@@ -149,6 +151,8 @@ pub(crate) struct Contacts {
     /// How long a session lasts, and how far clocks may drift; 0 from a node of an earlier version.
     pub(crate) ttl: Ticks,
     pub(crate) drift_ppm: u32,
+    /// Who is banned; `None` from a node of an earlier version. A node that was away learns by this that a ban was lifted.
+    pub(crate) banned: Option<BTreeSet<String>>,
 }
 
 const FOUNDING: u8 = 1;
@@ -372,7 +376,7 @@ impl Control {
 
 impl Contacts {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { epoch, steward, members, absent, candidates, voters, ttl, drift_ppm } = self;
+        let Self { epoch, steward, members, absent, candidates, voters, ttl, drift_ppm, banned } = self;
         put_numbers(out, [*epoch, steward.map_or(0, |steward| steward.0.into())]);
         put_list(out, members, Member::encode);
         put_list(out, absent, Member::encode);
@@ -380,6 +384,10 @@ impl Contacts {
         put_nodes(out, voters);
         if *ttl > 0 {
             put_numbers(out, [*ttl, (*drift_ppm).into()]);
+            if let Some(banned) = banned {
+                put_number(out, banned.len() as u64);
+                banned.iter().for_each(|name| put_text(out, name));
+            }
         }
     }
 
@@ -402,6 +410,9 @@ impl Contacts {
             if !(1..=TTL_MAX).contains(&contacts.ttl) || contacts.drift_ppm > 1_000_000 {
                 return Err(DecodeError::Number);
             }
+        }
+        if !bytes.is_empty() {
+            contacts.banned = Some(bytes.list(|bytes| read_text(bytes, LABEL_MAX))?.into_iter().collect());
         }
         Ok(contacts)
     }

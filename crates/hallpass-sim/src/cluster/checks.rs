@@ -41,8 +41,24 @@ impl World {
                     self.request(asked, Request::Admit { name });
                 }
             }
+            self.admit_where_it_is_unknown();
         }
         self.queue.push(self.now + 100 * MS, Event::Check);
+    }
+
+    /// A node that was away when a ban was lifted may listen to nobody who could tell it: its operator does.
+    fn admit_where_it_is_unknown(&mut self) {
+        for machine in 0..self.machines.len() {
+            let here = &self.machines[machine];
+            let outside = |process: &&Process| !process.node.is_complete();
+            let Some(process) = here.process.as_ref().filter(outside) else { continue };
+            let banned: Vec<String> = process.node.banned().map(str::to_owned).collect();
+            for name in banned {
+                if self.admit.contains(&name) {
+                    self.request(machine, Request::Admit { name });
+                }
+            }
+        }
     }
 
     /// Everybody is in one open view, and every caller has been served.

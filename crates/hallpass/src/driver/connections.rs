@@ -16,6 +16,9 @@ use crate::tls::PeerCertificate;
 /// How many control connections with one peer are kept. All but two are remains of broken ones.
 const CONTROLS_MAX: usize = 4;
 
+/// How many guests are connected at a time. Beyond that the oldest connection of a guest is closed: an honest one dials again.
+pub(super) const GUESTS_MAX: usize = 256;
+
 const STOPPED: &str = "this node has been stopped";
 
 /// The connections that carry locks, at most one with each peer.
@@ -84,6 +87,7 @@ impl Driver {
     /// Adds a control connection, beside others with the same peer. Of two nodes the one with the lower id dials, and closes a connection that
     /// is not needed. Returns `Ok(false)` if this one is not needed.
     pub(crate) fn connect_control(&self, hello: &Hello, outbox: &Arc<Outbox>) -> Result<bool, String> {
+        outbox.set_known(self.peer(hello.from).is_some());
         let connected = self.input(|state| {
             let standing = state.controls.get(&hello.from);
             if outbox.is_dialed && standing.is_some_and(|standing| !standing.is_empty()) && hello.from < self.id {
@@ -100,6 +104,7 @@ impl Driver {
                 standing[0].close();
             }
             standing.push(Arc::clone(outbox));
+            state.close_oldest_guest();
             Ok(true)
         });
         connected.unwrap_or_else(|| Err(STOPPED.to_owned()))
@@ -220,6 +225,15 @@ impl Driver {
 }
 
 impl State {
+    fn close_oldest_guest(&self) {
+        let guests = || self.controls.values().flatten().filter(|outbox| outbox.is_guest());
+        if guests().count() > GUESTS_MAX
+            && let Some(oldest) = guests().min_by_key(|outbox| outbox.number)
+        {
+            oldest.close();
+        }
+    }
+
     /// Closes all connections with a peer: it may not be connected.
     pub(super) fn refuse(&mut self, peer: NodeId) {
         self.lock_connections.remove(peer).into_iter().for_each(|connection| connection.close());

@@ -4,6 +4,7 @@ use hallpass_core::Mode;
 use hallpass_node::wire::{Hello, Plane};
 use hallpass_node::{Grant, Incarnation, NodeConfig, Patience, ViewsConfig};
 
+use super::connections::GUESTS_MAX;
 use super::*;
 use crate::AcquireError;
 use crate::waiter::Verdict;
@@ -149,6 +150,28 @@ fn fail<T>(driver: &Driver, first: impl FnOnce(&mut State) -> T + Send) {
         panic!("on purpose");
     };
     assert!(std::thread::scope(|scope| scope.spawn(fails).join()).is_err());
+}
+
+#[tokio::test]
+async fn the_oldest_of_too_many_guests_gives_way() {
+    let driver = outside();
+    driver.begin(None);
+    let hello = driver.hello(Plane::Control, Some(NodeId(1))).unwrap();
+    let connect = |id: u32| {
+        let outbox = Arc::new(Outbox::new(false, None));
+        let hello = Hello { from: NodeId(id), boot_id: id.into(), name: format!("guest-{id}"), ..hello.clone() };
+        assert_eq!(driver.connect_control(&hello, &outbox), Ok(true));
+        outbox
+    };
+    let ids = 10..10 + GUESTS_MAX as u32;
+    let all: Vec<_> = ids.map(connect).collect();
+    assert!(all.iter().all(|outbox| !outbox.is_closed()));
+    all[0].set_known(true);
+    let _one_more = connect(9);
+    assert!(all.iter().all(|outbox| !outbox.is_closed()), "one of them is a guest no more");
+    let _another = connect(8);
+    let closed: Vec<usize> = (0..all.len()).filter(|index| all[*index].is_closed()).collect();
+    assert_eq!(closed, [1]);
 }
 
 /// Ids are drawn at random, 32 bits long; the number of a process has 64.

@@ -115,6 +115,7 @@ impl<F: Conduct> Base<F> {
             drift_ppm: group.drift_ppm,
             absent: group.absent.values().cloned().collect(),
             members: group.members.values().cloned().collect(),
+            banned: Some(group.banned.clone()),
             ..Contacts::default()
         });
         Self {

@@ -86,6 +86,7 @@ impl<F: Conduct> Views<F> {
                 voters: self.voters(),
                 ttl: group.ttl,
                 drift_ppm: group.drift_ppm,
+                banned: Some(group.banned.clone()),
             },
             None => Contacts { steward: self.steward_id(), voters: self.voters(), ..self.base.known.clone() },
         }

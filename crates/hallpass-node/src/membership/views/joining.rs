@@ -142,8 +142,9 @@ impl<F: Conduct> Views<F> {
         }
         let changed = self.base.known != contacts;
         self.base.known = contacts;
-        self.forget_lifted_bans();
-        if changed {
+        if let Some(banned) = self.base.known.banned.clone().filter(|_| changed) {
+            self.follow_bans(self.base.known.epoch, &banned);
+        } else if changed {
             self.refuse_wrong_peers();
         }
         self.remember_before_joining();

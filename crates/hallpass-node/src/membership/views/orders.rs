@@ -23,6 +23,9 @@ impl<F: Conduct> Views<F> {
         if let Some(error) = self.why_impossible(&request) {
             return self.base.actions.push_back(Action::Done { token, result: Err(error) });
         }
+        if let Request::Admit { name } = &request {
+            self.lift_ban_here(name);
+        }
         match request {
             // What it knew as a voter is lost with a process that has no directory: others must be able to decide without it.
             Request::Stop => self.withdraw(self.base.me.durable),

@@ -51,6 +51,7 @@ impl<F: Conduct> Views<F> {
             voters: self.base.founding_voters(&group),
             ttl: group.ttl,
             drift_ppm: group.drift_ppm,
+            banned: Some(group.banned.clone()),
             ..Contacts::default()
         };
         self.member.begin_session(self.base.me.incarnation, group.ttl);

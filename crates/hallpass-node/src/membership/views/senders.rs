@@ -84,13 +84,11 @@ impl<F: Conduct> Views<F> {
         self.refuse_wrong_peers();
     }
 
-    /// A name that is in a later group than the bans that this node knows was admitted again.
-    pub(super) fn forget_lifted_bans(&mut self) {
-        let (known, bans) = (&self.base.known, &mut self.base.bans);
-        if known.epoch > bans.epoch && !bans.names.is_empty() {
-            for member in known.members.iter().chain(&known.candidates) {
-                bans.names.remove(&member.name);
-            }
+    /// An operator of this node, which is in no view, says that a ban is lifted. It may have been while this node was away, and those who
+    /// would say so may be those whom this node does not listen to.
+    pub(super) fn lift_ban_here(&mut self, name: &str) {
+        if self.member.install().open().is_none() && self.base.bans.names.remove(name) {
+            self.base.actions.push_back(Action::View);
         }
     }
 

@@ -96,6 +96,7 @@ fn absurd(group_id: u64, victim: Incarnation, epoch: u64) -> Vec<Control> {
                 voters,
                 ttl,
                 drift_ppm,
+                banned: None,
             }));
         }
     }

@@ -156,8 +156,17 @@ fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
         let members: Vec<Member> = members.into_values().filter(|member| member.id != NodeId(3)).collect();
         let (absent, candidates) = (Vec::new(), members.clone());
         let (steward, voters) = (Some(LIAR), vec![LIAR]);
-        let contacts =
-            Contacts { epoch: Fence::EPOCH_MAX, steward, members, absent, candidates, voters, ttl, drift_ppm };
+        let contacts = Contacts {
+            epoch: Fence::EPOCH_MAX,
+            steward,
+            members,
+            absent,
+            candidates,
+            voters,
+            ttl,
+            drift_ppm,
+            banned: None,
+        };
         // It leads consensus, in a term that nobody else has reached.
         let mut heartbeat = vec![1, 2];
         [1 << 40, 0, 0].into_iter().for_each(|number| put_number(&mut heartbeat, number));
@@ -239,4 +248,52 @@ fn a_node_outside_of_any_group_believes_those_whose_addresses_it_was_given() {
     net.input(4, |node, _| node.handle_seed(&hello));
     net.input(4, |node, now| node.handle_control(LIAR, &bytes, now)).unwrap();
     assert_eq!(net.nodes[&NodeId(4)].node.status().group_id, Some(hello.group_id));
+}
+
+/// Its own name is what each node is called in these tests.
+fn name_of(net: &Net, id: u32) -> String {
+    net.nodes[&NodeId(id)].node.control_hello(None).name
+}
+
+/// A group of three of which one is banned, with the directory of another member that was away when the ban was lifted.
+fn away_when_a_ban_was_lifted() -> (Net, [u32; 3], BTreeMap<u64, Vec<u8>>) {
+    let mut net = Net::founded(3);
+    let asks = net.steward();
+    let [banned, away] = (1..=3).filter(|id| *id != asks).collect::<Vec<_>>()[..] else { unreachable!() };
+    let key = "the digest of a key".to_owned();
+    let evict = Request::Evict { node: NodeId(banned), ban: true };
+    net.input(asks, |node, now| node.handle_request(evict, 1, now));
+    net.input(asks, |node, now| node.handle_request(Request::Ban { name: key.clone() }, 2, now));
+    net.run(3 * TTL / MS);
+    let name = name_of(&net, banned);
+    assert!([&name, &key].iter().all(|one| net.nodes[&NodeId(away)].node.banned().any(|banned| banned == **one)));
+    let disk = net.crash(away);
+    for (token, name) in (3..).zip([name, key]) {
+        net.input(asks, |node, now| node.handle_request(Request::Admit { name }, token, now));
+    }
+    net.run_until_open(5 * TTL / MS);
+    (net, [asks, banned, away], disk)
+}
+
+#[test]
+fn a_member_that_was_away_when_a_ban_was_lifted_learns_of_that() {
+    let (mut net, [.., away], disk) = away_when_a_ban_was_lifted();
+    net.restart(away, disk);
+    net.run_until_open(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(away)].node.banned().count(), 0);
+}
+
+#[test]
+fn where_only_the_one_that_was_banned_could_say_that_it_is_no_more_an_operator_does() {
+    let (mut net, [asks, admitted, away], disk) = away_when_a_ban_was_lifted();
+    net.input(asks, |node, now| node.handle_request(Request::Leave, 9, now));
+    net.run(3 * TTL / MS);
+    net.crash(asks);
+    assert_eq!(net.nodes[&NodeId(admitted)].node.view(), [NodeId(admitted)]);
+    net.restart(away, disk);
+    net.run(3 * TTL / MS);
+    assert!(!net.all_open(), "it does not listen to a node that it knows as banned");
+    let name = name_of(&net, admitted);
+    net.input(away, |node, now| node.handle_request(Request::Admit { name }, 1, now));
+    net.run_until_open(3 * TTL / MS);
 }
