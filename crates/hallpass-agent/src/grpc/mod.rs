@@ -147,7 +147,7 @@ where
             return call::refuse(&fault.into());
         }
         let call = |message| call(Arc::clone(&etcd), caller.clone(), message);
-        call::unary(request, bytes_max(needs), &etcd.api.traffic, call).await
+        call::unary(request, bytes_max(needs), caller.bodies(), call).await
     })
 }
 
@@ -165,7 +165,7 @@ where
             return call::refuse(&fault.into());
         }
         let call = |requests| ready(Ok(call(Arc::clone(&etcd), caller.clone(), requests)));
-        call::streaming(request, &etcd.api.traffic, call).await
+        call::streaming(request, caller.bodies(), call).await
     })
 }
 
@@ -183,7 +183,7 @@ async fn member_list(
     let host = uri.authority().map(|authority| authority.as_str()).or(named);
     let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
     let call = |message| Arc::clone(&etcd).member_list(caller.clone(), here.clone(), message);
-    call::unary(request, BODY_BYTES_MAX, &etcd.api.traffic, call).await
+    call::unary(request, BODY_BYTES_MAX, caller.bodies(), call).await
 }
 
 /// A call that is refused before it is read.
