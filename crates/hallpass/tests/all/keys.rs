@@ -215,17 +215,3 @@ async fn the_key_of_a_voter_that_the_group_needs_is_renewed_before_it_is_banned(
     complete(&nodes.iter().collect::<Vec<_>>(), 2).await;
     assert!(nodes.iter().all(|node| node.status().banned_keys == [key]));
 }
-
-/// The first of two that are shut out still has a vote.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_keys_of_two_of_three_voters_are_not_banned_in_a_row() {
-    let (scratch, authority) = (Scratch::new("two-keys"), Authority::new());
-    let (nodes, keys) = three(&authority, &scratch).await;
-    until("all vote", || nodes[0].status().voters.len() == 3).await;
-    nodes[0].ban_key(digest(&keys[2]), PATIENCE).await.unwrap();
-    let refused = nodes[0].ban_key(digest(&keys[1]), Duration::from_secs(5)).await.unwrap_err().to_string();
-    assert!(refused.contains("key of 'n1', without whose vote"), "{refused}");
-    complete(&[&nodes[0], &nodes[1]], 2).await;
-    authority.keys(&scratch, "n2");
-    complete(&nodes.iter().collect::<Vec<_>>(), 3).await;
-}
