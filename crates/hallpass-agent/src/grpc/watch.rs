@@ -79,7 +79,8 @@ impl Watches {
         match request.request {
             Some(Request::Create(request)) => self.create(request).await,
             Some(Request::Cancel(WatchCancelRequest { watch_id })) => {
-                if self.all.remove(&watch_id).is_some() {
+                let watch = self.all.remove(&watch_id);
+                if watch.is_some() {
                     self.answer(WatchResponse { watch_id, canceled: true, ..WatchResponse::default() }).await;
                 }
             }
