@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::registry::counts::Gauge;
+
 /// How many connections one door takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -211,6 +213,8 @@ pub(crate) struct Connection {
     open: AtomicUsize,
     begun: AtomicUsize,
     cut: Notify,
+    /// Watches of keys that its client has not ended.
+    pub(crate) watches: Arc<Gauge>,
 }
 
 impl Connection {
@@ -225,6 +229,7 @@ impl Connection {
             open: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             cut: Notify::new(),
+            watches: Arc::default(),
         }
     }
 

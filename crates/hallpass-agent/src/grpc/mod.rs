@@ -46,6 +46,7 @@ use self::call::Answers;
 use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
 use crate::http::{Api, BODY_BYTES_MAX, Caller, Fault, STRANGERS_BYTES_MAX};
+use crate::shares::Shares;
 use crate::tokens::Right;
 
 /// The state that calls of etcd's API share.
@@ -55,12 +56,14 @@ pub(crate) struct Etcd {
     waiters: EtcdWaiters,
     /// The newest fence this agent has issued: responses that concern no lock carry it.
     newest: AtomicI64,
+    /// Watches that wait.
+    watches: Arc<Shares>,
 }
 
 impl Etcd {
     fn new(api: Api) -> Self {
         let waiters = EtcdWaiters::new(api.service.clone());
-        Self { api, waiters, newest: AtomicI64::new(1) }
+        Self { api, waiters, newest: AtomicI64::new(1), watches: Arc::default() }
     }
 
     fn header(&self) -> Option<ResponseHeader> {
