@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::registry::counts::Gauge;
+
 /// How many connections one door takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -38,8 +40,9 @@ impl Limits {
     }
 
     /// The limits of the agent's own socket. Its clients may be silent for as long as they like.
-    pub(crate) const fn of_socket() -> Self {
-        Self { known: 10_000, known_of_one: 5_000, strangers: 10_000, strangers_of_one: 5_000 }
+    pub(crate) fn of_socket(descriptors: usize) -> Self {
+        let strangers = (descriptors / 16).clamp(8, 10_000);
+        Self { strangers, strangers_of_one: strangers / 2, ..Self::new(descriptors / 10, strangers) }
     }
 
     fn new(known: usize, strangers: usize) -> Self {
@@ -210,6 +213,8 @@ pub(crate) struct Connection {
     open: AtomicUsize,
     begun: AtomicUsize,
     cut: Notify,
+    /// Watches of keys that its client has not ended.
+    pub(crate) watches: Arc<Gauge>,
 }
 
 impl Connection {
@@ -224,13 +229,14 @@ impl Connection {
             open: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             cut: Notify::new(),
+            watches: Arc::default(),
         }
     }
 
     /// A connection of a door that is no more, for tests of handlers.
     #[cfg(test)]
     pub(crate) fn alone() -> Arc<Self> {
-        Arc::new(Self::new(Connections::new(Limits::of_socket()), 0, Arc::default()))
+        Arc::new(Self::new(Connections::new(Limits::of_socket(usize::MAX)), 0, Arc::default()))
     }
 
     pub(crate) fn is_known(&self) -> bool {
@@ -374,6 +380,20 @@ mod tests {
         drop(all);
         assert_eq!(door.len(), 0);
         assert!(door.table().known_of.is_empty());
+    }
+
+    #[test]
+    fn all_doors_together_leave_descriptors_for_the_rest() {
+        for descriptors in [1_024, 4_096, 65_536] {
+            let doors = [Limits::of_tcp(descriptors), Limits::of_unix(descriptors), Limits::of_socket(descriptors)];
+            let all: usize = doors.iter().map(|door| door.known + door.strangers).sum();
+            assert!(all < descriptors, "{all} of {descriptors}");
+        }
+        let many = Limits::of_socket(usize::MAX);
+        assert_eq!(
+            (many.known, many.known_of_one, many.strangers, many.strangers_of_one),
+            (10_000, 5_000, 10_000, 5_000)
+        );
     }
 
     #[test]

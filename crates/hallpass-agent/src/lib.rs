@@ -31,6 +31,7 @@ mod registry;
 mod service;
 mod session;
 mod shared;
+mod shares;
 mod status;
 mod telemetry;
 pub mod tokens;

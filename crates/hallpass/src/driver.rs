@@ -186,6 +186,7 @@ impl Driver {
 
     /// Begins, with the thread that writes if the node has a directory. What the node has asked for already is carried out now.
     pub(crate) fn begin(&self, disk: Option<Sender<Job>>) {
+        self.tell_own_key();
         let mut state = self.state();
         state.storage = disk.map_or(Storage::Nowhere, Storage::Thread);
         self.drain_and_schedule(state);

@@ -88,8 +88,9 @@ pub enum AcquireError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// It has not taken effect in time, most likely because too few members that vote can be reached. It may still happen.
-    #[error("the group has not done it in time: too few of the members that vote can be reached")]
+    /// The group has not confirmed it in time, most likely because too few members that vote can be reached. It may have taken effect, or
+    /// may do so later.
+    #[error("the group has not confirmed it in time: too few of the members that vote can be reached")]
     Timeout,
     /// The node has been stopped, or has failed.
     #[error("the node has been stopped")]

@@ -67,6 +67,8 @@ struct Loaded {
     /// How often keys were read before.
     number: u64,
     own: KeyDigest,
+    /// How often keys were read before this node had its own one.
+    own_since: u64,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     servers: Arc<WebPkiServerVerifier>,
@@ -107,8 +109,11 @@ impl Tls {
             return Refreshed::Same;
         }
         match Loaded::read(&self.keys, &self.name, self.current().number + 1) {
-            Ok(loaded) => {
-                let own = loaded.own;
+            Ok(mut loaded) => {
+                let (own, former) = (loaded.own, self.current());
+                if own == former.own {
+                    loaded.own_since = former.own_since;
+                }
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded);
                 *last = LastRead { stamps, error: None };
                 Refreshed::New(own)
@@ -132,6 +137,11 @@ impl Tls {
     /// The key that this node uses now.
     pub(crate) fn own_key(&self) -> KeyDigest {
         self.current().own
+    }
+
+    /// True if this node has shown the peer another key than the one that it uses now.
+    pub(crate) fn has_shown_former_key(&self, peer: &PeerCertificate) -> bool {
+        peer.keys < self.current().own_since
     }
 
     pub(crate) fn dial(&self) -> Result<Handshake, rustls::Error> {
@@ -202,7 +212,16 @@ impl Loaded {
             .with_webpki_verifier(Arc::clone(&servers))
             .with_client_auth_cert(chain, key)
             .map_err(unfit)?;
-        Ok(Self { number, own: own.key, client: Arc::new(client), server: Arc::new(server), servers, clients })
+        let own_since = number;
+        Ok(Self {
+            number,
+            own: own.key,
+            own_since,
+            client: Arc::new(client),
+            server: Arc::new(server),
+            servers,
+            clients,
+        })
     }
 
     /// Checks a certificate as it was when the connection was made.

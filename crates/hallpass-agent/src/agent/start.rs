@@ -83,7 +83,7 @@ impl Agent {
             joins,
             idle_limit,
             log: LogLimiter::default(),
-            door: Connections::new(Limits::of_socket()),
+            door: Connections::new(Limits::of_socket(os::descriptors())),
             _watcher: watcher,
             api,
             server,

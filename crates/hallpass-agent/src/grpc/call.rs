@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 use tower_service::Service;
 
-use crate::http::{BODY_BYTES_MAX, Timed, Traffic};
+use crate::http::{BODY_BYTES_MAX, Bodies, Timed};
 
 /// How much is set aside for each message. Most are shorter, and many calls stay open for long.
 const BUFFER_BYTES: usize = 512;
@@ -106,7 +106,7 @@ fn without_head(request: Request) -> Request {
 pub(super) async fn unary<Q, A, R>(
     request: Request,
     bytes_max: usize,
-    traffic: &Arc<Traffic>,
+    bodies: &Arc<Bodies>,
     call: impl FnMut(Q) -> R + Send,
 ) -> Response
 where
@@ -114,14 +114,14 @@ where
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
-    let request = without_head(request).map(|body| Timed::<Status>::whole(body, traffic));
+    let request = without_head(request).map(|body| Timed::<Status>::whole(body, bodies));
     server(bytes_max).unary(Call(call), request).await.map(Body::new)
 }
 
 /// A stream for a stream.
 pub(super) async fn streaming<Q, A, R>(
     request: Request,
-    traffic: &Arc<Traffic>,
+    bodies: &Arc<Bodies>,
     call: impl FnMut(Streaming<Q>) -> R + Send,
 ) -> Response
 where
@@ -129,7 +129,7 @@ where
     A: Message + Send + Sync + 'static,
     R: Future<Output = Result<Answers<A>, Status>> + Send + 'static,
 {
-    let request = without_head(request).map(|body| Timed::<Status>::stream(body, traffic));
+    let request = without_head(request).map(|body| Timed::<Status>::stream(body, bodies));
     server(BODY_BYTES_MAX).streaming(Call(call), request).await.map(Body::new)
 }
 

@@ -31,7 +31,7 @@ where
     R: Future<Output = Result<A, Status>> + Send + 'static,
 {
     post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
-        let answer = match body(&etcd, &caller, needs, request).await.and_then(|body| read(&body)) {
+        let answer = match body(&caller, needs, request).await.and_then(|body| read(&body)) {
             Ok(message) => call(etcd, caller, message).await,
             Err(status) => Err(status),
         };
@@ -43,7 +43,7 @@ where
 /// Keeps leases alive: a message or several, and a line for each.
 pub(super) fn keep_alives(needs: &'static [Right]) -> MethodRouter<Arc<Etcd>> {
     post(async move |State(etcd): State<Arc<Etcd>>, Extension(caller): Extension<Caller>, request: Request| {
-        let requests = match body(&etcd, &caller, needs, request).await.and_then(|body| read_all(&body)) {
+        let requests = match body(&caller, needs, request).await.and_then(|body| read_all(&body)) {
             Ok(requests) => requests,
             Err(status) => return fault(&status),
         };
@@ -75,9 +75,9 @@ async fn wrong_method(uri: Uri) -> Response {
 }
 
 /// The body of a request whose caller has one of these rights.
-async fn body(etcd: &Etcd, caller: &Caller, needs: &[Right], request: Request) -> Result<Vec<u8>, Status> {
+async fn body(caller: &Caller, needs: &[Right], request: Request) -> Result<Vec<u8>, Status> {
     caller.needs_any(needs)?;
-    Ok(http::read(request.into_body(), bytes_max(needs), &etcd.api.traffic).await?)
+    Ok(http::read(request.into_body(), bytes_max(needs), caller.bodies()).await?)
 }
 
 /// Reads one message; nothing at all is one with its defaults.

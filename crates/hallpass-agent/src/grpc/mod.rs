@@ -46,6 +46,7 @@ use self::call::Answers;
 use self::proto::ResponseHeader;
 use self::waiters::EtcdWaiters;
 use crate::http::{Api, BODY_BYTES_MAX, Caller, Fault, STRANGERS_BYTES_MAX};
+use crate::shares::Shares;
 use crate::tokens::Right;
 
 /// The state that calls of etcd's API share.
@@ -55,12 +56,14 @@ pub(crate) struct Etcd {
     waiters: EtcdWaiters,
     /// The newest fence this agent has issued: responses that concern no lock carry it.
     newest: AtomicI64,
+    /// Watches that wait.
+    watches: Arc<Shares>,
 }
 
 impl Etcd {
     fn new(api: Api) -> Self {
         let waiters = EtcdWaiters::new(api.service.clone());
-        Self { api, waiters, newest: AtomicI64::new(1) }
+        Self { api, waiters, newest: AtomicI64::new(1), watches: Arc::default() }
     }
 
     fn header(&self) -> Option<ResponseHeader> {
@@ -147,7 +150,7 @@ where
             return call::refuse(&fault.into());
         }
         let call = |message| call(Arc::clone(&etcd), caller.clone(), message);
-        call::unary(request, bytes_max(needs), &etcd.api.traffic, call).await
+        call::unary(request, bytes_max(needs), caller.bodies(), call).await
     })
 }
 
@@ -165,7 +168,7 @@ where
             return call::refuse(&fault.into());
         }
         let call = |requests| ready(Ok(call(Arc::clone(&etcd), caller.clone(), requests)));
-        call::streaming(request, &etcd.api.traffic, call).await
+        call::streaming(request, caller.bodies(), call).await
     })
 }
 
@@ -183,7 +186,7 @@ async fn member_list(
     let host = uri.authority().map(|authority| authority.as_str()).or(named);
     let here = host.map(|host| format!("{}://{host}", uri.scheme_str().unwrap_or("http")));
     let call = |message| Arc::clone(&etcd).member_list(caller.clone(), here.clone(), message);
-    call::unary(request, BODY_BYTES_MAX, &etcd.api.traffic, call).await
+    call::unary(request, BODY_BYTES_MAX, caller.bodies(), call).await
 }
 
 /// A call that is refused before it is read.

@@ -18,7 +18,7 @@ use crate::service::LeaseId;
 use crate::{Agent, AgentOptions};
 
 /// An agent of a group of one, and etcd's API of it.
-struct TestAgent {
+pub(super) struct TestAgent {
     etcd: Arc<Etcd>,
     node: Node,
     stop: Box<dyn Fn() + Send>,
@@ -27,7 +27,7 @@ struct TestAgent {
 }
 
 impl TestAgent {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let directory = Scratch::new("etcd");
         let options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
         let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
@@ -38,12 +38,12 @@ impl TestAgent {
         Self { etcd: Arc::new(Etcd::new(api)), node, stop, serving, _directory: directory }
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         (self.stop)();
         within(self.serving).await.expect("the agent does not panic");
     }
 
-    fn etcd(&self) -> Arc<Etcd> {
+    pub(super) fn etcd(&self) -> Arc<Etcd> {
         Arc::clone(&self.etcd)
     }
 
@@ -96,7 +96,7 @@ impl TestAgent {
     }
 }
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it takes no longer")
 }
 

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
@@ -17,10 +16,14 @@ use super::proto::watch_request::Request;
 use super::proto::*;
 use super::{Etcd, error};
 use crate::http::{Caller, take_request};
+use crate::registry::counts::Gauge;
+use crate::shares::Share;
 use crate::tokens::Right;
 
-/// How many keys one stream may watch: as many as one connection may have requests.
-const WATCHES_MAX: usize = 10_000;
+/// How many watches may wait at a time, each with a task: as many as requests may wait for locks.
+const WATCHES_MAX: usize = 20_000;
+/// How many one connection may have, those included that have told their deletion and were not ended.
+const OF_CONNECTION_MAX: usize = 1_000;
 /// How many answers may wait to be sent. Watches wait for room; a client that reads nothing is cut off by its connection.
 const ANSWERS_MAX: usize = 64;
 
@@ -32,7 +35,7 @@ impl Etcd {
     ) -> Answers<WatchResponse> {
         let (answers, stream) = mpsc::channel(ANSWERS_MAX);
         tokio::spawn(async move {
-            let mut watches = Watches { etcd: self, caller, answers, tasks: BTreeMap::new(), next: 0 };
+            let mut watches = Watches { etcd: self, caller, answers, all: BTreeMap::new(), next: 0 };
             loop {
                 let request = tokio::select! {
                     request = requests.message() => request,
@@ -55,13 +58,19 @@ struct Watches {
     etcd: Arc<Etcd>,
     caller: Caller,
     answers: mpsc::Sender<Result<WatchResponse, Status>>,
-    tasks: BTreeMap<i64, AbortHandle>,
+    all: BTreeMap<i64, OneWatch>,
     next: i64,
 }
 
-impl Drop for Watches {
+/// One watch, until it is dropped: then its task ends, if it still has one.
+struct OneWatch {
+    _ends: oneshot::Sender<()>,
+    of_connection: Arc<Gauge>,
+}
+
+impl Drop for OneWatch {
     fn drop(&mut self) {
-        self.tasks.values().for_each(AbortHandle::abort);
+        self.of_connection.leave();
     }
 }
 
@@ -70,8 +79,8 @@ impl Watches {
         match request.request {
             Some(Request::Create(request)) => self.create(request).await,
             Some(Request::Cancel(WatchCancelRequest { watch_id })) => {
-                if let Some(task) = self.tasks.remove(&watch_id) {
-                    task.abort();
+                let watch = self.all.remove(&watch_id);
+                if watch.is_some() {
                     self.answer(WatchResponse { watch_id, canceled: true, ..WatchResponse::default() }).await;
                 }
             }
@@ -82,8 +91,8 @@ impl Watches {
     }
 
     async fn create(&mut self, request: WatchCreateRequest) {
-        let key = match self.check(&request) {
-            Ok(key) => key,
+        let (key, share, watch, ended) = match self.check(&request).and_then(|key| self.admit(key)) {
+            Ok(admitted) => admitted,
             Err(status) => {
                 let refused = WatchResponse { watch_id: -1, created: true, canceled: true, ..WatchResponse::default() };
                 return self.answer(WatchResponse { cancel_reason: status.message().to_owned(), ..refused }).await;
@@ -93,7 +102,10 @@ impl Watches {
         self.answer(WatchResponse { watch_id, created: true, ..WatchResponse::default() }).await;
         let tells = !request.filters().any(|filter| filter == WatchFilter::NoDelete);
         let (etcd, answers, bytes) = (Arc::clone(&self.etcd), self.answers.clone(), request.key);
-        let task = tokio::spawn(async move {
+        self.all.insert(watch_id, watch);
+        // What has told its deletion stays, like etcd's, until its client ends it, and takes no task.
+        let tell = async move {
+            let _share = share;
             match &key {
                 Key::Predecessor(key) => etcd.waiters.wait(key).await,
                 Key::Lock(key) => etcd.waiters.gone(key).await,
@@ -105,10 +117,24 @@ impl Watches {
                 let events = vec![Event { r#type: EventType::Delete.into(), kv, prev_kv: None }];
                 let _ = answers.send(Ok(WatchResponse { header, watch_id, events, ..WatchResponse::default() })).await;
             }
-            // It stays, like etcd's, until its client ends it.
-            std::future::pending::<()>().await;
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = ended => {}
+                () = tell => {}
+            }
         });
-        self.tasks.insert(watch_id, task.abort_handle());
+    }
+
+    /// Counts one more watch.
+    fn admit(&self, key: Key) -> Result<(Key, Share, OneWatch, oneshot::Receiver<()>), Status> {
+        let share = self.etcd.watches.enter(&self.caller.owner(), WATCHES_MAX).ok_or_else(error::too_many)?;
+        let of_connection = Arc::clone(self.caller.watches());
+        if !of_connection.enter(OF_CONNECTION_MAX) {
+            return Err(error::too_many());
+        }
+        let (ends, ended) = oneshot::channel();
+        Ok((key, share, OneWatch { _ends: ends, of_connection }, ended))
     }
 
     fn check(&self, request: &WatchCreateRequest) -> Result<Key, Status> {
@@ -120,17 +146,14 @@ impl Watches {
         let (Key::Lock(lock_key) | Key::Predecessor(lock_key)) = &key;
         let caller = &self.caller;
         caller.needs(Right::Acquire, &lock_key.lock).or_else(|_| caller.needs(Right::Inspect, &lock_key.lock))?;
-        if self.tasks.len() >= WATCHES_MAX {
-            return Err(error::too_many());
-        }
-        if request.watch_id < 0 || self.tasks.contains_key(&request.watch_id) && request.watch_id != 0 {
+        if request.watch_id < 0 || self.all.contains_key(&request.watch_id) && request.watch_id != 0 {
             return Err(Status::invalid_argument("mvcc: duplicate watch ID provided on the WatchStream"));
         }
         Ok(key)
     }
 
     fn free_id(&mut self) -> i64 {
-        while self.tasks.contains_key(&self.next) {
+        while self.all.contains_key(&self.next) {
             self.next += 1;
         }
         self.next += 1;
@@ -139,5 +162,49 @@ impl Watches {
 
     async fn answer(&self, answer: WatchResponse) {
         let _ = self.answers.send(Ok(WatchResponse { header: self.etcd.header(), ..answer })).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::tests::{TestAgent, within};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_connection_has_so_many_watches_and_no_more() {
+        let agent = TestAgent::start().await;
+        let (caller, etcd) = (Caller::trusted(), agent.etcd());
+        let (answers, mut told) = mpsc::channel(2 * OF_CONNECTION_MAX + 10);
+        let watches = || Watches {
+            etcd: Arc::clone(&etcd),
+            caller: caller.clone(),
+            answers: answers.clone(),
+            all: BTreeMap::new(),
+            next: 0,
+        };
+        // Two streams of one connection. Nobody has the key: each watch tells its deletion at once.
+        let (mut one, mut other) = (watches(), watches());
+        let request = || WatchCreateRequest { key: b"a/1f".to_vec(), ..WatchCreateRequest::default() };
+        for _ in 0..OF_CONNECTION_MAX {
+            one.create(request()).await;
+        }
+        let mut deleted = 0;
+        while deleted < OF_CONNECTION_MAX {
+            deleted += within(told.recv()).await.unwrap().unwrap().events.len();
+        }
+        while etcd.watches.get() > 0 {
+            tokio::task::yield_now().await;
+        }
+        other.create(request()).await;
+        let refused = within(told.recv()).await.unwrap().unwrap();
+        assert!(refused.created && refused.canceled && refused.watch_id == -1, "{refused:?}");
+        assert_eq!(refused.cancel_reason, error::too_many().message());
+        one.handle(WatchRequest { request: Some(Request::Cancel(WatchCancelRequest { watch_id: 0 })) }).await;
+        assert!(within(told.recv()).await.unwrap().unwrap().canceled);
+        other.create(request()).await;
+        assert!(!within(told.recv()).await.unwrap().unwrap().canceled);
+        drop((one, other));
+        assert_eq!(caller.watches().get(), 0);
+        agent.end().await;
     }
 }

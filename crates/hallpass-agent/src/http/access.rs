@@ -28,12 +28,12 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 use tracing::Instrument;
 
-use super::{Api, Fault, quota};
+use super::{Api, Bodies, DoorBodies, Fault, quota};
 use crate::account::Account;
 use crate::connections::{Connection, Holder};
 use crate::owner::Owner;
 use crate::registry::Origin;
-use crate::registry::counts::Counter;
+use crate::registry::counts::{Counter, Gauge};
 use crate::service::{LeaseError, LeaseId, Service};
 use crate::tokens::{CHECK_INTERVAL, Right, Token, TokenError, TokenFile};
 use crate::{audit, telemetry};
@@ -58,6 +58,8 @@ pub(crate) struct Peer {
     pub(crate) origin: Arc<Origin>,
     pub(crate) transport: Transport,
     pub(crate) connection: Arc<Connection>,
+    /// Those of its door.
+    pub(crate) bodies: Arc<DoorBodies>,
 }
 
 /// How a connection was made.
@@ -76,6 +78,9 @@ pub(crate) struct Caller {
     rights: Rights,
     /// The owner of the leases that it makes.
     owner: Owner,
+    bodies: Arc<Bodies>,
+    /// Those of its connection.
+    watches: Arc<Gauge>,
 }
 
 /// How a caller may use a lease.
@@ -147,10 +152,12 @@ impl Access {
     }
 
     fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Fault> {
+        let watches = Arc::clone(&peer.connection.watches);
         if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
             let (token, account) = file.find(secret).ok_or_else(not_valid)?;
             let origin = Arc::new(Origin { token: Some(token.name.clone()), ..Origin::clone(&peer.origin) });
-            return Ok(Caller { origin, rights: Rights::Token(token), owner: Owner::Token(account) });
+            let (rights, bodies) = (Rights::Token(token), Arc::clone(&peer.bodies.known));
+            return Ok(Caller { origin, rights, owner: Owner::Token(account), bodies, watches });
         }
         let rights = match peer.transport {
             Transport::Unix { trusted: true, .. } => Rights::All,
@@ -162,7 +169,12 @@ impl Access {
             Transport::Unix { user, .. } => Owner::User(user.unwrap_or(Owner::UNKNOWN_USER)),
             Transport::Tcp { .. } => Owner::Nobody,
         };
-        Ok(Caller { origin: Arc::clone(&peer.origin), rights, owner })
+        let bodies = match rights {
+            Rights::All => &peer.bodies.trusted,
+            Rights::Locks | Rights::Token(_) => &peer.bodies.known,
+            Rights::Nothing => &peer.bodies.strangers,
+        };
+        Ok(Caller { origin: Arc::clone(&peer.origin), rights, owner, bodies: Arc::clone(bodies), watches })
     }
 
     /// The token with this name and secret, for clients that ask for one by name and password.
@@ -235,7 +247,13 @@ impl Caller {
     /// A caller that may do everything, for tests of handlers.
     #[cfg(test)]
     pub(crate) fn trusted() -> Self {
-        Self { origin: Arc::default(), rights: Rights::All, owner: Owner::Nobody }
+        Self {
+            origin: Arc::default(),
+            rights: Rights::All,
+            owner: Owner::Nobody,
+            bodies: Bodies::new(1),
+            watches: Arc::default(),
+        }
     }
 
     pub(crate) fn needs(&self, right: Right, lock: &str) -> Result<(), Fault> {
@@ -274,6 +292,16 @@ impl Caller {
     /// The owner of the leases that it makes.
     pub(crate) fn owner(&self) -> Owner {
         self.owner.clone()
+    }
+
+    /// What its bodies count against.
+    pub(crate) fn bodies(&self) -> &Arc<Bodies> {
+        &self.bodies
+    }
+
+    /// How many watches its connection has.
+    pub(crate) fn watches(&self) -> &Arc<Gauge> {
+        &self.watches
     }
 
     /// What its token has used, if it has one.

@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::Frame;
 use tokio::time::{Sleep, sleep};
 
-use super::Traffic;
+use crate::registry::counts::Gauge;
 
 /// The longest body, and the longest message of gRPC: every request of ours is shorter.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -19,8 +19,43 @@ pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const STRANGERS_BYTES_MAX: usize = 1024;
 /// How long a body, or a message of a stream, may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many may be incomplete at a time. This bounds the memory that they take: 8 MiB.
+/// How many may be incomplete at a time at one door, of callers of one kind. This bounds the memory that they take: 8 MiB.
 const INCOMPLETE_MAX: usize = 512;
+/// The same for callers without rights.
+const STRANGERS_INCOMPLETE_MAX: usize = 64;
+
+/// The bodies of callers of one kind that have arrived in part.
+#[derive(Debug)]
+pub(crate) struct Bodies {
+    incomplete: Gauge,
+    max: usize,
+}
+
+impl Bodies {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { incomplete: Gauge::default(), max })
+    }
+}
+
+/// The bodies at one door. No caller takes the room of those who have more rights.
+#[derive(Debug)]
+pub(crate) struct DoorBodies {
+    /// Of those who may do everything.
+    pub(super) trusted: Arc<Bodies>,
+    /// Of other users of this machine, and of tokens.
+    pub(super) known: Arc<Bodies>,
+    pub(super) strangers: Arc<Bodies>,
+}
+
+impl Default for DoorBodies {
+    fn default() -> Self {
+        Self {
+            trusted: Bodies::new(INCOMPLETE_MAX),
+            known: Bodies::new(INCOMPLETE_MAX),
+            strangers: Bodies::new(STRANGERS_INCOMPLETE_MAX),
+        }
+    }
+}
 
 /// Why a body was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,31 +76,31 @@ pub(crate) struct Timed<E> {
     /// Of a stream of messages: each may take its time, and between two of them there is no limit.
     messages: Option<Messages>,
     wait: Option<Wait>,
-    traffic: Arc<Traffic>,
+    bodies: Arc<Bodies>,
     error: PhantomData<fn() -> E>,
 }
 
 /// The wait for the rest of something incomplete.
 struct Wait {
     over: Pin<Box<Sleep>>,
-    traffic: Arc<Traffic>,
+    bodies: Arc<Bodies>,
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.traffic.incomplete.leave();
+        self.bodies.incomplete.leave();
     }
 }
 
 impl<E> Timed<E> {
     /// A body that is read as a whole.
-    pub(crate) fn whole(body: Body, traffic: &Arc<Traffic>) -> Self {
-        Self { body, messages: None, wait: None, traffic: Arc::clone(traffic), error: PhantomData }
+    pub(crate) fn whole(body: Body, bodies: &Arc<Bodies>) -> Self {
+        Self { body, messages: None, wait: None, bodies: Arc::clone(bodies), error: PhantomData }
     }
 
     /// A stream of gRPC's messages.
-    pub(crate) fn stream(body: Body, traffic: &Arc<Traffic>) -> Self {
-        Self { messages: Some(Messages::default()), ..Self::whole(body, traffic) }
+    pub(crate) fn stream(body: Body, bodies: &Arc<Bodies>) -> Self {
+        Self { messages: Some(Messages::default()), ..Self::whole(body, bodies) }
     }
 
     fn is_between_messages(&self) -> bool {
@@ -93,10 +128,10 @@ impl<E: From<BodyFault>> HttpBody for Timed<E> {
             return Poll::Pending;
         }
         if this.wait.is_none() {
-            if !this.traffic.incomplete.enter(INCOMPLETE_MAX) {
+            if !this.bodies.incomplete.enter(this.bodies.max) {
                 return Poll::Ready(Some(Err(BodyFault::TooMany.into())));
             }
-            this.wait = Some(Wait { over: Box::pin(sleep(BODY_TIMEOUT)), traffic: Arc::clone(&this.traffic) });
+            this.wait = Some(Wait { over: Box::pin(sleep(BODY_TIMEOUT)), bodies: Arc::clone(&this.bodies) });
         }
         if let Some(wait) = &mut this.wait {
             ready!(wait.over.as_mut().poll(cx));
@@ -144,11 +179,11 @@ impl Messages {
 }
 
 /// Reads a whole body, of at most so many bytes.
-pub(crate) async fn read(body: Body, bytes_max: usize, traffic: &Arc<Traffic>) -> Result<Vec<u8>, BodyFault> {
+pub(crate) async fn read(body: Body, bytes_max: usize, bodies: &Arc<Bodies>) -> Result<Vec<u8>, BodyFault> {
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(BodyFault::TooLong);
     }
-    let mut body = Timed::<BodyFault>::whole(body, traffic);
+    let mut body = Timed::<BodyFault>::whole(body, bodies);
     let mut all = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(data) = frame?.into_data() else { continue };
@@ -182,13 +217,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stops_is_given_up() {
-        let traffic = Arc::new(Traffic::default());
+        let (traffic, bodies) = (Arc::new(super::super::Traffic::default()), Bodies::new(1));
         let (sender, ready) = tokio::sync::mpsc::channel(1);
         sender.send(Bytes::from_static(b"{")).await.unwrap();
         let body = Body::new(super::super::events::Stream { ready, traffic: Arc::clone(&traffic) });
         assert!(traffic.streams.enter(1));
-        assert_eq!(read(body, BODY_BYTES_MAX, &traffic).await, Err(BodyFault::Late));
-        assert_eq!(traffic.incomplete.get(), 0);
+        assert_eq!(read(body, BODY_BYTES_MAX, &bodies).await, Err(BodyFault::Late));
+        assert_eq!(bodies.incomplete.get(), 0);
         drop(sender);
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn evict(
     request: Unread<Evict>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Administer)?;
-    let request = request.read(&api).await?;
+    let request = request.read(&caller).await?;
     let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Api, BODY_BYTES_MAX, Fault, body};
+use super::{Api, BODY_BYTES_MAX, Caller, Fault, body};
 use crate::service::LeaseId;
 
 /// The longest name of a lock, in bytes.
@@ -102,8 +102,8 @@ impl<T> FromRequest<Api> for Unread<T> {
 
 impl<T: DeserializeOwned> Unread<T> {
     /// Reads it. An empty body is `{}`.
-    pub(super) async fn read(self, api: &Api) -> Result<T, Fault> {
-        let body = body::read(self.body, BODY_BYTES_MAX, &api.traffic).await?;
+    pub(super) async fn read(self, caller: &Caller) -> Result<T, Fault> {
+        let body = body::read(self.body, BODY_BYTES_MAX, caller.bodies()).await?;
         let text: &[u8] = match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             None => b"{}",
             Some(b'{') => &body,

@@ -29,7 +29,7 @@ pub(super) async fn grant(
     request: Unread<Grant>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Acquire)?;
-    let request = request.read(&api).await?;
+    let request = request.read(&caller).await?;
     let ttl = ttl(request.ttl_ms, &api)?;
     let told = api.service.grant(None, ttl, caller.owner(), Arc::clone(&caller.origin))?;
     Ok(answer(&json!({"lease": told.id.to_string(), "ttl_ms": told.millis()})))

@@ -94,7 +94,7 @@ pub(super) async fn acquire(
     request: Unread<Request>,
 ) -> Result<Response, Fault> {
     caller.needs(Right::Acquire, &name)?;
-    let request = request.read(&api).await?;
+    let request = request.read(&caller).await?;
     let mode = match request.mode {
         RequestMode::Exclusive => Mode::Exclusive,
         RequestMode::Shared => Mode::Shared,
@@ -147,7 +147,7 @@ pub(super) async fn break_lock(
     limit: Unread<Limit>,
 ) -> Result<Response, Fault> {
     caller.needs(Right::Break, &name)?;
-    let limit = limit.read(&api).await?;
+    let limit = limit.read(&caller).await?;
     api.service.break_lock(&name, limit.get(), &caller.origin).await?;
     Ok(answer(&json!({"lock": name, "broken": true})))
 }

@@ -35,7 +35,7 @@ use axum::{Router, middleware};
 
 pub(crate) use self::access::{Access, Authenticated, Caller, LeaseUse};
 pub(crate) use self::answer::Fault;
-pub(crate) use self::body::{BODY_BYTES_MAX, BodyFault, STRANGERS_BYTES_MAX, Timed, read};
+pub(crate) use self::body::{BODY_BYTES_MAX, Bodies, BodyFault, DoorBodies, STRANGERS_BYTES_MAX, Timed, read};
 pub(crate) use self::leases::{end_lease, needs_own_lease};
 pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
@@ -60,9 +60,9 @@ pub(crate) struct Traffic {
     /// Each door has a budget of its own: nobody who reaches one can shut the other.
     pub(crate) tcp: Arc<Connections>,
     pub(crate) unix: Arc<Connections>,
+    tcp_bodies: Arc<DoorBodies>,
+    unix_bodies: Arc<DoorBodies>,
     pub(crate) streams: Gauge,
-    /// Bodies of requests that have arrived in part.
-    incomplete: Gauge,
 }
 
 impl Default for Traffic {
@@ -72,8 +72,9 @@ impl Default for Traffic {
             requests: Mutex::default(),
             tcp: Connections::new(Limits::of_tcp(descriptors)),
             unix: Connections::new(Limits::of_unix(descriptors)),
+            tcp_bodies: Arc::default(),
+            unix_bodies: Arc::default(),
             streams: Gauge::default(),
-            incomplete: Gauge::default(),
         }
     }
 }

@@ -126,6 +126,7 @@ async fn is_refused(mut router: Router, route: &str, token: Option<&str>) -> boo
         origin: Arc::new(Origin::default()),
         transport: Transport::Tcp { tls: false },
         connection: Connection::alone(),
+        bodies: Arc::default(),
     };
     let request = request.extension(peer).body(Body::new(Silent(Arc::clone(&asked)))).expect("a request");
     let answered = async {
@@ -176,6 +177,83 @@ async fn every_route_asks_for_rights_before_it_reads_a_body() {
         assert!(is_refused(router.clone(), route, Some("guess")).await, "{route} with a token that is none");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+    let stop = agent.stopper();
+    let serving = tokio::spawn(agent.serve());
+    stop();
+    tokio::time::timeout(LIMIT, serving).await.expect("it ends").expect("without a panic").expect("in order");
+}
+
+/// A body that has come in part: the rest comes when it was asked for.
+struct Slow(bool);
+
+impl HttpBody for Slow {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(None);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_of_strangers_leave_room_for_those_of_others() {
+    let directory = Scratch::new("bodies");
+    let (secret, token) = Token::new("t", [Right::Acquire], []).expect("a token");
+    let file = directory.join("tokens.toml");
+    std::fs::write(&file, token.to_toml()).expect("it is written");
+    let options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
+    let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
+    let access = Arc::new(Access::new(Some(&file)).expect("the token is right"));
+    let api = Api { service: agent.service(), access, traffic: Arc::default() };
+    let router = router(api.clone(), grpc::router(api.clone()));
+    let request = |path: &str, transport, body| {
+        let bodies = match transport {
+            Transport::Tcp { .. } => &api.traffic.tcp_bodies,
+            Transport::Unix { .. } => &api.traffic.unix_bodies,
+        };
+        let (connection, bodies) = (Connection::alone(), Arc::clone(bodies));
+        let peer = Peer { origin: Arc::default(), transport, connection, bodies };
+        Request::builder().method("POST").uri(path).extension(peer).body(body).expect("a request")
+    };
+    let (tcp, unix) = (Transport::Tcp { tls: true }, Transport::Unix { user: Some(0), trusted: true });
+    let mut calls = tokio::task::JoinSet::new();
+    let mut refused = 0;
+    for _ in 0..1_000 {
+        let asked = Arc::new(Notify::new());
+        let body = Body::new(Silent(Arc::clone(&asked)));
+        let answer = router.clone().call(request("/v3/auth/authenticate", tcp, body));
+        let (sender, begun) = tokio::sync::oneshot::channel();
+        calls.spawn(async move {
+            let mut answer = std::pin::pin!(answer);
+            tokio::select! {
+                biased;
+                answer = &mut answer => {
+                    let _ = sender.send(answer.expect("it is answered").status());
+                    return;
+                }
+                () = asked.notified() => drop(sender),
+            }
+            let _ = answer.await;
+        });
+        refused += usize::from(begun.await.is_ok_and(|status| status == 429));
+    }
+    assert!(refused > 0, "so many are too many");
+    for (transport, secret) in [(tcp, Some(&secret)), (unix, None)] {
+        let mut asks = request("/v1/locks/a/acquire", transport, Body::new(Slow(false)));
+        if let Some(secret) = secret {
+            asks.headers_mut().insert("authorization", format!("Bearer {secret}").parse().expect("a header"));
+        }
+        let answer = tokio::time::timeout(LIMIT, router.clone().call(asks)).await.expect("it is answered");
+        let answer = answer.expect("it is answered");
+        assert_eq!(answer.status(), 200, "{transport:?}");
+        let shared = agent.service().leases().into_iter().map(|id| agent.service().revoke(id).map(drop));
+        shared.collect::<Result<(), _>>().expect("it is released");
+    }
+    drop(calls);
     let stop = agent.stopper();
     let serving = tokio::spawn(agent.serve());
     stop();

@@ -177,7 +177,9 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, api: Api) {
                 let origin = Arc::new(Origin::of_process(who));
                 let (api, router) = (api.clone(), router.clone());
                 let sheds = Arc::clone(&api.traffic.unix).admit(source, |connection| {
-                    let peer = Peer { origin, transport: Transport::Unix { user: who.uid, trusted }, connection };
+                    let bodies = Arc::clone(&api.traffic.unix_bodies);
+                    let transport = Transport::Unix { user: who.uid, trusted };
+                    let peer = Peer { origin, transport, connection, bodies };
                     connections.spawn(serve(stream, peer, router, api))
                 });
                 report(sheds, &log, "the API's socket");
@@ -197,7 +199,9 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
                 let origin = Arc::new(Origin { address: Some(address.to_string()), ..Origin::default() });
                 let (api, router, tls) = (api.clone(), router.clone(), tls.clone());
                 let sheds = Arc::clone(&api.traffic.tcp).admit(address.ip().into(), |connection| {
-                    let peer = Peer { origin, transport: Transport::Tcp { tls: tls.is_some() }, connection };
+                    let bodies = Arc::clone(&api.traffic.tcp_bodies);
+                    let transport = Transport::Tcp { tls: tls.is_some() };
+                    let peer = Peer { origin, transport, connection, bodies };
                     connections.spawn(async move {
                         let Some(tls) = tls else { return serve(stream, peer, router, api).await };
                         let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
@@ -372,7 +376,7 @@ mod tests {
     #[tokio::test]
     async fn a_known_client_may_be_idle_for_a_while() {
         let (sender, known) = std::sync::mpsc::channel();
-        Connections::new(Limits::of_socket()).admit(Source::Own, |connection| {
+        Connections::new(Limits::of_socket(usize::MAX)).admit(Source::Own, |connection| {
             sender.send(connection).unwrap();
             tokio::spawn(async {}).abort_handle()
         });

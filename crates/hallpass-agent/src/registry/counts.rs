@@ -1,5 +1,8 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use crate::shares::Shares;
 
 /// Counters for an agent's metrics. They are plain numbers, since clients wait meanwhile.
 #[derive(Debug, Default)]
@@ -16,7 +19,7 @@ pub(crate) struct Counts {
     pub(crate) cancelled: Counter,
     pub(crate) refused: Counter,
     /// Requests of the API that wait for locks now.
-    pub(crate) waiting: Gauge,
+    pub(crate) waiting: Arc<Shares>,
     /// Leases, by how they began and ended.
     pub(crate) leases_granted: Counter,
     pub(crate) leases_kept: Counter,

@@ -13,6 +13,7 @@ use super::{AcquireFault, Acquired, LEASE_LOCKS_MAX, LeaseError, LeaseId, Servic
 use crate::account::{Account, Permit};
 use crate::owner::Owner;
 use crate::registry::{Counts, Origin, UseGuard};
+use crate::shares::Share;
 use crate::{status, telemetry};
 
 /// The first step of a request under a lease.
@@ -42,21 +43,6 @@ impl Drop for Pending {
     }
 }
 
-/// Counts a request of the API that waits, until it is dropped.
-struct WaitPermit<'a>(&'a Counts);
-
-impl<'a> WaitPermit<'a> {
-    fn take(counts: &'a Counts) -> Result<Self, AcquireFault> {
-        if counts.waiting.enter(WAITS_MAX) { Ok(Self(counts)) } else { Err(AcquireFault::TooManyWaits) }
-    }
-}
-
-impl Drop for WaitPermit<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.leave();
-    }
-}
-
 /// Counts a request as cancelled if it is dropped before it is answered.
 struct Unanswered<'a>(Option<&'a Counts>);
 
@@ -72,7 +58,7 @@ impl Service {
     /// A lock that the lease holds already is granted again, with the same fence. The lease does not last longer by it: a client that
     /// waits keeps it alive.
     pub(crate) async fn acquire(&self, id: LeaseId, lock: &str, wanted: Wanted) -> Result<Acquired, AcquireFault> {
-        let _permit = WaitPermit::take(&self.shared.counts)?;
+        let _share = self.begin_waiting(&self.owner(id).unwrap_or_default())?;
         self.count(lock, wanted.mode, self.acquire_under(id, lock, wanted), |acquired| acquired.fence).await
     }
 
@@ -85,7 +71,7 @@ impl Service {
         lock: &str,
         wanted: Wanted,
     ) -> Result<Acquired, AcquireFault> {
-        let _permit = WaitPermit::take(&self.shared.counts)?;
+        let _share = self.begin_waiting(&owner)?;
         let acquire = async {
             let account = owner.account();
             let lease_quota = account.map(Account::enter_leases).transpose().map_err(LeaseError::from)?;
@@ -135,6 +121,11 @@ impl Service {
     }
 
     // ---- inside ----
+
+    /// Counts a request of the API that waits.
+    fn begin_waiting(&self, owner: &Owner) -> Result<Share, AcquireFault> {
+        self.shared.counts.waiting.enter(owner, WAITS_MAX).ok_or(AcquireFault::TooManyWaits)
+    }
 
     /// Acquires a lock, and counts and traces how that ends.
     async fn count<T>(

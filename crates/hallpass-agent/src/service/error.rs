@@ -18,7 +18,9 @@ pub(crate) enum LeaseError {
     #[error("lease {0} exists already; choose another id, or none")]
     Exists(LeaseId),
     /// There are too many.
-    #[error("there are {LEASES_MAX} leases already; try again when some have ended")]
+    #[error(
+        "there are too many leases: {LEASES_MAX} in all, or as many of yours as are left for others; try again when some have ended"
+    )]
     TooMany,
     /// The node has no session at present, so that nothing can be promised.
     #[error("the agent is not in touch with its group: {0}; try again")]
@@ -62,7 +64,9 @@ pub(crate) enum AcquireFault {
     #[error("lease {0} holds or waits for {LEASE_LOCKS_MAX} locks already; take another lease")]
     TooManyLocks(LeaseId),
     /// Too many wait.
-    #[error("{WAITS_MAX} requests wait for locks already; try again later")]
+    #[error(
+        "too many requests wait for locks: {WAITS_MAX} in all, or as many of yours as are left for others; try again later"
+    )]
     TooManyWaits,
     /// The token may have no more.
     #[error("{0}")]

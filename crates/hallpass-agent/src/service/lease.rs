@@ -11,6 +11,7 @@ use crate::account::Permit;
 use crate::os;
 use crate::owner::Owner;
 use crate::registry::{ClientRegistration, EventKind};
+use crate::shares::{Share, Shares};
 
 /// The name of a lease: positive as a signed number, too. It is drawn at random, so that nobody guesses another client's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,6 +52,7 @@ pub(crate) struct Leases {
     table: Mutex<BTreeMap<LeaseId, Lease>>,
     /// Notified when the watcher is to look: a new lease may end sooner than all others.
     pub(super) sooner: Notify,
+    pub(super) shares: Arc<Shares>,
 }
 
 impl Leases {
@@ -85,6 +87,8 @@ pub(super) struct Lease {
     /// Dropped after the locks.
     pub(super) registration: ClientRegistration,
     _quota: Option<Permit>,
+    /// Its part of all leases, once it is in the table.
+    pub(super) share: Option<Share>,
 }
 
 impl Lease {
@@ -99,7 +103,7 @@ impl Lease {
         let granted = u64::try_from(granted.as_nanos()).unwrap_or(u64::MAX);
         let term = LeaseTerm::new(granted, os::now(), drift_ppm);
         let (held, pending, changed) = (BTreeMap::new(), BTreeSet::new(), watch::Sender::new(()));
-        Self { term, owner, withdrawn: None, held, pending, changed, registration, _quota: quota }
+        Self { term, owner, withdrawn: None, held, pending, changed, registration, _quota: quota, share: None }
     }
 
     /// How long it lasts from keepalive to keepalive.

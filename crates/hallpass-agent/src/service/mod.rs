@@ -263,7 +263,8 @@ impl Service {
         }
         self.shared.may_grant().map_err(LeaseError::NotPersisted)?;
         let mut table = self.leases.lock();
-        if table.len() >= LEASES_MAX {
+        lease.share = self.leases.shares.enter(&lease.owner, LEASES_MAX);
+        if lease.share.is_none() {
             // The guards are dropped without the table.
             drop(table);
             return Err(LeaseError::TooMany);

@@ -218,9 +218,10 @@ The member loses its vote, and its locks once its session has run out. Without -
 if its agent runs. --admit undoes a --ban.
 
 --ban-key is for a key that was stolen: no member accepts it any more, and its connections end. The \
-member itself goes on with a new key. Name the key by a certificate for it, or by its digest.
+member itself goes on with a new key: give it that first, with 'hallpass init --renew'. The key of a \
+voter that the group needs is not banned before. Name the key by a certificate for it, or by its digest.
 
-Exit code: 0, or 69 if it has not taken effect in time.
+Exit code: 0, or 69 if the group has not confirmed it in time. It may take effect all the same.
 
 Examples:
   hallpass evict b
@@ -232,7 +233,7 @@ const BREAK_HELP: &str = "\
 A command under the lock gets SIGTERM, then its grace, then SIGKILL, on every member. Then the next \
 waiter gets the lock.
 
-Exit code: 0, or 69 if it has not taken effect in time.
+Exit code: 0, or 69 if the group has not confirmed it in time. It may take effect all the same.
 
 Example: hallpass break nightly-backup";
 

@@ -150,8 +150,8 @@ fn change(args: &GroupArgs, request: &Request, document: &Value, text: &str) -> 
         Ok(Response::Late { why }) => {
             let why = why.map_or_else(String::new, |why| format!(" ({why})"));
             Err(Fault::Unavailable(format!(
-                "it has not taken effect within {:?}, and may still: too few of the members that vote can be reached{why}; \
-                 see 'hallpass members'",
+                "the group has not confirmed it within {:?}: too few of the members that vote can be reached{why}. It may have taken \
+                 effect, or may do so later: see 'hallpass members' and 'hallpass status'",
                 args.timeout
             )))
         }

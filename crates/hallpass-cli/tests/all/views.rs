@@ -515,7 +515,7 @@ fn a_survivor_founds_the_group_again() {
     group.user.run("recover --data a.data").failed(75, "an agent uses a.data");
     group.end("b", "-KILL");
     group.end("c", "-KILL");
-    group.run("a", "class set t/ raymond {} --timeout 500ms").failed(69, "has not taken effect within 500ms");
+    group.run("a", "class set t/ raymond {} --timeout 500ms").failed(69, "has not confirmed it within 500ms");
     // It is told, too, that nobody let it go; and its directory stays what it is.
     group.run("a", "leave {} --timeout 200ms").failed(69, "its group has not let it go in time");
     assert!(group.running.remove("a").unwrap().wait().unwrap().success());

@@ -69,6 +69,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.on_seed(hello.from, &hello.name);
     }
 
+    /// The keys with which a peer is connected on the control plane, or this node's own, each by the name under which
+    /// [`Request::Ban`](crate::Request::Ban) would ban it. A key that the group cannot do without is not banned.
+    pub fn set_keys(&mut self, node: NodeId, keys: Vec<String>) {
+        self.views.set_keys(node, keys);
+    }
+
     /// Nothing of this peer counts any more.
     pub(super) fn refuse(&mut self, peer: NodeId, now: Checked) {
         if let Some(index) = self.links.position(peer) {

@@ -2,6 +2,7 @@
 
 mod absurd;
 mod holes;
+mod key_bans;
 mod liars;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

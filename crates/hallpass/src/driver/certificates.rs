@@ -1,10 +1,13 @@
 //! With which keys a peer may connect, and stay connected.
 
+use std::sync::Arc;
+
 use hallpass_core::NodeId;
 use hallpass_node::wire::Hello;
 
 use super::{Driver, State};
 use crate::certificate::KeyDigest;
+use crate::control::Outbox;
 use crate::text::printable;
 use crate::tls::{PeerCertificate, Refreshed};
 
@@ -19,8 +22,8 @@ impl Driver {
         let (peer, here) = (self.describe(hello), &self.me);
         match why {
             Unfit::Banned(key) => format!(
-                "the key of {peer} is banned from the group ({key}): give it new keys of 'hallpass init --renew', or lift the ban with \
-                 'hallpass evict --admit-key {key}'"
+                "the key of {peer} is banned from the group ({key}): give it new keys of 'hallpass init --renew'. A member of \
+                 the group can lift the ban: 'hallpass evict --admit-key {key}'"
             ),
             Unfit::Untrusted => {
                 format!("{here} does not trust the authority of {peer} any more: give both the same authority.pem")
@@ -68,6 +71,7 @@ impl Driver {
         let refreshed = tokio::task::spawn_blocking(move || tls.refresh()).await;
         match refreshed {
             Ok(Refreshed::New(key)) => {
+                self.tell_own_key();
                 tracing::info!(%key, "the node's keys have changed: new connections use the new ones");
                 self.end_unfit();
             }
@@ -79,11 +83,38 @@ impl Driver {
             }
             Ok(Refreshed::Same) | Err(_) => {}
         }
+        self.end_former();
+    }
+
+    /// Ends control connections that were made with an earlier key of this node's. They are made again with the new one. So others know
+    /// that the earlier one can be banned.
+    fn end_former(&self) {
+        let Some(tls) = &self.tls else { return };
+        let state = self.state();
+        let is_former = |outbox: &&Arc<Outbox>| {
+            outbox.certificate.as_ref().is_some_and(|certificate| tls.has_shown_former_key(certificate))
+        };
+        state.controls.values().flatten().filter(is_former).for_each(|outbox| outbox.close());
+    }
+
+    pub(super) fn tell_own_key(&self) {
+        let Some(key) = self.own_key() else { return };
+        self.state().node.set_keys(self.id, vec![key.label()]);
     }
 
     /// The key that this node uses now, if it has any.
     pub(crate) fn own_key(&self) -> Option<KeyDigest> {
         self.tls.as_ref().map(|tls| tls.own_key())
+    }
+}
+
+impl State {
+    /// Tells the node with which keys a peer is connected.
+    pub(super) fn tell_keys(&mut self, peer: NodeId) {
+        let standing = self.controls.get(&peer).into_iter().flatten();
+        let keys = standing.filter_map(|outbox| outbox.certificate.as_ref());
+        let keys = keys.map(|certificate| certificate.identity.key.label()).collect();
+        self.node.set_keys(peer, keys);
     }
 }
 

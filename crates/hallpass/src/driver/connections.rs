@@ -104,6 +104,7 @@ impl Driver {
                 standing[0].close();
             }
             standing.push(Arc::clone(outbox));
+            state.tell_keys(hello.from);
             state.close_oldest_guest();
             Ok(true)
         });
@@ -123,6 +124,7 @@ impl Driver {
             standing.retain(|other| !Arc::ptr_eq(other, outbox));
             let is_last = standing.is_empty();
             state.see_process(peer);
+            state.tell_keys(peer);
             if is_last {
                 state.controls.remove(&peer);
                 state.node.handle_control_disconnect(peer, state.now);
@@ -238,6 +240,7 @@ impl State {
     pub(super) fn refuse(&mut self, peer: NodeId) {
         self.lock_connections.remove(peer).into_iter().for_each(|connection| connection.close());
         self.controls.remove(&peer).into_iter().flatten().for_each(|outbox| outbox.close());
+        self.tell_keys(peer);
     }
 }
 

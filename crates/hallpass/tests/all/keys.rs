@@ -190,3 +190,28 @@ async fn keys_and_authorities_are_read_again() {
     let said = said.await;
     assert!(!said.starts_with("hall") && !said.starts_with("deny"), "{said}");
 }
+
+/// Shut out, the only voter would keep the group, and could lift its own ban.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_a_voter_that_the_group_needs_is_renewed_before_it_is_banned() {
+    let (scratch, authority) = (Scratch::new("needed-key"), Authority::new());
+    let keys: Vec<Keys> = (0..2).map(|index| authority.keys(&scratch, &format!("n{index}"))).collect();
+    let nodes = group(2, |index, builder| builder.ttl(TTL).keys(keys[index].clone())).await;
+    complete(&nodes.iter().collect::<Vec<_>>(), 2).await;
+    let voters = nodes[0].status().voters;
+    let voter = nodes.iter().position(|node| voters == [node.status().id]).expect("one of the two votes");
+    let (key, other) = (digest(&keys[voter]), &nodes[1 - voter]);
+    let refused = other.ban_key(key, Duration::from_secs(5)).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("key of 'n{voter}', without whose vote")), "{refused}");
+    assert!(nodes.iter().all(|node| node.status().banned_keys.is_empty()));
+    authority.keys(&scratch, &format!("n{voter}"));
+    let banned = async {
+        while let Err(error) = other.ban_key(key, PATIENCE).await {
+            assert!(error.to_string().contains("without whose vote"), "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    soon("the new key is in use", banned).await;
+    complete(&nodes.iter().collect::<Vec<_>>(), 2).await;
+    assert!(nodes.iter().all(|node| node.status().banned_keys == [key]));
+}

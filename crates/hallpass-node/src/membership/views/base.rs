@@ -28,6 +28,8 @@ pub(super) struct Base<F> {
     pub(super) known: Contacts,
     /// Nodes with a control connection, and the names in their greetings.
     pub(super) connected: BTreeMap<NodeId, String>,
+    /// The keys that they have shown, and this node's own, each by the name under which it would be banned.
+    pub(super) keys: BTreeMap<NodeId, Vec<String>>,
     /// Nodes that were found at addresses that this node was given.
     pub(super) seeds: BTreeMap<NodeId, String>,
     /// Who is not admitted.
@@ -126,6 +128,7 @@ impl<F: Conduct> Base<F> {
             group_id: last_seen.map_or(0, |group| group.id),
             known,
             connected: BTreeMap::new(),
+            keys: BTreeMap::new(),
             seeds: BTreeMap::new(),
             bans: last_seen
                 .map_or_else(Bans::default, |group| Bans { epoch: group.epoch, names: group.banned.clone() }),

@@ -19,6 +19,7 @@ mod contacts;
 mod elsewhere;
 mod installing;
 mod joining;
+mod key_bans;
 mod leaving;
 #[allow(missing_docs, reason = "public for diagrams only")]
 pub(super) mod life;

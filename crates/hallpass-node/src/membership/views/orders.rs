@@ -61,6 +61,11 @@ impl<F: Conduct> Views<F> {
             let why = "a node cannot ban itself: run that on another member, or 'hallpass leave' on this one";
             return Some(RequestError::Invalid(why.to_owned()));
         }
+        if let Request::Ban { name } = request
+            && let Some(why) = self.why_needed(name)
+        {
+            return Some(RequestError::Invalid(why));
+        }
         let leaves = matches!(request, Request::Stop | Request::Leave);
         if let Some(held_back) = self.outside.held_back.as_ref().filter(|_| !leaves) {
             return Some(RequestError::Invalid(held_back.why().to_owned()));
@@ -84,6 +89,7 @@ impl<F: Conduct> Views<F> {
 /// The steward's side.
 impl<F: Conduct> Views<F> {
     pub(super) fn on_ask(&mut self, from: NodeId, token: u64, request: Request) {
+        let needed = if let Request::Ban { name } = &request { self.why_needed(name) } else { None };
         let Some((_, group, steward)) = Voter::serving(&mut self.voter) else {
             if from != self.base.me.id {
                 self.send_contacts(from);
@@ -92,6 +98,9 @@ impl<F: Conduct> Views<F> {
         };
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
+        }
+        if let Some(why) = needed {
+            return self.base.send(from, Control::Answer { token, result: Err(why) });
         }
         if let Request::SetClass(class) = &request
             && let Some(why) = Classes::unknown(std::slice::from_ref(class))
