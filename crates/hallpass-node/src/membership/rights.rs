@@ -10,8 +10,9 @@
 //!   or a member of the newest group that it knows: voters change, and it may not have heard who votes now. So a new steward whose Contacts
 //!   were lost can still prepare a view with everybody.
 //! - **A view starts** by the word of the node that prepared it here.
-//! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, or one that was
-//!   found at an address that this node was given. The last one counts only while this node is in no view.
+//! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, one that was
+//!   found at an address that this node was given, or one that founds a group with it. The last two count only while this node is in no
+//!   view or group.
 //! - **A banned name** may say nothing. As long as its node has a vote its answers to consensus count, since others may need them for the
 //!   majority that replaces it, and it may leave. Where those that are not banned are no majority of the
 //!   voters, a banned voter counts as if it were not: without it nothing could be decided.

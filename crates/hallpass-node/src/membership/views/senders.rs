@@ -180,6 +180,10 @@ impl<F: Conduct> Views<F> {
         let is_namesake = || self.newest_members().any(|member| member.name == name);
         let is_seed =
             || !self.member.install().is_in_view() && self.base.seeds.get(&id).is_some_and(|seed| seed == name);
-        self.votes_with_me(id) || is_seed() || is_namesake()
+        // Of those that found a group with this node one may have done so first.
+        let founders = self.outside.founders.as_ref().filter(|_| !self.is_in_group());
+        let founds =
+            || founders.is_some_and(|founders| founders.known().iter().any(|one| one.id == id && one.name == name));
+        self.votes_with_me(id) || is_seed() || is_namesake() || founds()
     }
 }
