@@ -97,3 +97,27 @@ pub(crate) fn report_panics_in_one_line() {
 pub(crate) fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// Runs itself as a process of its own, in which a thread beside the first one panics.
+    #[test]
+    fn a_panic_anywhere_ends_the_process_with_one_line() {
+        const PANICS: &str = "HALLPASS_TEST_PANICS";
+        if std::env::var_os(PANICS).is_some() {
+            super::report_panics_in_one_line();
+            let _ = std::thread::spawn(|| panic!("on purpose")).join();
+            return;
+        }
+        let this = std::env::current_exe().unwrap();
+        let name = "exit::tests::a_panic_anywhere_ends_the_process_with_one_line";
+        let ended = Command::new(this).args([name, "--exact", "--nocapture"]).env(PANICS, "1").output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(super::SOFTWARE), "{said}");
+        let [line] = said.lines().collect::<Vec<_>>()[..] else { panic!("one line: {said}") };
+        assert!(line.contains("internal error at crates/hallpass-cli/src/exit.rs:"), "{line}");
+        assert!(line.contains("on purpose; this is a bug of hallpass"), "{line}");
+    }
+}

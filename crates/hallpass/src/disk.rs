@@ -21,8 +21,19 @@ pub(crate) fn start(data: Arc<DataDirectory>, driver: Weak<Driver>) -> std::io::
     let (sender, jobs) = channel();
     let thread = std::thread::Builder::new().name("hallpass-disk".to_owned());
     let log = tracing::dispatcher::get_default(Clone::clone);
-    let thread = thread.spawn(move || tracing::dispatcher::with_default(&log, || run(&data, &jobs, &driver)))?;
-    Ok((sender, thread))
+    let work =
+        move || tracing::dispatcher::with_default(&log, || close_on_panic(&driver, || run(&data, &jobs, &driver)));
+    Ok((sender, thread.spawn(work)?))
+}
+
+/// A node that waits for a write forever would keep its session, and hold up the next view of its group.
+pub(crate) fn close_on_panic(driver: &Weak<Driver>, work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        tracing::error!(
+            "the thread that writes has failed and the node stops; this is a bug: please report what was printed before"
+        );
+        driver.upgrade().into_iter().for_each(|driver| driver.close_now());
+    }
 }
 
 fn run(data: &DataDirectory, jobs: &Receiver<Job>, driver: &Weak<Driver>) {

@@ -265,6 +265,18 @@ impl Node {
         self.running.driver.when_ended().await;
     }
 
+    /// Panics inside the node, as a bug would.
+    #[doc(hidden)]
+    pub fn fail(&self) {
+        let driver = &self.running.driver;
+        let fails = || {
+            let _state = driver.state();
+            // Without the process's own hook for panics, which may end it.
+            std::panic::resume_unwind(Box::new("on purpose"))
+        };
+        let _: std::thread::Result<()> = std::thread::scope(|scope| scope.spawn(fails).join());
+    }
+
     /// Leaves the group for good: its locks are given up, its vote is handed over, then the node stops.
     ///
     /// After a [`Timeout`](GroupError::Timeout) it has not left yet. It grants nothing more and keeps trying. Call this again to wait longer,

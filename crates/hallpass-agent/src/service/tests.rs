@@ -235,14 +235,23 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
     agent.end().await;
 }
 
+/// Nobody asks the service anything: whoever listens to its events is told. So is whoever asks.
 #[tokio::test]
 async fn a_node_that_fails_takes_its_leases_along() {
-    let agent = TestAgent::start().await;
-    let lease = agent.lease(HOUR).id;
-    agent.acquire(lease, "a").await;
-    agent.node.crash().await;
-    assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
-    within(agent.serving).await.unwrap();
+    for panics in [false, true] {
+        let agent = TestAgent::start().await;
+        let lease = agent.lease(HOUR).id;
+        agent.acquire(lease, "a").await;
+        let (_, mut events) = agent.service.subscribe();
+        if panics {
+            agent.node.fail();
+        } else {
+            agent.node.crash().await;
+        }
+        while within(events.recv()).await.unwrap().event != EventKind::LeaseLost {}
+        assert_eq!(agent.service.keepalive(lease), Err(LeaseError::NotFound(lease)));
+        within(agent.serving).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use hallpass_testkit::{LIMIT, wait_until};
 /// Long enough to see that something does not happen at once.
 pub(crate) const AWHILE: Duration = Duration::from_secs(1);
 
-/// What asks an agent to end, and the address of its node.
-type Started = (Box<dyn Fn() + Send>, String);
+/// What asks an agent to end, and its node.
+type Started = (Box<dyn Fn() + Send>, Node);
 
 /// An agent that may not be ready yet, in a thread of its own.
 pub(crate) struct Starting {
@@ -23,6 +23,7 @@ pub(crate) struct Starting {
 /// An agent that serves.
 pub(crate) struct Serving {
     stop: Box<dyn Fn() + Send>,
+    pub(crate) node: Node,
     /// The address of its node.
     pub(crate) address: String,
     pub(crate) thread: JoinHandle<Option<Result<Ended, ServeError>>>,
@@ -40,9 +41,8 @@ impl Starting {
             runtime.block_on(async {
                 match Agent::start(builder, options).await {
                     Ok(agent) => {
-                        let address = agent.node().address().to_string();
                         let stop: Box<dyn Fn() + Send> = Box::new(agent.stopper());
-                        sender.send(Ok((stop, address))).ok()?;
+                        sender.send(Ok((stop, agent.node()))).ok()?;
                         Some(agent.serve().await)
                     }
                     Err(error) => {
@@ -61,8 +61,8 @@ impl Starting {
     }
 
     pub(crate) fn wait(self) -> Result<Serving, ServeError> {
-        let (stop, address) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
-        Ok(Serving { stop, address, thread: self.thread })
+        let (stop, node) = self.started.recv_timeout(LIMIT).expect("it starts or fails")?;
+        Ok(Serving { stop, address: node.address().to_string(), node, thread: self.thread })
     }
 
     #[track_caller]

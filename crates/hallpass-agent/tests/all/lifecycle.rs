@@ -84,6 +84,26 @@ fn leave_stale_socket(path: &Path) {
     drop(UnixListener::bind(path).unwrap());
 }
 
+/// Its client is told, although it asks nothing. The next agent waits all the same: another client may have heard nothing.
+#[test]
+fn an_agent_whose_node_panics_tells_its_holders_and_ends() {
+    let files = AgentFiles::new("panics");
+    let agent = files.start();
+    let mut client = files.client();
+    let held = acquire(&mut client);
+    agent.node.fail();
+    let lost = loop {
+        if let Response::Lost { lock, fence } = client.receive_within(Some(LIMIT)).expect("a message") {
+            break (lock, fence);
+        }
+    };
+    assert_eq!(lost, ("x".to_owned(), held));
+    drop(client);
+    let ended = agent.ended();
+    assert!(matches!(ended, Err(ServeError::Failed)), "{ended:?}");
+    assert!(files.running_file().exists());
+}
+
 /// An agent that did not end in order may have left clients at work: its mark, or its socket, says so.
 #[test]
 fn the_next_agent_waits_for_the_sessions_of_one_that_did_not_end_in_order() {

@@ -68,6 +68,17 @@ async fn a_node_that_has_failed_grants_nothing_more() {
     assert!(matches!(ask(&driver, "y"), Err(AcquireError::Stopped)));
 }
 
+#[tokio::test]
+async fn a_node_whose_writes_nobody_carries_out_any_more_stops() {
+    let driver = alone();
+    let Ok(Asked::Granted(granted)) = ask(&driver, "x") else { panic!("it is free") };
+    crate::disk::close_on_panic(&Arc::downgrade(&driver), || ());
+    assert!(!driver.is_closed(), "it has ended in order");
+    crate::disk::close_on_panic(&Arc::downgrade(&driver), || std::panic::resume_unwind(Box::new("on purpose")));
+    assert!(driver.is_closed());
+    assert_eq!(driver.validity(granted), Validity::Lost);
+}
+
 /// A writer waits, and a reader behind it. The writer's request is withdrawn after the stop: without the stop, the reader
 /// would now be granted the lock.
 #[tokio::test]

@@ -4,6 +4,7 @@ mod acquire;
 mod blocking;
 mod common;
 mod elect;
+mod failing;
 mod group;
 mod keys;
 mod life;
