@@ -169,7 +169,9 @@ fn two_connections_where_no_token_is_needed_take_little_memory() {
 }
 
 /// As many as the limit of descriptors allows: each takes one here, and one there until the agent closes it.
-fn silent_connections(agent: &Agent) -> Vec<TcpStream> {
+///
+/// `between` is called now and then: on a machine that is busy they take a minute, and what is idle so long is closed.
+fn silent_connections(agent: &Agent, mut between: impl FnMut()) -> Vec<TcpStream> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -179,11 +181,15 @@ fn silent_connections(agent: &Agent) -> Vec<TcpStream> {
     }
     // Several at a time: where the system's queue is full, a connection takes a second.
     let connect =
-        || (0..most / 16).map_while(|_| TcpStream::connect(("127.0.0.1", agent.port)).ok()).collect::<Vec<_>>();
-    let made: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..16).map(|_| scope.spawn(connect)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
+        || (0..most / 160).map_while(|_| TcpStream::connect(("127.0.0.1", agent.port)).ok()).collect::<Vec<_>>();
+    let mut made: Vec<TcpStream> = Vec::new();
+    for _ in 0..10 {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(connect)).collect();
+            made.extend(threads.into_iter().flat_map(|thread| thread.join().unwrap()));
+        });
+        between();
+    }
     assert!(made.len() as u64 > most / 2, "{} connections", made.len());
     made
 }
@@ -210,7 +216,7 @@ fn silent_connections_hold_no_door_shut() {
         let _ = idle.read(&mut [0; 4096]).unwrap();
     };
     answered(&mut idle);
-    let silent = silent_connections(&agent);
+    let silent = silent_connections(&agent, || answered(&mut idle));
     // The Unix API at once, and so is the agent's own socket; TCP soon.
     assert!(agent.get_unix("/v1/status").is_some_and(|line| line.contains("200")));
     assert_eq!(agent.user.run("run y --socket a.sock -- true").code, 0);

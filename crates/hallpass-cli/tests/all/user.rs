@@ -6,8 +6,13 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use hallpass_testkit::wait_until;
+
+/// The longest that a command may take.
+const RUN_MAX: Duration = Duration::from_secs(300);
 
 /// A user with directories of its own. The private agent that was started for it ends with it.
 pub(crate) struct User {
@@ -79,7 +84,17 @@ impl User {
     }
 
     pub(crate) fn run(&self, line: &str) -> Ran {
-        Ran::of(self.command(&words(line)).output().unwrap())
+        let child = self.command(&words(line)).spawn().unwrap();
+        let (id, (done, is_done)) = (child.id(), std::sync::mpsc::channel::<()>());
+        std::thread::spawn(move || {
+            // What waits for ever is a failure, and no test is to wait with it.
+            if is_done.recv_timeout(RUN_MAX) == Err(RecvTimeoutError::Timeout) {
+                kill(id, "-KILL");
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(done);
+        Ran::of(output)
     }
 
     pub(crate) fn start(&self, line: &str) -> Child {

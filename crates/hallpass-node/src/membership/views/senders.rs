@@ -149,7 +149,7 @@ impl<F: Conduct> Views<F> {
         agreed.chain(told)
     }
 
-    fn find_member(&self, id: NodeId) -> Option<&Member> {
+    pub(super) fn find_member(&self, id: NodeId) -> Option<&Member> {
         match self.newest_group() {
             Some(group) => group.find(id),
             None => self.base.known.members.iter().chain(&self.base.known.absent).find(|member| member.id == id),

@@ -37,7 +37,7 @@ impl<F: Conduct> Views<F> {
             epoch: self.epoch(),
             group_id: (self.base.group_id != 0).then_some(self.base.group_id),
             steward: self.steward_id(),
-            voters: self.voters(),
+            voters: self.certain_voters(),
             session_until: self.member.session().valid_until().filter(|_| !self.needs_no_session()),
             ttl: self.member.session().ttl(),
             drift_ppm: self.base.settings.drift_ppm,
@@ -49,6 +49,9 @@ impl<F: Conduct> Views<F> {
     pub(super) fn waits_for(&self, links: &Links) -> String {
         if let Some(held_back) = &self.outside.held_back {
             return held_back.why().to_owned();
+        }
+        if let Some(why) = self.waits_for_earlier_voters() {
+            return why;
         }
         if let Some(why) = self.member.refusal.as_ref().map(|(_, why)| why).or(self.base.why.as_ref()) {
             return why.clone();
@@ -111,9 +114,28 @@ impl<F: Conduct> Views<F> {
         }
     }
 
+    /// Voters were being replaced, and most of those before are gone.
+    fn waits_for_earlier_voters(&self) -> Option<String> {
+        let engine = self.engine().filter(|engine| engine.leader().is_none() && self.has_vote(engine))?;
+        let before = engine.outgoing();
+        let is_away = |id: &NodeId| *id != self.base.me.id && !self.base.connected.contains_key(id);
+        let away: Vec<NodeId> = before.iter().copied().filter(is_away).collect();
+        if before.is_empty() || 2 * (before.len() - away.len()) > before.len() {
+            return None;
+        }
+        let name =
+            |id: &NodeId| self.find_member(*id).map_or_else(|| id.to_string(), |member| format!("'{}'", member.name));
+        let away: Vec<String> = away.iter().map(name).collect();
+        Some(format!(
+            "voters were being replaced, and most of those before must agree: {} cannot be reached; if that is for good, run 'hallpass \
+             recover' on one member",
+            away.join(", ")
+        ))
+    }
+
     pub(crate) fn members(&self, links: &Links) -> Vec<MemberStatus> {
         let group = self.group();
-        let (voters, steward) = (self.voters(), self.steward_id());
+        let (voters, steward) = (self.certain_voters(), self.steward_id());
         let expiry = group.map_or(0, Group::expiry);
         let mut all: BTreeMap<NodeId, &Member> = self.peers();
         all.insert(self.base.me.id, &self.base.me);

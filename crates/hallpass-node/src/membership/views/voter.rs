@@ -258,6 +258,13 @@ impl<F: Conduct> Views<F> {
         }
     }
 
+    /// Who votes for certain, as far as this node knows. While voters are being replaced, those before must agree, too: without most of
+    /// them nobody can go on.
+    pub(super) fn certain_voters(&self) -> Vec<NodeId> {
+        let outgoing = self.engine().filter(|engine| self.has_vote(engine)).map(Engine::outgoing);
+        outgoing.filter(|outgoing| !outgoing.is_empty()).unwrap_or_else(|| self.voters())
+    }
+
     pub(super) fn steward_id(&self) -> Option<NodeId> {
         // What it was told is right, unless that it leads itself: its engine knows better.
         let told = self.base.known.steward.filter(|id| *id != self.base.me.id);

@@ -493,3 +493,30 @@ fn a_name_is_banned_without_an_eviction_and_not_forgotten() {
     net.run(TTL / MS);
     assert!((1..=3).all(|id| !knows(&net, id)));
 }
+
+/// Operators wait for that before they take a member away. It was said while the one before still had to agree.
+#[test]
+fn who_is_said_to_vote_goes_on_without_the_one_that_voted_before() {
+    let mut told_late = 0;
+    for extra in 0..30 {
+        let mut net = Net::founded(1);
+        net.run(100);
+        for id in [2, 3] {
+            let config = net.config(id, Founding::Never, 1);
+            net.start(config);
+        }
+        let votes = |net: &Net, id: u32| net.nodes[&NodeId(id)].node.status().voters.len();
+        let mut steps = 0;
+        while votes(&net, 2) < 3 {
+            net.step();
+            steps += 1;
+            assert!(steps < 10_000, "they never vote");
+            told_late += u32::from(votes(&net, 1) == 3 && votes(&net, 2) < 3);
+        }
+        net.run(extra % 3);
+        net.crash(1);
+        let granted = net.acquire(2, "x", 9).is_some() || net.wait_for_grant(2, 9, 20 * TTL / MS).is_some();
+        assert!(granted, "{extra}: {:?}", net.nodes[&NodeId(2)].node.status());
+    }
+    assert!(told_late > 0, "the moment in between was not met");
+}
