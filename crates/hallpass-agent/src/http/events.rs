@@ -16,13 +16,14 @@ use tokio::sync::mpsc;
 use super::answer::typed;
 use super::input::Params;
 use super::{Api, Caller, Fault, Traffic};
+use crate::account::{Account, Permit};
 use crate::registry::{Event, EventKind};
 use crate::tokens::Right;
 
 /// How many may listen at a time: each takes a task.
-pub(super) const STREAMS_MAX: usize = 5_000;
+const STREAMS_MAX: usize = 5_000;
 /// How much of a stream may be ready and not yet taken. A slower client misses events, and is told how many.
-pub(super) const READY_MAX: usize = 64;
+const READY_MAX: usize = 64;
 /// How often something is sent at least, so that both sides notice when the other is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
@@ -46,11 +47,7 @@ pub(super) async fn events(
     Params(query): Params<Query>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
-    if !api.traffic.streams.enter(STREAMS_MAX) {
-        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, format!("{STREAMS_MAX} clients listen already")));
-    }
-    let (sender, ready) = mpsc::channel(READY_MAX);
-    let stream = Stream { ready, traffic: Arc::clone(&api.traffic) };
+    let (sender, stream) = Stream::open(&api, &caller)?;
     tokio::spawn(feed(api, caller, query, sender));
     Ok(typed("text/event-stream", Body::new(stream)))
 }
@@ -98,10 +95,23 @@ pub(super) fn text_of(event: &Event) -> Vec<u8> {
     format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, event.event.name()).into_bytes()
 }
 
-/// A body that is never complete.
+/// A body that is never complete. Its client counts as one that listens until it is dropped.
 pub(super) struct Stream {
-    pub(super) ready: mpsc::Receiver<Bytes>,
-    pub(super) traffic: Arc<Traffic>,
+    ready: mpsc::Receiver<Bytes>,
+    traffic: Arc<Traffic>,
+    _quota: Option<Permit>,
+}
+
+impl Stream {
+    /// Counts one more client that listens. What is sent becomes its body.
+    pub(super) fn open(api: &Api, caller: &Caller) -> Result<(mpsc::Sender<Bytes>, Self), Fault> {
+        let quota = caller.account().map(Account::enter_watches).transpose()?;
+        if !api.traffic.streams.enter(STREAMS_MAX) {
+            return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, format!("{STREAMS_MAX} clients listen already")));
+        }
+        let (sender, ready) = mpsc::channel(READY_MAX);
+        Ok((sender, Self { ready, traffic: Arc::clone(&api.traffic), _quota: quota }))
+    }
 }
 
 impl HttpBody for Stream {

@@ -256,6 +256,46 @@ async fn a_token_uses_no_more_than_its_quotas() {
     agent.end().await;
 }
 
+/// A stream of events, the messages of a lock, or a watch of etcd's API: each is open for as long as its client likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_listens_to_no_more_than_its_quota() {
+    let rights = [Right::Acquire, Right::Inspect];
+    let ((small, small_text), (ops, ops_text)) = (token("small", &rights, &[]), token("ops", &rights, &[]));
+    let text = format!("{small_text}watches_max = 2\n\n{ops_text}");
+    let agent =
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&small).to(&agent).await.ok();
+    // A watch of the key of what is held, in gRPC's frame.
+    let key = format!("a/{}", held["lease"].as_str().unwrap()).into_bytes();
+    let create = [&[0x0a, key.len() as u8 + 2, 0x0a, key.len() as u8], &key[..]].concat();
+    let frame = [&[0, 0, 0, 0, create.len() as u8], &create[..]].concat();
+    let grpc = |path: &str| post(path).header("content-type", "application/grpc");
+    let watch = grpc("/etcdserverpb.Watch/Watch").body(&frame).token(&small);
+    let (events, trace) = (get("/v1/events"), get("/v1/locks/a/trace"));
+    let used = "hallpass_token_used{token=\"small\",quota=\"watches\"}";
+    let watches = watch.begin(&agent).await;
+    agent.until_metric(used, 1.0).await;
+    let listens = events.clone().token(&small).begin(&agent).await;
+    agent.until_metric(used, 2.0).await;
+    for refused in [&events, &trace] {
+        let error = refused.clone().token(&small).to(&agent).await.error(429);
+        assert!(error.contains("'small' may listen to 2 things"), "{error}");
+    }
+    read_until(&mut watch.begin(&agent).await, "'small' may listen to 2 things").await;
+    read_until(&mut events.clone().token(&ops).begin(&agent).await, ": hallpass").await;
+    for (sample, value) in [("quota", 2.0), ("refusals_total", 3.0)] {
+        let sample = format!("hallpass_token_{sample}{{token=\"small\",quota=\"watches\"}}");
+        assert_eq!(agent.metric(&sample).await, value, "{sample}");
+    }
+    // What is given back can be used again.
+    drop(listens);
+    agent.until_metric(used, 1.0).await;
+    read_until(&mut trace.token(&small).begin(&agent).await, "event: begin").await;
+    drop(watches);
+    agent.until_metric(used, 0.0).await;
+    agent.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_sends_no_more_requests_than_its_rate() {
     let (secret, text) = token("slow", &[Right::Acquire, Right::Inspect], &[]);
