@@ -116,6 +116,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/v1/status", &[200]),
     route("GET", "/v1/members", &[200]),
     route("POST", "/v1/members/{id}/evict", &[200, 404, 409, 504]),
+    route("POST", "/v1/keys/{key}/ban", &[200, 409, 504]),
+    route("POST", "/v1/keys/{key}/admit", &[200, 409, 504]),
     route("GET", "/v1/events", &[200]),
     route("GET", "/v1/locks", &[200]),
     route("GET", "/v1/locks/{name}", &[200]),
@@ -142,6 +144,8 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route("/v1/status", get(group::status))
         .route("/v1/members", get(group::members))
         .route("/v1/members/{id}/evict", post(group::evict))
+        .route("/v1/keys/{key}/ban", post(group::ban_key))
+        .route("/v1/keys/{key}/admit", post(group::admit_key))
         .route("/v1/events", get(events::events))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{name}", get(locks::show))

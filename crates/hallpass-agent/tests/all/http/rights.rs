@@ -78,11 +78,37 @@ async fn a_token_allows_what_it_says_and_no_more() {
     delete(&lease).to(&agent).await.error(401);
     post("/v1/locks/ci%2Fa/break").token(&ci).to(&agent).await.error(403);
     post("/v1/members/n/evict").token(&ci).to(&agent).await.error(403);
+    for change in ["ban", "admit"] {
+        post(&format!("/v1/keys/{KEY}/{change}")).token(&ci).to(&agent).await.error(403);
+    }
     post("/v1/locks/ci%2Fa/break").token(&ops).to(&agent).await.ok();
     delete(&lease).token(&ops).to(&agent).await;
     // The user whose agent it is needs none.
     get("/v1/status").to_socket(&agent).await.ok();
     assert!(agent.metric("hallpass_api_tokens_refused_total").await >= 7.0);
+    agent.end().await;
+}
+
+const KEY: &str = "sha256:5f0000000000000000000000000000000000000000000000000000000000000a";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_administers_bans_a_key_and_admits_it() {
+    let (secret, text) = token("ops", &[Right::Inspect, Right::Administer], &[]);
+    let agent =
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let banned = async || get("/v1/status").token(&secret).to(&agent).await.ok()["banned_keys"].clone();
+    let ask = |change: &str| post(&format!("/v1/keys/{KEY}/{change}")).token(&secret);
+    assert_eq!(ask("ban").to(&agent).await.ok(), json!({"key": KEY, "banned": true}));
+    assert_eq!(banned().await, json!([KEY]));
+    let admit = ask("admit").json(&json!({"timeout_ms": 30_000}));
+    assert_eq!(admit.to(&agent).await.ok(), json!({"key": KEY, "banned": false}));
+    assert_eq!(banned().await, json!([]));
+    ask("ban").json(&json!({"for": "ever"})).to(&agent).await.error(400);
+    let error = post("/v1/keys/5f/ban").token(&secret).to(&agent).await.error(400);
+    assert!(error.contains("'5f' is not a key") && error.contains("64 hexadecimal digits"), "{error}");
+    // Without keys a member shows none.
+    let members = get("/v1/members").token(&secret).to(&agent).await.ok();
+    assert_eq!(members["members"][0]["keys"], json!([]));
     agent.end().await;
 }
 
