@@ -41,8 +41,8 @@ pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::connections::{Connections, Limits};
 use crate::os;
-use crate::registry::counts::Gauge;
 use crate::service::Service;
+use crate::shares::Shares;
 
 /// The state that handlers of requests share. A clone shares it too.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ pub(crate) struct Traffic {
     pub(crate) unix: Arc<Connections>,
     tcp_bodies: Arc<DoorBodies>,
     unix_bodies: Arc<DoorBodies>,
-    pub(crate) streams: Gauge,
+    /// Clients that listen to events or messages.
+    pub(crate) streams: Arc<Shares>,
 }
 
 impl Default for Traffic {
@@ -74,7 +75,7 @@ impl Default for Traffic {
             unix: Connections::new(Limits::of_unix(descriptors)),
             tcp_bodies: Arc::default(),
             unix_bodies: Arc::default(),
-            streams: Gauge::default(),
+            streams: Arc::default(),
         }
     }
 }

@@ -17,7 +17,7 @@ use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
 use super::*;
-use crate::connections::Connection;
+use crate::connections::{Connection, Source};
 use crate::registry::Origin;
 use crate::tokens::{Right, Token};
 use crate::{Agent, AgentOptions, grpc};
@@ -130,6 +130,7 @@ async fn is_refused(mut router: Router, route: &str, token: Option<&str>) -> boo
         origin: Arc::new(Origin::default()),
         transport: Transport::Tcp { tls: false },
         connection: Connection::alone(),
+        source: Source::Own,
         bodies: Arc::default(),
     };
     let request = request.extension(peer).body(Body::new(Silent(Arc::clone(&asked)))).expect("a request");
@@ -220,7 +221,7 @@ async fn bodies_of_strangers_leave_room_for_those_of_others() {
             Transport::Unix { .. } => &api.traffic.unix_bodies,
         };
         let (connection, bodies) = (Connection::alone(), Arc::clone(bodies));
-        let peer = Peer { origin: Arc::default(), transport, connection, bodies };
+        let peer = Peer { origin: Arc::default(), transport, connection, source: Source::Own, bodies };
         Request::builder().method("POST").uri(path).extension(peer).body(body).expect("a request")
     };
     let (tcp, unix) = (Transport::Tcp { tls: true }, Transport::Unix { user: Some(0), trusted: true });

@@ -36,7 +36,7 @@ pub(super) async fn trace(
     };
     let node = api.service.shared().node();
     let trace = node.trace(&name).ok_or_else(too_many)?;
-    let (sender, stream) = Stream::open(&api, &caller)?;
+    let (sender, stream) = Stream::open(&api.traffic, &caller)?;
     tokio::spawn(feed(api, node, trace, name, sender));
     Ok(typed("text/event-stream", Body::new(stream)))
 }

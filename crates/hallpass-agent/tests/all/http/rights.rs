@@ -17,7 +17,7 @@ use crate::http::client::{Ask, delete, get, post, read_until};
 use crate::waiting::{until, within};
 
 /// Writes a file that its owner alone may write to.
-fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
+pub(crate) fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
     use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
     path
 }
 
-fn token(name: &str, rights: &[Right], prefixes: &[&str]) -> (String, String) {
+pub(crate) fn token(name: &str, rights: &[Right], prefixes: &[&str]) -> (String, String) {
     let (secret, token) = Token::new(name, rights.iter().copied(), prefixes.iter().copied()).unwrap();
     (secret, token.to_toml())
 }
