@@ -81,6 +81,9 @@ class Locks(WithAgent):
         self.assertTrue((await self.client.status())["complete"])
         with self.assertRaises(hallpass.ApiError):
             await self.client.evict("nobody")
+        with self.assertRaises(hallpass.ApiError):
+            await self.client.ban_key("none")
+        await self.client.admit_key("sha256:" + "5f" * 32)
 
 
 class Losses(WithAgent):

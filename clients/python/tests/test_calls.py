@@ -109,7 +109,7 @@ class Lists(Clocked):
 
     def test_members_and_refusals(self) -> None:
         self.assertEqual(self.run_call(_calls.members(), answer(members=[{"name": "a"}]))[0], [{"name": "a"}])
-        for call in (_calls.break_lock("x"), _calls.evict("a", ban=True)):
+        for call in (_calls.break_lock("x"), _calls.evict("a", ban=True), _calls.ban_key("sha256:0")):
             with self.assertRaises(ApiError):
                 self.run_call(call, answer(403, error="not allowed"))
 

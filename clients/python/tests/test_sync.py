@@ -119,6 +119,13 @@ class Locks(WithAgent):
         self.assertEqual(len(self.client.members()), 1)
         self.assertTrue(self.client.status()["complete"])
 
+    def test_a_key_is_banned_until_it_is_admitted(self) -> None:
+        key = "sha256:" + "5f" * 32
+        self.client.ban_key(key)
+        self.assertEqual(self.client.status()["banned_keys"], [key])
+        self.client.admit_key(key)
+        self.assertEqual(self.client.status()["banned_keys"], [])
+
     def test_closing_releases(self) -> None:
         held = hallpass.Client(self.agent.url)
         held.lock("x").acquire()

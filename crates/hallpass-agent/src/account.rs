@@ -18,9 +18,10 @@ pub(crate) struct Account {
     closed: AtomicBool,
     leases: Gauge,
     waits: Gauge,
+    watches: Gauge,
     /// When the next request would be due, if requests came evenly.
     due: Mutex<Option<Instant>>,
-    refused: [Counter; 3],
+    refused: [Counter; Quota::ALL.len()],
 }
 
 /// What is counted for a token.
@@ -29,13 +30,15 @@ pub(crate) enum Quota {
     Leases,
     /// Requests that wait for a lock.
     Waits,
+    /// What is told to a client for as long as it listens: watches of etcd's API, events, messages of locks.
+    Watches,
     /// Requests a second.
     Rate,
 }
 
 impl Quota {
-    pub(crate) const ALL: [(Self, &'static str); 3] =
-        [(Self::Leases, "leases"), (Self::Waits, "waits"), (Self::Rate, "rate")];
+    pub(crate) const ALL: [(Self, &'static str); 4] =
+        [(Self::Leases, "leases"), (Self::Waits, "waits"), (Self::Watches, "watches"), (Self::Rate, "rate")];
 }
 
 /// A token has used up a quota.
@@ -50,6 +53,10 @@ pub(crate) enum QuotaError {
         "{max} requests with token '{token}' may wait for locks at a time, and do; try again later, or raise waits_max in the file of tokens"
     )]
     Waits { token: String, max: u32 },
+    #[error(
+        "clients with token '{token}' may listen to {max} things at a time, and do; end a watch or a stream, or raise watches_max in the file of tokens"
+    )]
+    Watches { token: String, max: u32 },
     #[error("token '{token}' may send {max} requests a second; wait, or raise rate_max in the file of tokens")]
     Rate { token: String, max: u32, wait: Duration },
 }
@@ -74,6 +81,7 @@ impl Account {
             closed: AtomicBool::new(false),
             leases: Gauge::default(),
             waits: Gauge::default(),
+            watches: Gauge::default(),
             due: Mutex::default(),
             refused: Default::default(),
         })
@@ -105,6 +113,11 @@ impl Account {
     /// Counts one more request that waits, until the permit is dropped.
     pub(crate) fn enter_waits(self: &Arc<Self>) -> Result<Permit, QuotaError> {
         self.enter(Quota::Waits, |token, max| QuotaError::Waits { token, max })
+    }
+
+    /// Counts one more watch or stream, until the permit is dropped.
+    pub(crate) fn enter_watches(self: &Arc<Self>) -> Result<Permit, QuotaError> {
+        self.enter(Quota::Watches, |token, max| QuotaError::Watches { token, max })
     }
 
     fn enter(self: &Arc<Self>, of: Quota, refusal: fn(String, u32) -> QuotaError) -> Result<Permit, QuotaError> {
@@ -151,6 +164,7 @@ impl Account {
         match of {
             Quota::Leases => quotas.leases_max,
             Quota::Waits => quotas.waits_max,
+            Quota::Watches => quotas.watches_max,
             Quota::Rate => quotas.rate_max,
         }
         .map(std::num::NonZeroU32::get)
@@ -165,6 +179,7 @@ impl Account {
         match of {
             Quota::Leases => Some(&self.leases),
             Quota::Waits => Some(&self.waits),
+            Quota::Watches => Some(&self.watches),
             Quota::Rate => None,
         }
     }

@@ -52,7 +52,7 @@ impl Limits {
 }
 
 /// Where a connection comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// The agent's own user, or root. It has no share: it may use all there is.
     Own,

@@ -404,6 +404,9 @@ pub struct MemberLine {
     /// How long its session lasts without being renewed, in milliseconds: known of the agent's own node, and of all by the steward.
     #[serde(default)]
     pub session_ms: Option<u64>,
+    /// The keys that it shows, and the node's own, as `sha256:` and 64 hexadecimal digits each.
+    #[serde(default)]
+    pub keys: Vec<String>,
 }
 
 /// The status of an agent and its node.

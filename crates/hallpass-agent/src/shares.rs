@@ -1,18 +1,48 @@
-//! How much of what all clients share one owner may have.
+//! How much of what all clients share one of them may have: the owner of leases, or a source of connections whose client is not known.
 //!
-//! An owner may have as much as is left for others: half of all if it is alone, less if others have some. The last part is for root and the
+//! One may have as much as is left for others: half of all if it is alone, less if others have some. The last part is for root and the
 //! agent's own user, so that an operator can act while others have all the rest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::connections::Source;
 use crate::os;
 use crate::owner::Owner;
 
 /// The part of all that others than root and the agent's own user do not get: one of so many.
 const RESERVE: usize = 50;
 
-/// What is in use of something, by its owners.
+/// Whose share it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Party {
+    Owner(Owner),
+    Source(Source),
+}
+
+impl From<&Owner> for Party {
+    fn from(owner: &Owner) -> Self {
+        Self::Owner(owner.clone())
+    }
+}
+
+impl From<Source> for Party {
+    fn from(source: Source) -> Self {
+        Self::Source(source)
+    }
+}
+
+impl Party {
+    /// Root or the agent's own user.
+    fn is_trusted(&self) -> bool {
+        match self {
+            Self::Owner(owner) => matches!(owner, Owner::User(user) if os::is_trusted(Some(*user))),
+            Self::Source(source) => *source == Source::Own,
+        }
+    }
+}
+
+/// What is in use of something, and by whom.
 #[derive(Debug, Default)]
 pub(crate) struct Shares(Mutex<Table>);
 
@@ -22,35 +52,38 @@ struct Table {
     of: BTreeMap<Name, usize>,
 }
 
-/// Tells owners apart.
+/// Tells parties apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Nobody,
     User(u32),
     /// Where its account is. A share keeps that there.
     Token(usize),
+    Source(Source),
 }
 
-/// One of an owner's, until it is dropped.
+/// One of a party's, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     shares: Arc<Shares>,
-    owner: Owner,
+    of: Party,
 }
 
 impl Shares {
-    /// Counts one more of an owner's. None if there are too many of all, or of its own.
-    pub(crate) fn enter(self: &Arc<Self>, owner: &Owner, max: usize) -> Option<Share> {
-        let is_trusted = matches!(owner, Owner::User(user) if os::is_trusted(Some(*user)));
+    /// Counts one more of a party's. None if there are too many of all, or of its own.
+    pub(crate) fn enter(self: &Arc<Self>, of: impl Into<Party>, max: usize) -> Option<Share> {
+        let of = of.into();
+        let name = Name::of(&of);
         let mut table = self.table();
         let left = max.saturating_sub(table.all);
-        let of_one = table.of.get(&Name::of(owner)).copied().unwrap_or_default();
-        if left == 0 || !is_trusted && (of_one >= left || left <= max / RESERVE) {
+        let of_one = table.of.get(&name).copied().unwrap_or_default();
+        if left == 0 || !of.is_trusted() && (of_one >= left || left <= max / RESERVE) {
             return None;
         }
         table.all += 1;
-        *table.of.entry(Name::of(owner)).or_default() += 1;
-        Some(Share { shares: Arc::clone(self), owner: owner.clone() })
+        *table.of.entry(name).or_default() += 1;
+        drop(table);
+        Some(Share { shares: Arc::clone(self), of })
     }
 
     /// How many there are.
@@ -64,11 +97,12 @@ impl Shares {
 }
 
 impl Name {
-    fn of(owner: &Owner) -> Self {
-        match owner {
-            Owner::Nobody => Self::Nobody,
-            Owner::User(user) => Self::User(*user),
-            Owner::Token(account) => Self::Token(Arc::as_ptr(account).addr()),
+    fn of(party: &Party) -> Self {
+        match party {
+            Party::Owner(Owner::Nobody) => Self::Nobody,
+            Party::Owner(Owner::User(user)) => Self::User(*user),
+            Party::Owner(Owner::Token(account)) => Self::Token(Arc::as_ptr(account).addr()),
+            Party::Source(source) => Self::Source(*source),
         }
     }
 }
@@ -77,7 +111,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut table = self.shares.table();
         table.all -= 1;
-        let name = Name::of(&self.owner);
+        let name = Name::of(&self.of);
         if let Some(of_one) = table.of.get_mut(&name) {
             *of_one -= 1;
             if *of_one == 0 {
@@ -105,5 +139,17 @@ mod tests {
         drop((ones, others, many));
         assert_eq!((shares.get(), shares.table().of.len()), (0, 0));
         assert_eq!(take(&root).len(), 100);
+    }
+
+    #[test]
+    fn a_source_has_a_share_and_the_agents_own_needs_none() {
+        let shares = Arc::new(Shares::default());
+        let take = |source: Source| std::iter::from_fn(|| shares.enter(source, 64)).collect::<Vec<_>>();
+        let from = |last: u8| Source::from(std::net::IpAddr::from([10, 0, 0, last]));
+        let (ones, others) = (take(from(1)), take(from(2)));
+        assert_eq!((ones.len(), others.len()), (32, 16));
+        assert_eq!(take(Source::Own).len(), 16);
+        drop((ones, others));
+        assert_eq!((shares.get(), shares.table().of.len()), (0, 0));
     }
 }

@@ -33,6 +33,7 @@ impl From<Member> for MemberLine {
             voter: member.voter,
             steward: member.steward,
             session_ms: member.session.map(|left| left.as_millis() as u64),
+            keys: member.keys.iter().map(ToString::to_string).collect(),
         }
     }
 }

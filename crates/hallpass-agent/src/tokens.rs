@@ -103,6 +103,8 @@ pub struct Token {
     #[serde(default)]
     waits_max: Option<NonZeroU32>,
     #[serde(default)]
+    watches_max: Option<NonZeroU32>,
+    #[serde(default)]
     rate_max: Option<NonZeroU32>,
 }
 
@@ -113,6 +115,8 @@ pub struct Quotas {
     pub leases_max: Option<NonZeroU32>,
     /// Requests that wait for locks at a time.
     pub waits_max: Option<NonZeroU32>,
+    /// Watches of etcd's API, and streams of events and of locks' messages, at a time.
+    pub watches_max: Option<NonZeroU32>,
     /// Requests a second. After a pause, a second's worth may come at once.
     pub rate_max: Option<NonZeroU32>,
 }
@@ -133,7 +137,8 @@ impl Token {
         }
         let sha256 = hex(digest(&SHA256, secret.as_bytes()).as_ref());
         let (name, rights) = (name.to_owned(), rights.into_iter().collect());
-        let token = Self { name, sha256, rights, prefixes, leases_max: None, waits_max: None, rate_max: None };
+        let Quotas { leases_max, waits_max, watches_max, rate_max } = Quotas::default();
+        let token = Self { name, sha256, rights, prefixes, leases_max, waits_max, watches_max, rate_max };
         token.check().map_err(TokenError::new)?;
         Ok((secret, token))
     }
@@ -141,13 +146,14 @@ impl Token {
     /// The same with quotas.
     #[must_use]
     pub fn with_quotas(self, quotas: Quotas) -> Self {
-        let Quotas { leases_max, waits_max, rate_max } = quotas;
-        Self { leases_max, waits_max, rate_max, ..self }
+        let Quotas { leases_max, waits_max, watches_max, rate_max } = quotas;
+        Self { leases_max, waits_max, watches_max, rate_max, ..self }
     }
 
     /// How much it may use.
     pub fn quotas(&self) -> Quotas {
-        Quotas { leases_max: self.leases_max, waits_max: self.waits_max, rate_max: self.rate_max }
+        let Self { leases_max, waits_max, watches_max, rate_max, .. } = *self;
+        Quotas { leases_max, waits_max, watches_max, rate_max }
     }
 
     /// Its lines of the file.
@@ -156,7 +162,12 @@ impl Token {
         let quoted = |text: &String| serde_json::to_string(text).unwrap_or_default().replace('\u{7f}', "\\u007f");
         let rights: Vec<String> = self.rights.iter().map(|right| format!("\"{right}\"")).collect();
         let prefixes: Vec<String> = self.prefixes.iter().map(quoted).collect();
-        let quotas = [("leases_max", self.leases_max), ("waits_max", self.waits_max), ("rate_max", self.rate_max)];
+        let quotas = [
+            ("leases_max", self.leases_max),
+            ("waits_max", self.waits_max),
+            ("watches_max", self.watches_max),
+            ("rate_max", self.rate_max),
+        ];
         let quotas = quotas.into_iter().filter_map(|(name, max)| Some(format!("{name} = {}\n", max?)));
         format!(
             "[[token]]\nname = {}\nsha256 = \"{}\"\nrights = [{}]\nprefixes = [{}]\n{}",
@@ -424,7 +435,7 @@ mod tests {
     fn a_token_is_written_as_it_is_read() {
         let (secret, token) = Token::new("a\"b", [Right::Break, Right::Acquire], ["x/", "\u{7f}\"\\"]).unwrap();
         let (_, other) = Token::new("other", [Right::Inspect], []).unwrap();
-        let quotas = Quotas { waits_max: NonZeroU32::new(3), ..Quotas::default() };
+        let quotas = Quotas { waits_max: NonZeroU32::new(3), watches_max: NonZeroU32::new(4), ..Quotas::default() };
         let other = other.with_quotas(quotas);
         let tokens = Tokens::parse(&format!("{}\n{}", token.to_toml(), other.to_toml())).unwrap();
         assert_eq!(*tokens.find(&secret).unwrap(), token);

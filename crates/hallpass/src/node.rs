@@ -147,9 +147,10 @@ impl Node {
                 let (id, connected) = (member.id, member.connected);
                 let own = Member::of(member, peers.get(&id).map(|peer| &**peer));
                 if id != driver.id {
-                    return own;
+                    return Member { keys: state.keys_of(id), ..own };
                 }
-                Member { address: advertised.clone(), name: Some(name.clone()), is_this: true, connected, ..own }
+                let keys = driver.own_key().into_iter().collect();
+                Member { address: advertised.clone(), name: Some(name.clone()), is_this: true, connected, keys, ..own }
             })
             .collect();
         if seen.group_id.is_none() {

@@ -83,6 +83,9 @@ pub struct Member {
     pub is_this: bool,
     /// Why it is not connected, if that is known.
     pub trouble: Option<String>,
+    /// The keys that it shows on its connections, and this node's own. Two while it changes its key; none without keys, or while it is not
+    /// connected.
+    pub keys: Vec<KeyDigest>,
 }
 
 /// A lock, as this node sees it.
@@ -126,6 +129,7 @@ impl Member {
             connected: member.connected,
             is_this: false,
             trouble: peer.and_then(Peer::trouble).filter(|_| !member.connected),
+            keys: Vec::new(),
         }
     }
 
@@ -143,6 +147,7 @@ impl Member {
             connected: false,
             is_this: false,
             trouble: seed.trouble(),
+            keys: Vec::new(),
         }
     }
 }

@@ -71,6 +71,14 @@ class AsyncClient:
         """Removes a member from the group. Returns when it is out."""
         await self._run(_calls.evict(member, ban))
 
+    async def ban_key(self, key: str) -> None:
+        """Bans a key, given as `members()` shows it. Returns when no member accepts it any more."""
+        await self._run(_calls.ban_key(key))
+
+    async def admit_key(self, key: str) -> None:
+        """Lifts the ban on a key."""
+        await self._run(_calls.admit_key(key))
+
     async def close(self) -> None:
         """Releases what is held, and closes all connections."""
         for held in list(self._held):

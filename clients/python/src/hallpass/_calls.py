@@ -79,6 +79,14 @@ def evict(member: str, ban: bool) -> Call[None]:
     answer.ok()
 
 
+def ban_key(key: str) -> Call[None]:
+    yield from _document("POST", "keys", key, "ban")
+
+
+def admit_key(key: str) -> Call[None]:
+    yield from _document("POST", "keys", key, "admit")
+
+
 def acquire(wanted: Wanted) -> Call[Lease]:
     """Waits for a lock. Whatever goes wrong after the grant releases it again."""
     sent = _clock.now()

@@ -75,6 +75,14 @@ class Client:
         """Removes a member from the group. Returns when it is out."""
         self._run(_calls.evict(member, ban))
 
+    def ban_key(self, key: str) -> None:
+        """Bans a key, given as `members()` shows it. Returns when no member accepts it any more."""
+        self._run(_calls.ban_key(key))
+
+    def admit_key(self, key: str) -> None:
+        """Lifts the ban on a key."""
+        self._run(_calls.admit_key(key))
+
     def close(self) -> None:
         """Releases what is held, and closes all connections."""
         for held in self._keeper.all():

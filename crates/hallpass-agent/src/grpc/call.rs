@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
@@ -106,7 +105,7 @@ fn without_head(request: Request) -> Request {
 pub(super) async fn unary<Q, A, R>(
     request: Request,
     bytes_max: usize,
-    bodies: &Arc<Bodies>,
+    bodies: &Bodies,
     call: impl FnMut(Q) -> R + Send,
 ) -> Response
 where
@@ -121,7 +120,7 @@ where
 /// A stream for a stream.
 pub(super) async fn streaming<Q, A, R>(
     request: Request,
-    bodies: &Arc<Bodies>,
+    bodies: &Bodies,
     call: impl FnMut(Streaming<Q>) -> R + Send,
 ) -> Response
 where

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hallpass::Mode;
 use tokio::sync::watch;
@@ -21,6 +21,7 @@ use super::error;
 use super::key::LockKey;
 use super::proto::KeyValue;
 use crate::service::{AcquireFault, LeaseError, Service, Wanted};
+use crate::shares::{Share, Shares};
 
 /// How long a transaction waits for its lock before the client is told to wait: what is granted meanwhile saves the client three
 /// requests. A client that only tries (Go's `TryLock`) waits this long for a lock that is not free.
@@ -29,12 +30,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const WAITERS_MAX: usize = 100_000;
 /// The sweep for waiters that hold nothing any more begins at this number.
 const SWEEP_MIN: usize = 1024;
+/// How often to sweep at most for an owner who has used up its share: it may be used up by waiters that hold nothing.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All waiters of an agent. A clone shares the same table.
 #[derive(Clone, Debug)]
 pub(super) struct EtcdWaiters {
     service: Service,
     table: Arc<Mutex<Table>>,
+    /// Whose they are: that of their leases.
+    shares: Arc<Shares>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +49,7 @@ struct Table {
     last_ticket: i64,
     /// The number of waiters at which the next sweep begins.
     sweep_at: usize,
+    swept: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -59,6 +65,7 @@ struct EtcdWaiter {
     closing: bool,
     /// Closed when it is removed.
     removed: watch::Sender<()>,
+    _share: Share,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +144,7 @@ enum Closing {
 
 impl EtcdWaiters {
     pub(super) fn new(service: Service) -> Self {
-        Self { service, table: Arc::default() }
+        Self { service, table: Arc::default(), shares: Arc::default() }
     }
 
     /// Promises a client what there is at a key. The create revision that it is told first stays.
@@ -300,18 +307,30 @@ impl EtcdWaiters {
             }
             table.remove(key);
         }
-        if table.waiters.len() >= WAITERS_MAX {
-            return Err(error::too_many());
-        }
+        let share = self.share(&mut table, key)?;
         table.last_ticket += 2;
         let ticket = table.last_ticket;
         let (sender, phase) = watch::channel(Phase::Waiting);
         let task = tokio::spawn(self.clone().ask(key.clone(), ticket, sender));
         let (closing, removed) = (false, watch::Sender::new(()));
-        let waiter = EtcdWaiter { ticket, revision: None, phase: phase.clone(), task: Some(task), closing, removed };
+        let (revision, task, told) = (None, Some(task), phase.clone());
+        let waiter = EtcdWaiter { ticket, revision, phase: told, task, closing, removed, _share: share };
         table.waiters.insert(key.clone(), waiter);
         table.by_ticket.insert(ticket, key.clone());
         Ok(Ok((phase, Some(ticket))))
+    }
+
+    /// Counts one more waiter of the lease's owner.
+    fn share(&self, table: &mut Table, key: &LockKey) -> Result<Share, Status> {
+        let owner = self.service.owner(key.lease)?;
+        let enter = || self.shares.enter(&owner, WAITERS_MAX);
+        let found = enter().or_else(|| {
+            if table.swept.is_none_or(|swept| swept.elapsed() >= SWEEP_INTERVAL) {
+                self.sweep(table);
+            }
+            enter()
+        });
+        found.ok_or_else(error::too_many)
     }
 
     /// Asks for the lock of a waiter.
@@ -373,6 +392,7 @@ impl EtcdWaiters {
         let over: Vec<LockKey> = waiters.map(|(key, _)| key.clone()).collect();
         over.iter().for_each(|key| table.remove(key));
         table.sweep_at = 2 * table.waiters.len();
+        table.swept = Some(Instant::now());
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -385,5 +405,39 @@ impl Table {
         if let Some(waiter) = self.waiters.remove(key) {
             self.by_ticket.remove(&waiter.ticket);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::tests::{TestAgent, within};
+    use crate::owner::Owner;
+    use crate::service::LeaseId;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_waiters_of_one_client_leave_room_for_those_of_another() {
+        let agent = TestAgent::start().await;
+        let (etcd, hour) = (agent.etcd(), Duration::from_secs(3600));
+        let waiters = &etcd.waiters;
+        let lease = |user: u32| -> LeaseId {
+            let granted = waiters.service.grant(None, hour, Owner::User(1_900_777_000 + user), Arc::default());
+            granted.expect("a lease").id
+        };
+        let key = |lock: &str, lease: LeaseId| LockKey { lock: lock.into(), lease };
+        let (ended, left, others) = (lease(1), lease(1), lease(2));
+        within(waiters.make(&key("a", ended))).await.expect("it is free");
+        let one = waiters.service.owner(left).expect("it is there");
+        let all: Vec<_> = std::iter::from_fn(|| waiters.shares.enter(&one, WAITERS_MAX)).collect();
+        assert_eq!(all.len(), WAITERS_MAX / 2 - 1);
+        // A lease that has ended takes no room, though nobody has told its waiters.
+        waiters.service.revoke(ended).expect("it is there");
+        within(waiters.make(&key("b", left))).await.expect("there is room again");
+        let refused = within(waiters.make(&key("c", left))).await.expect_err("it has used its share");
+        assert_eq!(refused.message(), error::too_many().message());
+        within(waiters.make(&key("c", others))).await.expect("there is room for others");
+        drop(all);
+        within(waiters.make(&key("d", left))).await.expect("there is room again");
+        agent.end().await;
     }
 }

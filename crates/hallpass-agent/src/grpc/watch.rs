@@ -15,7 +15,8 @@ use super::key::Key;
 use super::proto::watch_request::Request;
 use super::proto::*;
 use super::{Etcd, error};
-use crate::http::{Caller, take_request};
+use crate::account::{Account, Permit};
+use crate::http::{Caller, Fault, take_request};
 use crate::registry::counts::Gauge;
 use crate::shares::Share;
 use crate::tokens::Right;
@@ -62,6 +63,9 @@ struct Watches {
     next: i64,
 }
 
+/// What a watch that waits takes of its owner's share, and of its token's quota.
+type Counted = (Share, Option<Permit>);
+
 /// One watch, until it is dropped: then its task ends, if it still has one.
 struct OneWatch {
     _ends: oneshot::Sender<()>,
@@ -91,7 +95,7 @@ impl Watches {
     }
 
     async fn create(&mut self, request: WatchCreateRequest) {
-        let (key, share, watch, ended) = match self.check(&request).and_then(|key| self.admit(key)) {
+        let (key, counted, watch, ended) = match self.check(&request).and_then(|key| self.admit(key)) {
             Ok(admitted) => admitted,
             Err(status) => {
                 let refused = WatchResponse { watch_id: -1, created: true, canceled: true, ..WatchResponse::default() };
@@ -105,7 +109,7 @@ impl Watches {
         self.all.insert(watch_id, watch);
         // What has told its deletion stays, like etcd's, until its client ends it, and takes no task.
         let tell = async move {
-            let _share = share;
+            let _counted = counted;
             match &key {
                 Key::Predecessor(key) => etcd.waiters.wait(key).await,
                 Key::Lock(key) => etcd.waiters.gone(key).await,
@@ -127,14 +131,15 @@ impl Watches {
     }
 
     /// Counts one more watch.
-    fn admit(&self, key: Key) -> Result<(Key, Share, OneWatch, oneshot::Receiver<()>), Status> {
+    fn admit(&self, key: Key) -> Result<(Key, Counted, OneWatch, oneshot::Receiver<()>), Status> {
+        let quota = self.caller.account().map(Account::enter_watches).transpose().map_err(Fault::from)?;
         let share = self.etcd.watches.enter(&self.caller.owner(), WATCHES_MAX).ok_or_else(error::too_many)?;
         let of_connection = Arc::clone(self.caller.watches());
         if !of_connection.enter(OF_CONNECTION_MAX) {
             return Err(error::too_many());
         }
         let (ends, ended) = oneshot::channel();
-        Ok((key, share, OneWatch { _ends: ends, of_connection }, ended))
+        Ok((key, (share, quota), OneWatch { _ends: ends, of_connection }, ended))
     }
 
     fn check(&self, request: &WatchCreateRequest) -> Result<Key, Status> {

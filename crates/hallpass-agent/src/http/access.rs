@@ -30,7 +30,7 @@ use tracing::Instrument;
 
 use super::{Api, Bodies, DoorBodies, Fault, quota};
 use crate::account::Account;
-use crate::connections::{Connection, Holder};
+use crate::connections::{Connection, Holder, Source};
 use crate::owner::Owner;
 use crate::registry::Origin;
 use crate::registry::counts::{Counter, Gauge};
@@ -58,6 +58,7 @@ pub(crate) struct Peer {
     pub(crate) origin: Arc<Origin>,
     pub(crate) transport: Transport,
     pub(crate) connection: Arc<Connection>,
+    pub(crate) source: Source,
     /// Those of its door.
     pub(crate) bodies: Arc<DoorBodies>,
 }
@@ -78,7 +79,7 @@ pub(crate) struct Caller {
     rights: Rights,
     /// The owner of the leases that it makes.
     owner: Owner,
-    bodies: Arc<Bodies>,
+    bodies: Bodies,
     /// Those of its connection.
     watches: Arc<Gauge>,
 }
@@ -156,8 +157,9 @@ impl Access {
         if let (Some(file), Some(secret)) = (&self.tokens, secret(headers)) {
             let (token, account) = file.find(secret).ok_or_else(not_valid)?;
             let origin = Arc::new(Origin { token: Some(token.name.clone()), ..Origin::clone(&peer.origin) });
-            let (rights, bodies) = (Rights::Token(token), Arc::clone(&peer.bodies.known));
-            return Ok(Caller { origin, rights, owner: Owner::Token(account), bodies, watches });
+            let (rights, owner) = (Rights::Token(token), Owner::Token(account));
+            let bodies = peer.bodies.known(&owner);
+            return Ok(Caller { origin, rights, owner, bodies, watches });
         }
         let rights = match peer.transport {
             Transport::Unix { trusted: true, .. } => Rights::All,
@@ -170,11 +172,11 @@ impl Access {
             Transport::Tcp { .. } => Owner::Nobody,
         };
         let bodies = match rights {
-            Rights::All => &peer.bodies.trusted,
-            Rights::Locks | Rights::Token(_) => &peer.bodies.known,
-            Rights::Nothing => &peer.bodies.strangers,
+            Rights::All => peer.bodies.trusted(),
+            Rights::Locks | Rights::Token(_) => peer.bodies.known(&owner),
+            Rights::Nothing => peer.bodies.strangers(peer.source),
         };
-        Ok(Caller { origin: Arc::clone(&peer.origin), rights, owner, bodies: Arc::clone(bodies), watches })
+        Ok(Caller { origin: Arc::clone(&peer.origin), rights, owner, bodies, watches })
     }
 
     /// The token with this name and secret, for clients that ask for one by name and password.
@@ -251,9 +253,15 @@ impl Caller {
             origin: Arc::default(),
             rights: Rights::All,
             owner: Owner::Nobody,
-            bodies: Bodies::new(1),
+            bodies: DoorBodies::default().trusted(),
             watches: Arc::default(),
         }
+    }
+
+    /// The same with leases of its own.
+    #[cfg(test)]
+    pub(crate) fn trusted_as(owner: Owner) -> Self {
+        Self { owner, ..Self::trusted() }
     }
 
     pub(crate) fn needs(&self, right: Right, lock: &str) -> Result<(), Fault> {
@@ -295,7 +303,7 @@ impl Caller {
     }
 
     /// What its bodies count against.
-    pub(crate) fn bodies(&self) -> &Arc<Bodies> {
+    pub(crate) fn bodies(&self) -> &Bodies {
         &self.bodies
     }
 

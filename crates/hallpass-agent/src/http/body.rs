@@ -11,7 +11,9 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::Frame;
 use tokio::time::{Sleep, sleep};
 
-use crate::registry::counts::Gauge;
+use crate::connections::Source;
+use crate::owner::Owner;
+use crate::shares::{Party, Share, Shares};
 
 /// The longest body, and the longest message of gRPC: every request of ours is shorter.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
@@ -24,36 +26,42 @@ const INCOMPLETE_MAX: usize = 512;
 /// The same for callers without rights.
 const STRANGERS_INCOMPLETE_MAX: usize = 64;
 
-/// The bodies of callers of one kind that have arrived in part.
-#[derive(Debug)]
+/// The room that a caller has for bodies which have arrived in part: its share of what callers of its kind have.
+#[derive(Clone, Debug)]
 pub(crate) struct Bodies {
-    incomplete: Gauge,
+    incomplete: Arc<Shares>,
     max: usize,
+    of: Party,
 }
 
 impl Bodies {
-    pub(super) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { incomplete: Gauge::default(), max })
+    pub(super) fn new(incomplete: &Arc<Shares>, max: usize, of: impl Into<Party>) -> Self {
+        Self { incomplete: Arc::clone(incomplete), max, of: of.into() }
     }
 }
 
 /// The bodies at one door. No caller takes the room of those who have more rights.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DoorBodies {
-    /// Of those who may do everything.
-    pub(super) trusted: Arc<Bodies>,
-    /// Of other users of this machine, and of tokens.
-    pub(super) known: Arc<Bodies>,
-    pub(super) strangers: Arc<Bodies>,
+    trusted: Arc<Shares>,
+    known: Arc<Shares>,
+    strangers: Arc<Shares>,
 }
 
-impl Default for DoorBodies {
-    fn default() -> Self {
-        Self {
-            trusted: Bodies::new(INCOMPLETE_MAX),
-            known: Bodies::new(INCOMPLETE_MAX),
-            strangers: Bodies::new(STRANGERS_INCOMPLETE_MAX),
-        }
+impl DoorBodies {
+    /// Those of all who may do everything. Nobody of them has a share alone: over TCP they are not told apart.
+    pub(super) fn trusted(&self) -> Bodies {
+        Bodies::new(&self.trusted, INCOMPLETE_MAX, Source::Own)
+    }
+
+    /// Those of another user of this machine, or of a token.
+    pub(super) fn known(&self, owner: &Owner) -> Bodies {
+        Bodies::new(&self.known, INCOMPLETE_MAX, owner)
+    }
+
+    /// Those of callers without rights who come from there.
+    pub(super) fn strangers(&self, source: Source) -> Bodies {
+        Bodies::new(&self.strangers, STRANGERS_INCOMPLETE_MAX, source)
     }
 }
 
@@ -76,30 +84,24 @@ pub(crate) struct Timed<E> {
     /// Of a stream of messages: each may take its time, and between two of them there is no limit.
     messages: Option<Messages>,
     wait: Option<Wait>,
-    bodies: Arc<Bodies>,
+    bodies: Bodies,
     error: PhantomData<fn() -> E>,
 }
 
 /// The wait for the rest of something incomplete.
 struct Wait {
     over: Pin<Box<Sleep>>,
-    bodies: Arc<Bodies>,
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        self.bodies.incomplete.leave();
-    }
+    _share: Share,
 }
 
 impl<E> Timed<E> {
     /// A body that is read as a whole.
-    pub(crate) fn whole(body: Body, bodies: &Arc<Bodies>) -> Self {
-        Self { body, messages: None, wait: None, bodies: Arc::clone(bodies), error: PhantomData }
+    pub(crate) fn whole(body: Body, bodies: &Bodies) -> Self {
+        Self { body, messages: None, wait: None, bodies: bodies.clone(), error: PhantomData }
     }
 
     /// A stream of gRPC's messages.
-    pub(crate) fn stream(body: Body, bodies: &Arc<Bodies>) -> Self {
+    pub(crate) fn stream(body: Body, bodies: &Bodies) -> Self {
         Self { messages: Some(Messages::default()), ..Self::whole(body, bodies) }
     }
 
@@ -128,10 +130,11 @@ impl<E: From<BodyFault>> HttpBody for Timed<E> {
             return Poll::Pending;
         }
         if this.wait.is_none() {
-            if !this.bodies.incomplete.enter(this.bodies.max) {
+            let Bodies { incomplete, max, of } = &this.bodies;
+            let Some(share) = incomplete.enter(of.clone(), *max) else {
                 return Poll::Ready(Some(Err(BodyFault::TooMany.into())));
-            }
-            this.wait = Some(Wait { over: Box::pin(sleep(BODY_TIMEOUT)), bodies: Arc::clone(&this.bodies) });
+            };
+            this.wait = Some(Wait { over: Box::pin(sleep(BODY_TIMEOUT)), _share: share });
         }
         if let Some(wait) = &mut this.wait {
             ready!(wait.over.as_mut().poll(cx));
@@ -179,7 +182,7 @@ impl Messages {
 }
 
 /// Reads a whole body, of at most so many bytes.
-pub(crate) async fn read(body: Body, bytes_max: usize, bodies: &Arc<Bodies>) -> Result<Vec<u8>, BodyFault> {
+pub(crate) async fn read(body: Body, bytes_max: usize, bodies: &Bodies) -> Result<Vec<u8>, BodyFault> {
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(BodyFault::TooLong);
     }
@@ -197,6 +200,8 @@ pub(crate) async fn read(body: Body, bytes_max: usize, bodies: &Arc<Bodies>) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     #[test]
@@ -215,15 +220,43 @@ mod tests {
         assert_eq!((at_once.left, messages.left), (255, 255));
     }
 
+    /// The beginning of a body whose rest never comes.
+    struct Stops(bool);
+
+    impl HttpBody for Stops {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match std::mem::replace(&mut self.0, true) {
+                false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"{"))))),
+                true => Poll::Pending,
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stops_is_given_up() {
-        let (traffic, bodies) = (Arc::new(super::super::Traffic::default()), Bodies::new(1));
-        let (sender, ready) = tokio::sync::mpsc::channel(1);
-        sender.send(Bytes::from_static(b"{")).await.unwrap();
-        let body = Body::new(super::super::events::Stream { ready, traffic: Arc::clone(&traffic) });
-        assert!(traffic.streams.enter(1));
-        assert_eq!(read(body, BODY_BYTES_MAX, &bodies).await, Err(BodyFault::Late));
+        let bodies = DoorBodies::default().trusted();
+        assert_eq!(read(Body::new(Stops(false)), BODY_BYTES_MAX, &bodies).await, Err(BodyFault::Late));
         assert_eq!(bodies.incomplete.get(), 0);
-        drop(sender);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slow_bodies_of_one_client_leave_room_for_those_of_another() {
+        let door = DoorBodies::default();
+        let of = |number: u32| door.known(&Owner::User(1_900_777_000 + number));
+        let slow = |bodies: Bodies| async move { read(Body::new(Stops(false)), BODY_BYTES_MAX, &bodies).await };
+        let many: Vec<_> = (0..INCOMPLETE_MAX).map(|_| tokio::spawn(slow(of(1)))).collect();
+        let others =
+            [of(2), of(3), door.strangers(Source::Own), door.trusted()].map(|bodies| tokio::spawn(slow(bodies)));
+        let mut kept = 0;
+        for one in many {
+            kept += usize::from(one.await.unwrap() == Err(BodyFault::Late));
+        }
+        assert_eq!(kept, INCOMPLETE_MAX / 2);
+        for other in others {
+            assert_eq!(other.await.unwrap(), Err(BodyFault::Late), "it had room");
+        }
     }
 }

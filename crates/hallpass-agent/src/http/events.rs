@@ -1,5 +1,4 @@
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,13 +15,15 @@ use tokio::sync::mpsc;
 use super::answer::typed;
 use super::input::Params;
 use super::{Api, Caller, Fault, Traffic};
+use crate::account::{Account, Permit};
 use crate::registry::{Event, EventKind};
+use crate::shares::Share;
 use crate::tokens::Right;
 
 /// How many may listen at a time: each takes a task.
-pub(super) const STREAMS_MAX: usize = 5_000;
+const STREAMS_MAX: usize = 5_000;
 /// How much of a stream may be ready and not yet taken. A slower client misses events, and is told how many.
-pub(super) const READY_MAX: usize = 64;
+const READY_MAX: usize = 64;
 /// How often something is sent at least, so that both sides notice when the other is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
@@ -46,11 +47,7 @@ pub(super) async fn events(
     Params(query): Params<Query>,
 ) -> Result<Response, Fault> {
     caller.needs_some(Right::Inspect)?;
-    if !api.traffic.streams.enter(STREAMS_MAX) {
-        return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, format!("{STREAMS_MAX} clients listen already")));
-    }
-    let (sender, ready) = mpsc::channel(READY_MAX);
-    let stream = Stream { ready, traffic: Arc::clone(&api.traffic) };
+    let (sender, stream) = Stream::open(&api.traffic, &caller)?;
     tokio::spawn(feed(api, caller, query, sender));
     Ok(typed("text/event-stream", Body::new(stream)))
 }
@@ -98,10 +95,24 @@ pub(super) fn text_of(event: &Event) -> Vec<u8> {
     format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, event.event.name()).into_bytes()
 }
 
-/// A body that is never complete.
+/// A body that is never complete. Its client counts as one that listens until it is dropped.
 pub(super) struct Stream {
-    pub(super) ready: mpsc::Receiver<Bytes>,
-    pub(super) traffic: Arc<Traffic>,
+    ready: mpsc::Receiver<Bytes>,
+    _share: Share,
+    _quota: Option<Permit>,
+}
+
+impl Stream {
+    /// Counts one more client that listens. What is sent becomes its body.
+    pub(super) fn open(traffic: &Traffic, caller: &Caller) -> Result<(mpsc::Sender<Bytes>, Self), Fault> {
+        let quota = caller.account().map(Account::enter_watches).transpose()?;
+        let share = traffic.streams.enter(&caller.owner(), STREAMS_MAX);
+        let share = share.ok_or_else(|| {
+            Fault::new(StatusCode::TOO_MANY_REQUESTS, "too many clients listen already; close a stream of events")
+        })?;
+        let (sender, ready) = mpsc::channel(READY_MAX);
+        Ok((sender, Self { ready, _share: share, _quota: quota }))
+    }
 }
 
 impl HttpBody for Stream {
@@ -113,8 +124,22 @@ impl HttpBody for Stream {
     }
 }
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.traffic.streams.leave();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::Owner;
+
+    #[test]
+    fn the_streams_of_one_client_leave_room_for_those_of_another() {
+        let traffic = Traffic::default();
+        let open = |user: u32| Stream::open(&traffic, &Caller::trusted_as(Owner::User(user)));
+        let (one, other) = (1_900_777_001, 1_900_777_002);
+        let ones: Vec<_> = std::iter::from_fn(|| open(one).ok()).collect();
+        assert_eq!(ones.len(), STREAMS_MAX / 2);
+        assert_eq!(open(one).map(|_| ()).unwrap_err().status, StatusCode::TOO_MANY_REQUESTS);
+        let others = open(other).expect("there is room for others");
+        assert_eq!(traffic.streams.get(), STREAMS_MAX / 2 + 1);
+        drop((ones, others));
+        assert_eq!(traffic.streams.get(), 0);
     }
 }

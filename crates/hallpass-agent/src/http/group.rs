@@ -2,11 +2,12 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use hallpass::KeyDigest;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::answer;
-use super::input::{MemberName, Unread, limit};
+use super::input::{Key, Limit, MemberName, Unread, limit};
 use super::{Api, Caller, Fault};
 use crate::line_protocol::MemberLine;
 use crate::status;
@@ -48,4 +49,36 @@ pub(super) async fn evict(
     let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
     api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))
+}
+
+pub(super) async fn ban_key(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Key(key): Key,
+    limit: Unread<Limit>,
+) -> Result<Response, Fault> {
+    set_ban(&api, &caller, key, true, limit).await
+}
+
+pub(super) async fn admit_key(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Key(key): Key,
+    limit: Unread<Limit>,
+) -> Result<Response, Fault> {
+    set_ban(&api, &caller, key, false, limit).await
+}
+
+/// Bans a key, or accepts it again.
+async fn set_ban(
+    api: &Api,
+    caller: &Caller,
+    key: KeyDigest,
+    is_banned: bool,
+    limit: Unread<Limit>,
+) -> Result<Response, Fault> {
+    caller.needs_some(Right::Administer)?;
+    let limit = limit.read(caller).await?;
+    api.service.ban_key(key, is_banned, limit.get(), &caller.origin).await?;
+    Ok(answer(&json!({"key": key.to_string(), "banned": is_banned})))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use hallpass::KeyDigest;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -69,6 +70,19 @@ impl FromRequestParts<Api> for MemberName {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
         names(parts, api).await.map(|mut names| Self(names.pop().unwrap_or_default()))
+    }
+}
+
+/// A key: the last name of the path.
+pub(super) struct Key(pub(super) KeyDigest);
+
+impl FromRequestParts<Api> for Key {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Fault> {
+        let text = names(parts, api).await?.pop().unwrap_or_default();
+        let shown: String = text.chars().take(80).collect();
+        text.parse().map(Self).map_err(|why| Fault::invalid(format!("'{shown}' is not a key: {why}")))
     }
 }
 

@@ -173,7 +173,7 @@ fn tokens(text: &mut Text, api: &Api) {
             }
         }
     };
-    let help = "What clients with a token use now: leases, waits, and requests of the last second.";
+    let help = "What clients with a token use now: leases, waits, watches, and requests of the last second.";
     let now = Instant::now();
     all("hallpass_token_used", "gauge", help, &|account, quota| Some(account.used(quota, now) as u64));
     let help = "What clients with a token may use, where its file says so.";

@@ -41,8 +41,8 @@ pub(crate) use self::quota::take_request;
 pub(crate) use self::server::{Server, ServerOptions};
 use crate::connections::{Connections, Limits};
 use crate::os;
-use crate::registry::counts::Gauge;
 use crate::service::Service;
+use crate::shares::Shares;
 
 /// The state that handlers of requests share. A clone shares it too.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ pub(crate) struct Traffic {
     pub(crate) unix: Arc<Connections>,
     tcp_bodies: Arc<DoorBodies>,
     unix_bodies: Arc<DoorBodies>,
-    pub(crate) streams: Gauge,
+    /// Clients that listen to events or messages.
+    pub(crate) streams: Arc<Shares>,
 }
 
 impl Default for Traffic {
@@ -74,7 +75,7 @@ impl Default for Traffic {
             unix: Connections::new(Limits::of_unix(descriptors)),
             tcp_bodies: Arc::default(),
             unix_bodies: Arc::default(),
-            streams: Gauge::default(),
+            streams: Arc::default(),
         }
     }
 }
@@ -116,6 +117,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route("GET", "/v1/status", &[200]),
     route("GET", "/v1/members", &[200]),
     route("POST", "/v1/members/{id}/evict", &[200, 404, 409, 504]),
+    route("POST", "/v1/keys/{key}/ban", &[200, 409, 504]),
+    route("POST", "/v1/keys/{key}/admit", &[200, 409, 504]),
     route("GET", "/v1/events", &[200]),
     route("GET", "/v1/locks", &[200]),
     route("GET", "/v1/locks/{name}", &[200]),
@@ -142,6 +145,8 @@ fn router(api: Api, etcd: Router<Api>) -> Router {
         .route("/v1/status", get(group::status))
         .route("/v1/members", get(group::members))
         .route("/v1/members/{id}/evict", post(group::evict))
+        .route("/v1/keys/{key}/ban", post(group::ban_key))
+        .route("/v1/keys/{key}/admit", post(group::admit_key))
         .route("/v1/events", get(events::events))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{name}", get(locks::show))

@@ -17,7 +17,7 @@ use tower_service::Service as _;
 
 use super::access::{Peer, Transport};
 use super::*;
-use crate::connections::Connection;
+use crate::connections::{Connection, Source};
 use crate::registry::Origin;
 use crate::tokens::{Right, Token};
 use crate::{Agent, AgentOptions, grpc};
@@ -32,6 +32,8 @@ const LOOK: Enough = [true, true, false, false];
 const BREAK: Enough = [false, false, true, false];
 const ADMINISTER: Enough = [false, false, false, true];
 
+const KEY: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
 /// Every route, with who may use it. A new route is not served before somebody has thought about this.
 const EXPECTED: &[(&str, Enough)] = &[
     ("GET /", OPEN),
@@ -43,6 +45,8 @@ const EXPECTED: &[(&str, Enough)] = &[
     ("GET /v1/status", INSPECT),
     ("GET /v1/members", INSPECT),
     ("POST /v1/members/{id}/evict", ADMINISTER),
+    ("POST /v1/keys/{key}/ban", ADMINISTER),
+    ("POST /v1/keys/{key}/admit", ADMINISTER),
     ("GET /v1/events", INSPECT),
     ("GET /v1/locks", INSPECT),
     ("GET /v1/locks/{name}", INSPECT),
@@ -112,7 +116,7 @@ impl HttpBody for Silent {
 /// True if a request is answered that the caller may not send this. What is answered later, or otherwise, is allowed.
 async fn is_refused(mut router: Router, route: &str, token: Option<&str>) -> bool {
     let (method, path) = route.split_once(' ').expect("a method and a path");
-    let path = path.replace("{id}", "1f").replace("{name}", "a").replace("{file}", "page.js");
+    let path = path.replace("{id}", "1f").replace("{name}", "a").replace("{file}", "page.js").replace("{key}", KEY);
     let path = path.replace("{*rest}", "kv/put").replace("{service}", "KV").replace("{{method}}", "Compact");
     let asked = Arc::new(Notify::new());
     let mut request = Request::builder().method(method).uri(path.replace("{method}", "Leader"));
@@ -126,6 +130,7 @@ async fn is_refused(mut router: Router, route: &str, token: Option<&str>) -> boo
         origin: Arc::new(Origin::default()),
         transport: Transport::Tcp { tls: false },
         connection: Connection::alone(),
+        source: Source::Own,
         bodies: Arc::default(),
     };
     let request = request.extension(peer).body(Body::new(Silent(Arc::clone(&asked)))).expect("a request");
@@ -216,7 +221,7 @@ async fn bodies_of_strangers_leave_room_for_those_of_others() {
             Transport::Unix { .. } => &api.traffic.unix_bodies,
         };
         let (connection, bodies) = (Connection::alone(), Arc::clone(bodies));
-        let peer = Peer { origin: Arc::default(), transport, connection, bodies };
+        let peer = Peer { origin: Arc::default(), transport, connection, source: Source::Own, bodies };
         Request::builder().method("POST").uri(path).extension(peer).body(body).expect("a request")
     };
     let (tcp, unix) = (Transport::Tcp { tls: true }, Transport::Unix { user: Some(0), trusted: true });

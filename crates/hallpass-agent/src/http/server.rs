@@ -179,7 +179,7 @@ async fn serve_unix(socket_file: Arc<SocketFile>, router: Router, api: Api) {
                 let sheds = Arc::clone(&api.traffic.unix).admit(source, |connection| {
                     let bodies = Arc::clone(&api.traffic.unix_bodies);
                     let transport = Transport::Unix { user: who.uid, trusted };
-                    let peer = Peer { origin, transport, connection, bodies };
+                    let peer = Peer { origin, transport, connection, source, bodies };
                     connections.spawn(serve(stream, peer, router, api))
                 });
                 report(sheds, &log, "the API's socket");
@@ -198,10 +198,11 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
                 let _ = stream.set_nodelay(true);
                 let origin = Arc::new(Origin { address: Some(address.to_string()), ..Origin::default() });
                 let (api, router, tls) = (api.clone(), router.clone(), tls.clone());
-                let sheds = Arc::clone(&api.traffic.tcp).admit(address.ip().into(), |connection| {
+                let source = Source::from(address.ip());
+                let sheds = Arc::clone(&api.traffic.tcp).admit(source, |connection| {
                     let bodies = Arc::clone(&api.traffic.tcp_bodies);
                     let transport = Transport::Tcp { tls: tls.is_some() };
-                    let peer = Peer { origin, transport, connection, bodies };
+                    let peer = Peer { origin, transport, connection, source, bodies };
                     connections.spawn(async move {
                         let Some(tls) = tls else { return serve(stream, peer, router, api).await };
                         let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;

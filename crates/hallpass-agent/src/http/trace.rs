@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Extension;
@@ -12,7 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use super::answer::typed;
-use super::events::{READY_MAX, STREAMS_MAX, Stream};
+use super::events::Stream;
 use super::input::LockName;
 use super::{Api, Caller, Fault};
 use crate::registry::Event;
@@ -31,15 +30,13 @@ pub(super) async fn trace(
     LockName(name): LockName,
 ) -> Result<Response, Fault> {
     caller.needs(Right::Inspect, &name)?;
-    let too_many = |text: &str| Fault::new(StatusCode::TOO_MANY_REQUESTS, text);
+    let too_many = || {
+        let text = "too many locks are watched already; close one of those pages";
+        Fault::new(StatusCode::TOO_MANY_REQUESTS, text)
+    };
     let node = api.service.shared().node();
-    let trace =
-        node.trace(&name).ok_or_else(|| too_many("too many locks are watched already; close one of those pages"))?;
-    if !api.traffic.streams.enter(STREAMS_MAX) {
-        return Err(too_many("too many clients listen already"));
-    }
-    let (sender, ready) = mpsc::channel(READY_MAX);
-    let stream = Stream { ready, traffic: Arc::clone(&api.traffic) };
+    let trace = node.trace(&name).ok_or_else(too_many)?;
+    let (sender, stream) = Stream::open(&api.traffic, &caller)?;
     tokio::spawn(feed(api, node, trace, name, sender));
     Ok(typed("text/event-stream", Body::new(stream)))
 }

@@ -114,6 +114,7 @@ fn responses_are_written_and_read_as_recorded() {
         voter: true,
         steward: false,
         session_ms: Some(8),
+        keys: vec!["sha256:1".to_owned()],
     };
     let status = StatusLine {
         group: "g".to_owned(),
@@ -168,7 +169,7 @@ fn responses_are_written_and_read_as_recorded() {
         (Response::Ending { why: "w".to_owned() }, r#"{"is":"ending","why":"w"}"#),
         (
             Response::Members { members: vec![member] },
-            r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t","state":"member","voter":true,"steward":false,"session_ms":8}]}"#,
+            r#"{"is":"members","members":[{"id":1,"name":null,"address":"host:1","incarnation":3,"connected":false,"this":true,"trouble":"t","state":"member","voter":true,"steward":false,"session_ms":8,"keys":["sha256:1"]}]}"#,
         ),
         (
             Response::Status(Box::new(status)),

@@ -336,6 +336,9 @@ pub(crate) struct TokenArgs {
     /// Requests that may wait for locks at a time [default: no limit of its own]
     #[arg(long, value_name = "N")]
     pub(crate) waits_max: Option<NonZeroU32>,
+    /// Watches and streams of events at a time [default: no limit of its own]
+    #[arg(long, value_name = "N")]
+    pub(crate) watches_max: Option<NonZeroU32>,
     /// Requests a second [default: no limit]
     #[arg(long, value_name = "N")]
     pub(crate) rate_max: Option<NonZeroU32>,

@@ -87,15 +87,20 @@ pub(crate) fn members(args: &ClientArgs) -> Result<Outcome, Fault> {
     if args.json {
         terminal::print_json(serde_json::to_string_pretty(&members))?;
     } else {
-        table(
-            &["id", "name", "address", "incarnation", "votes", "session", "state"],
-            members.into_iter().map(member_row),
-        )?;
+        let mut header = vec!["id", "name", "address", "incarnation", "votes", "session", "state"];
+        let has_keys = members.iter().any(|member| !member.keys.is_empty());
+        if has_keys {
+            header.insert(KEY_COLUMN, "key");
+        }
+        table(&header, members.into_iter().map(|member| member_row(member, has_keys)))?;
     }
     Ok(Outcome::Fine)
 }
 
-fn member_row(member: MemberLine) -> Vec<String> {
+/// Before the state, which may end with a whole sentence.
+const KEY_COLUMN: usize = 6;
+
+fn member_row(member: MemberLine, has_keys: bool) -> Vec<String> {
     let connected = match (member.this, member.connected) {
         (true, _) => ", this node",
         (_, true) => "",
@@ -103,7 +108,7 @@ fn member_row(member: MemberLine) -> Vec<String> {
     };
     let steward = if member.steward { ", steward" } else { "" };
     let why = member.trouble.map_or_else(String::new, |why| format!(": {why}"));
-    vec![
+    let mut row = vec![
         if member.id == 0 { "?".to_owned() } else { member.id.to_string() },
         member.name.unwrap_or_else(|| "?".to_owned()),
         if member.address.ends_with(":0") { "none".to_owned() } else { member.address },
@@ -111,7 +116,11 @@ fn member_row(member: MemberLine) -> Vec<String> {
         if member.voter { "yes" } else { "no" }.to_owned(),
         member.session_ms.map_or_else(String::new, age),
         format!("{}{steward}{connected}{why}", member.state),
-    ]
+    ];
+    if has_keys {
+        row.insert(KEY_COLUMN, member.keys.join(", "));
+    }
+    row
 }
 
 pub(crate) fn status(args: &ClientArgs) -> Result<Outcome, Fault> {

@@ -34,7 +34,8 @@ fn new(args: &TokenArgs) -> Result<Outcome, Fault> {
     let prefixes = args.prefix.iter().map(String::as_str);
     let (secret, token) = Token::new(&args.name, args.rights.iter().copied(), prefixes)
         .map_err(|error| Fault::Usage(error.to_string()))?;
-    let quotas = Quotas { leases_max: args.leases_max, waits_max: args.waits_max, rate_max: args.rate_max };
+    let TokenArgs { leases_max, waits_max, watches_max, rate_max, .. } = *args;
+    let quotas = Quotas { leases_max, waits_max, watches_max, rate_max };
     write(&file, &before, &token.with_quotas(quotas)).map_err(fail)?;
     let text = if args.json {
         json!({"name": args.name, "token": secret, "file": file.display().to_string()}).to_string()

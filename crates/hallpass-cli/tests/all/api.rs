@@ -52,7 +52,7 @@ fn a_token_is_printed_once_and_stored_as_a_hash() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains(&secret[9..]), "the secret is not in the file");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let line = "token new --name ops --rights administer --leases-max 5 --rate-max 7 --file tokens.toml --json";
+    let line = "token new --name ops --rights administer --leases-max 5 --watches-max 6 --rate-max 7 --file tokens.toml --json";
     let second: Value = serde_json::from_str(&place.run(line)).unwrap();
     assert_ne!(second["token"], secret);
     let tokens = hallpass_agent::tokens::Tokens::parse(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -64,8 +64,8 @@ fn a_token_is_printed_once_and_stored_as_a_hash() {
         "a file without quotas is as valid as before"
     );
     let quotas = tokens.find(second["token"].as_str().unwrap()).unwrap().quotas();
-    let quotas = [quotas.leases_max, quotas.waits_max, quotas.rate_max].map(|max| max.map(|max| max.get()));
-    assert_eq!(quotas, [Some(5), None, Some(7)]);
+    let quotas = [quotas.leases_max, quotas.waits_max, quotas.watches_max, quotas.rate_max];
+    assert_eq!(quotas.map(|max| max.map(|max| max.get())), [Some(5), None, Some(6), Some(7)]);
     place.refused("token new --name y --rights inspect --rate-max 0 --file tokens.toml", "--rate-max");
     place.refused("token new --name ci --rights inspect --file tokens.toml", "already");
     place.refused("token new --name x --rights fly --file tokens.toml", "unknown right 'fly'");

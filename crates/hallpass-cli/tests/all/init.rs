@@ -1,5 +1,6 @@
 //! `hallpass init`: what it creates works, ends, and can be renewed and replaced.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -232,6 +233,9 @@ fn an_authority_is_replaced_in_steps() {
     host.start("group", &["a", "b"]);
     let are_complete = |host: &Host| host.is_complete("group", "a") && host.is_complete("group", "b");
     wait_until("the group is complete", || are_complete(&host));
+    let table = host.run("members --socket group/a/agent.sock");
+    let keys: BTreeSet<_> = table.split_whitespace().filter(|word| word.starts_with("sha256:")).collect();
+    assert!(keys.len() == 2 && keys.iter().all(|key| key.len() == 7 + 64), "{table}");
     let have_read = |host: &Host, name: &str, times: usize| {
         host.read(&format!("{name}.log")).matches("new connections use the new ones").count() >= times
     };

@@ -111,10 +111,18 @@ impl Driver {
 impl State {
     /// Tells the node with which keys a peer is connected.
     pub(super) fn tell_keys(&mut self, peer: NodeId) {
-        let standing = self.controls.get(&peer).into_iter().flatten();
-        let keys = standing.filter_map(|outbox| outbox.certificate.as_ref());
-        let keys = keys.map(|certificate| certificate.identity.key.label()).collect();
+        let keys = self.keys_of(peer).iter().map(KeyDigest::label).collect();
         self.node.set_keys(peer, keys);
+    }
+
+    /// The keys with which a peer is connected.
+    pub(crate) fn keys_of(&self, peer: NodeId) -> Vec<KeyDigest> {
+        let standing = self.controls.get(&peer).into_iter().flatten();
+        let certificates = standing.filter_map(|outbox| outbox.certificate.as_ref());
+        let mut keys: Vec<_> = certificates.map(|certificate| certificate.identity.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 }
 

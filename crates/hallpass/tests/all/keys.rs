@@ -122,6 +122,14 @@ async fn a_banned_key_is_shut_out_and_its_member_goes_on_with_a_new_one() {
     authority.keys(&scratch, "n2");
     complete(&nodes.iter().collect::<Vec<_>>(), 3).await;
     assert!(nodes.iter().all(|node| node.status().banned_keys == [key] && node.status().banned.is_empty()));
+    let new = Keys::in_directory(scratch.join("n2"));
+    let uses = |node: &Node, name: &str, keys: &Keys| {
+        let members = node.members();
+        members.iter().any(|member| member.name.as_deref() == Some(name) && member.keys == [digest(keys)])
+    };
+    let all = [("n0", &keys[0]), ("n1", &keys[1]), ("n2", &new)];
+    until("all see the keys of all", || nodes.iter().all(|node| all.iter().all(|(name, keys)| uses(node, name, keys))))
+        .await;
     nodes[1].admit_key(key, PATIENCE).await.unwrap();
     until("the ban is lifted", || nodes.iter().all(|node| node.status().banned_keys.is_empty())).await;
     let (thief, to) = (stolen.clone(), nodes[1].clone());

@@ -8,6 +8,8 @@ mod load;
 mod metrics;
 mod owners;
 mod rights;
+#[cfg(target_os = "linux")]
+mod strangers;
 
 use std::time::Instant;
 

@@ -17,7 +17,7 @@ use crate::http::client::{Ask, delete, get, post, read_until};
 use crate::waiting::{until, within};
 
 /// Writes a file that its owner alone may write to.
-fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
+pub(crate) fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
     use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn write(directory: &Scratch, name: &str, text: &str) -> std::path::PathBuf {
     path
 }
 
-fn token(name: &str, rights: &[Right], prefixes: &[&str]) -> (String, String) {
+pub(crate) fn token(name: &str, rights: &[Right], prefixes: &[&str]) -> (String, String) {
     let (secret, token) = Token::new(name, rights.iter().copied(), prefixes.iter().copied()).unwrap();
     (secret, token.to_toml())
 }
@@ -78,11 +78,37 @@ async fn a_token_allows_what_it_says_and_no_more() {
     delete(&lease).to(&agent).await.error(401);
     post("/v1/locks/ci%2Fa/break").token(&ci).to(&agent).await.error(403);
     post("/v1/members/n/evict").token(&ci).to(&agent).await.error(403);
+    for change in ["ban", "admit"] {
+        post(&format!("/v1/keys/{KEY}/{change}")).token(&ci).to(&agent).await.error(403);
+    }
     post("/v1/locks/ci%2Fa/break").token(&ops).to(&agent).await.ok();
     delete(&lease).token(&ops).to(&agent).await;
     // The user whose agent it is needs none.
     get("/v1/status").to_socket(&agent).await.ok();
     assert!(agent.metric("hallpass_api_tokens_refused_total").await >= 7.0);
+    agent.end().await;
+}
+
+const KEY: &str = "sha256:5f0000000000000000000000000000000000000000000000000000000000000a";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_administers_bans_a_key_and_admits_it() {
+    let (secret, text) = token("ops", &[Right::Inspect, Right::Administer], &[]);
+    let agent =
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let banned = async || get("/v1/status").token(&secret).to(&agent).await.ok()["banned_keys"].clone();
+    let ask = |change: &str| post(&format!("/v1/keys/{KEY}/{change}")).token(&secret);
+    assert_eq!(ask("ban").to(&agent).await.ok(), json!({"key": KEY, "banned": true}));
+    assert_eq!(banned().await, json!([KEY]));
+    let admit = ask("admit").json(&json!({"timeout_ms": 30_000}));
+    assert_eq!(admit.to(&agent).await.ok(), json!({"key": KEY, "banned": false}));
+    assert_eq!(banned().await, json!([]));
+    ask("ban").json(&json!({"for": "ever"})).to(&agent).await.error(400);
+    let error = post("/v1/keys/5f/ban").token(&secret).to(&agent).await.error(400);
+    assert!(error.contains("'5f' is not a key") && error.contains("64 hexadecimal digits"), "{error}");
+    // Without keys a member shows none.
+    let members = get("/v1/members").token(&secret).to(&agent).await.ok();
+    assert_eq!(members["members"][0]["keys"], json!([]));
     agent.end().await;
 }
 
@@ -253,6 +279,46 @@ async fn a_token_uses_no_more_than_its_quotas() {
     until("it may have more", async || acquire("d", &small).to(&agent).await.status == 200).await;
     delete(&format!("/v1/leases/{}", held["lease"].as_str().unwrap())).token(&ops).to(&agent).await.ok();
     within(waits).await.unwrap().ok();
+    agent.end().await;
+}
+
+/// A stream of events, the messages of a lock, or a watch of etcd's API: each is open for as long as its client likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_listens_to_no_more_than_its_quota() {
+    let rights = [Right::Acquire, Right::Inspect];
+    let ((small, small_text), (ops, ops_text)) = (token("small", &rights, &[]), token("ops", &rights, &[]));
+    let text = format!("{small_text}watches_max = 2\n\n{ops_text}");
+    let agent =
+        TestAgent::start_with(|directory, options| options.api.tokens = Some(write(directory, "tokens", &text))).await;
+    let held = post("/v1/locks/a/acquire").json(&json!({"ttl_ms": 60_000})).token(&small).to(&agent).await.ok();
+    // A watch of the key of what is held, in gRPC's frame.
+    let key = format!("a/{}", held["lease"].as_str().unwrap()).into_bytes();
+    let create = [&[0x0a, key.len() as u8 + 2, 0x0a, key.len() as u8], &key[..]].concat();
+    let frame = [&[0, 0, 0, 0, create.len() as u8], &create[..]].concat();
+    let grpc = |path: &str| post(path).header("content-type", "application/grpc");
+    let watch = grpc("/etcdserverpb.Watch/Watch").body(&frame).token(&small);
+    let (events, trace) = (get("/v1/events"), get("/v1/locks/a/trace"));
+    let used = "hallpass_token_used{token=\"small\",quota=\"watches\"}";
+    let watches = watch.begin(&agent).await;
+    agent.until_metric(used, 1.0).await;
+    let listens = events.clone().token(&small).begin(&agent).await;
+    agent.until_metric(used, 2.0).await;
+    for refused in [&events, &trace] {
+        let error = refused.clone().token(&small).to(&agent).await.error(429);
+        assert!(error.contains("'small' may listen to 2 things"), "{error}");
+    }
+    read_until(&mut watch.begin(&agent).await, "'small' may listen to 2 things").await;
+    read_until(&mut events.clone().token(&ops).begin(&agent).await, ": hallpass").await;
+    for (sample, value) in [("quota", 2.0), ("refusals_total", 3.0)] {
+        let sample = format!("hallpass_token_{sample}{{token=\"small\",quota=\"watches\"}}");
+        assert_eq!(agent.metric(&sample).await, value, "{sample}");
+    }
+    // What is given back can be used again.
+    drop(listens);
+    agent.until_metric(used, 1.0).await;
+    read_until(&mut trace.token(&small).begin(&agent).await, "event: begin").await;
+    drop(watches);
+    agent.until_metric(used, 0.0).await;
     agent.end().await;
 }
 
