@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Let real nodes on loopback contend for locks, observed from outside
+    /// Start nodes on loopback that compete for locks, and check them from outside
     #[command(
         after_help = "Exit code: 0, or 1 if two nodes held a lock at the same time or a fence did not rise.\n\nExample: hallpass demo --nodes 5 --seconds 3"
     )]
@@ -117,7 +117,7 @@ Exit code: 0 on success, or
   69  no agent can be used, or the change took too long
   70  internal error: a bug in hallpass
   74  output cannot be written
-'hallpass run' has codes of its own, see 'hallpass run --help'.
+'hallpass run' has more exit codes: see 'hallpass run --help'.
 
 Examples:
   hallpass demo
@@ -128,31 +128,32 @@ const RUN_USAGE: &str = "hallpass run [OPTIONS] LOCK -- COMMAND [ARG]...
        hallpass run [OPTIONS] --lock LOCK -- COMMAND [ARG]...";
 
 const RUN_HELP: &str = "\
-The command starts once the lock is held, and the lock is released when the command ends. As with \
-flock(1), a process that the command leaves running keeps the lock until it ends. If the lock is \
-lost, the command and everything it started as this user is stopped before others get the lock.
+'run' waits until it has the lock, and then starts the command. It releases the lock when the \
+command ends. As with flock(1), a process that the command leaves running keeps the lock until it \
+ends. If the lock is lost, the command is stopped before anybody else gets the lock. So is everything \
+that the command started as this user.
 
-Locks are kept by an agent, a background process. 'run' uses the agent of --socket, else that of \
-HALLPASS_CONFIG or of /etc/hallpass/hallpass.toml, else this user's, else the machine's. If there is \
-none, it starts a private agent, so that several 'run's of this user exclude each other. It never \
-does so on a machine that belongs to a group.
+An agent, which is a background process, keeps the locks. 'run' uses the first of these agents: the \
+one at --socket; the one that HALLPASS_CONFIG or /etc/hallpass/hallpass.toml configures; one that this \
+user has started; the machine's. If there is none, 'run' starts a private agent for this user. On a \
+machine that belongs to a group it does not: it exits with code 69 if the group's agent is not running.
 
 Durations are written 250ms, 10s or 2m.
 
 Environment:
-  HALLPASS_SOCKET  the agent's socket, as --socket
-  HALLPASS_CONFIG  the agent's configuration, to find its socket
+  HALLPASS_SOCKET  the agent's socket, instead of --socket
+  HALLPASS_CONFIG  the agent's configuration file, which names its socket
 The command gets these variables:
   HALLPASS_LOCK    the lock's name
   HALLPASS_FENCE   the fence, a number that only rises: pass it with every
-                   write, so that the storage can refuse a late one
+                   write, so that the storage can refuse a late write
   HALLPASS_NODE    the name of this member
 
 Exit code: the command's own, or
   64     wrong usage
   69     no agent can be used; the command was not started
-  75     the lock was not free (--try) or not in time (--timeout); the
-         command was not started
+  75     the lock was not free (--try), or did not become free in time
+         (--timeout); the command was not started
   76     the lock was lost, and the command was stopped
   126    the command is not executable
   127    the command was not found
@@ -168,15 +169,15 @@ const AGENT_HELP: &str = "\
 A flag takes precedence over its environment variable, the variable over the configuration file, \
 and the file over the default.
 
-Without --peers and --join a new agent is a group of one; 'hallpass join' makes it a member of \
-another group. With --peers all listed nodes found a group together, once they have reached each \
-other; later the list only helps to find the group. An agent that was stopped or has failed \
+A new agent without --peers and --join is a group of one. 'hallpass join' makes it a member of \
+another group. With --peers, all listed nodes found a group together, once they have reached each \
+other. Later the list only helps to find the group. An agent that was stopped or has failed \
 returns to its group when it is started again: --data keeps its identity and vote. The default \
 directory depends on the user.
 
-Other programs use the API: HTTP with JSON, at --api and at a Unix socket, with events, metrics and \
-a dashboard. On loopback every user of the machine may use --api, unless there are --api-tokens. \
-On any other address it needs tokens and TLS.
+Other programs use the API: HTTP with JSON, at --api and at a Unix socket. It has events, metrics and \
+a dashboard, too. If --api is on loopback, every user of the machine may use it, unless there are \
+--api-tokens. On any other address the API needs tokens and TLS.
 
 Environment:
   HALLPASS_LOG  how much is logged: error, warn, info (default), debug,
@@ -196,9 +197,9 @@ Examples:
 
 const JOIN_HELP: &str = "\
 The agent gives up its own group of one and becomes a new member. Its clients must not hold any \
-locks. It stays a member over restarts.
+locks. It is still a member after a restart.
 
-Exit code: 0, or 69 if it is not a member in time; it continues to try.
+Exit code: 0, or 69 if it has not become a member in time. It continues to try.
 
 Examples:
   hallpass join 127.0.0.1:7400
@@ -208,18 +209,19 @@ const LEAVE_HELP: &str = "\
 Commands that hold locks through the agent are stopped first. The member's vote goes to another \
 one. To stop an agent that will be back, send it SIGTERM: it keeps its vote.
 
-Exit code: 0, or 69 if the group has not let it go in time; the agent has ended then, but the group \
+Exit code: 0, or 69 if the group has not let it go in time. The agent has ended then, but the group \
 still expects it.
 
 Example: hallpass leave --socket a/agent.sock";
 
 const EVICT_HELP: &str = "\
-The member loses its vote, and its locks once its session has run out. Without --ban it joins again \
-if its agent runs. --admit undoes a --ban.
+The member loses its vote. It loses its locks when its session has run out. Without --ban it joins \
+again if its agent runs. --admit undoes a --ban.
 
 --ban-key is for a key that was stolen: no member accepts it any more, and its connections end. The \
-member itself goes on with a new key: give it that first, with 'hallpass init --renew'. The key of a \
-voter that the group needs is not banned before. Name the key by a certificate for it, or by its digest.
+member itself goes on with a new key: give it that first, with 'hallpass init --renew'. Until a voter \
+that the group needs has a new key, its old one cannot be banned. Name the key by a certificate for \
+it, or by its digest.
 
 Exit code: 0, or 69 if the group has not confirmed it in time. It may take effect all the same.
 
@@ -230,18 +232,18 @@ Examples:
   hallpass evict --ban-key group/b/node.pem";
 
 const BREAK_HELP: &str = "\
-A command under the lock gets SIGTERM, then its grace, then SIGKILL, on every member. Then the next \
-waiter gets the lock.
+Each command that holds the lock, on any member, gets SIGTERM. If it still runs after its --grace, \
+it gets SIGKILL. Then the next waiter gets the lock.
 
 Exit code: 0, or 69 if the group has not confirmed it in time. It may take effect all the same.
 
 Example: hallpass break nightly-backup";
 
 const RECOVER_HELP: &str = "\
-Only for a group in which more than half of the voters are permanently lost, with their data: it \
-can decide nothing any more. First make sure that no other member runs. The survivor becomes a \
-group of one, whose fences are above all that the group can have given. The other hosts join it \
-with empty data directories.
+Only for a group in which more than half of the voters are permanently lost, with their data. Such a \
+group cannot decide anything any more. First make sure that no other member runs. The survivor \
+becomes a group of one. Its fences begin far above all that it knows of. The other hosts join it with \
+empty data directories.
 
 Example: hallpass recover --data /var/lib/hallpass/data";
 

@@ -36,13 +36,13 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// The members' names, as host names: letters, digits, hyphens and dots
+    /// The members' names, separated by commas; letters, digits, hyphens and dots, as in host names
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B,..")]
     pub(crate) names: Vec<String>,
     /// The directory to create; it must not exist, or must be empty
     #[arg(long, value_name = "DIR", required_unless_present = "renew")]
     pub(crate) out: Option<PathBuf>,
-    /// Only sign new certificates, with the authority of this directory; also for new names
+    /// Only sign new certificates, with the authority in this directory; the names may be new
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "group", "port", "loopback"])]
     pub(crate) renew: Option<PathBuf>,
     /// Validity of the certificates, in days
@@ -51,10 +51,10 @@ pub(crate) struct InitArgs {
     /// The group's name
     #[arg(long, default_value = "hallpass", value_name = "G")]
     pub(crate) group: String,
-    /// The port that members listen on; with --loopback the first one
+    /// The port that members listen on; with --loopback, that of the first member
     #[arg(long, default_value_t = 7400, value_name = "PORT")]
     pub(crate) port: u16,
-    /// All members on this machine, to try a group: 127.0.0.1 with one port each
+    /// To try a group: put all members on this machine, at 127.0.0.1 with one port each
     #[arg(long)]
     pub(crate) loopback: bool,
 }
@@ -146,10 +146,10 @@ pub(crate) struct RunArgs {
     /// Maximum time to wait, such as 30s; exit code 75 after that [default: no limit]
     #[arg(long, value_name = "D", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Say what the command waits for, even if stderr is not a terminal
+    /// Say what is waited for, even if stderr is not a terminal
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Time between SIGTERM and SIGKILL if the lock is lost, at most half the agent's --ttl [default: a third of it]
+    /// Time between SIGTERM and SIGKILL if the lock is lost: at most half of the agent's --ttl, which is 5s by default [default: a third of it]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
     /// The agent's socket [default: that of this user or machine]
@@ -232,7 +232,7 @@ pub(crate) struct ClientArgs {
 /// What is asked of a whole group, through one of its agents.
 #[derive(Debug, Args)]
 pub(crate) struct GroupArgs {
-    /// Maximum time to take effect, such as 30s; exit code 69 after that
+    /// Maximum time to wait until it has taken effect, such as 30s; exit code 69 after that
     #[arg(long, value_name = "D", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -259,7 +259,7 @@ pub(crate) struct EvictArgs {
     /// Evict nobody, but lift the ban on this name
     #[arg(long, conflicts_with = "ban")]
     pub(crate) admit: bool,
-    /// Accept this key no more, whatever its name: a certificate's file, or sha256:HEX
+    /// Ban this key under any name: a certificate's file, or sha256:HEX
     #[arg(long, value_name = "KEY", conflicts_with_all = ["node", "ban", "admit", "admit_key"])]
     pub(crate) ban_key: Option<String>,
     /// Lift the ban on this key
@@ -310,9 +310,9 @@ pub(crate) enum TokenCommand {
 }
 
 const TOKEN_HELP: &str = "\
-The token is printed once and stored nowhere: the file has its SHA-256. A running agent \
-automatically reads the file again. To take a token back, remove its lines: that \
-also ends its leases.
+The token is printed once and stored nowhere: the file has its SHA-256. A running agent reads the \
+file again automatically. To take a token back, remove its lines from the file. That also ends its \
+leases.
 
 Examples:
   hallpass token new --name ci --rights acquire,inspect --prefix ci/ \\
@@ -324,7 +324,7 @@ pub(crate) struct TokenArgs {
     /// The token's name in the log
     #[arg(long, value_name = "N")]
     pub(crate) name: String,
-    /// What it allows: acquire, inspect, break, administer; with commas
+    /// What it allows, separated by commas: acquire, inspect, break, administer
     #[arg(long, value_delimiter = ',', required = true, value_name = "R,..", value_parser = Right::parse)]
     pub(crate) rights: Vec<Right>,
     /// Only for locks with this prefix; may be given several times [default: all locks]
