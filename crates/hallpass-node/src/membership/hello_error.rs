@@ -49,7 +49,8 @@ impl HelloError {
             }
             Self::Banned => {
                 format!(
-                    "{peer} was evicted from the group for good: to undo that run 'hallpass evict --admit' on a member"
+                    "{peer} was evicted from the group for good: to undo that, run 'hallpass evict NAME --admit' on a member, \
+                     with its name"
                 )
             }
             Self::Name(name) => {
@@ -72,3 +73,15 @@ impl fmt::Display for HelloError {
 }
 
 impl std::error::Error for HelloError {}
+
+#[cfg(test)]
+mod tests {
+    use super::HelloError;
+
+    /// 'evict' needs the name, or '--admit' is a wrong call.
+    #[test]
+    fn a_banned_peer_is_told_a_command_that_works() {
+        let why = HelloError::Banned.explain("'a'", "'b'");
+        assert!(why.contains("'hallpass evict NAME --admit'"), "{why}");
+    }
+}
