@@ -66,10 +66,10 @@ enum Receiver {
     StewardElseRedirect,
 }
 
-/// In which phases of the receiver. Its own messages reach a node also when it has left.
+/// In which phases of the receiver, also of its messages to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phases {
-    /// All until it has left.
+    /// All until it has left. Its own messages reach a node also after that.
     Present,
     /// It takes part or tries to, and its session is not over.
     TakingPart,
@@ -183,6 +183,11 @@ fn row(message: &Control) -> Row<'_> {
     Row { from, to, phases, groups }
 }
 
+/// Whether a node does something with its own message in its phase. A steward that leaves prepares views in which it still is.
+pub(super) fn is_for_own_phase(message: &Control, own: &Situation) -> bool {
+    row(message).is_phase(own)
+}
+
 /// What becomes of a message from this sender to this receiver.
 pub(super) fn judge<'a>(
     message: &'a Control,
@@ -229,12 +234,15 @@ impl Row<'_> {
             Receiver::Anyone | Receiver::StewardElseRedirect => true,
             Receiver::Steward => receiver.is_steward,
         };
-        let phase = match self.phases {
+        role && self.is_phase(receiver)
+    }
+
+    fn is_phase(&self, receiver: &Situation) -> bool {
+        match self.phases {
             Phases::Present => true,
             Phases::TakingPart => receiver.phase == PhaseKind::Running && !receiver.has_lapsed,
             Phases::Withdrawing => receiver.phase == PhaseKind::Withdrawing,
-        };
-        role && phase
+        }
     }
 }
 
