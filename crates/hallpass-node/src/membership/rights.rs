@@ -9,6 +9,8 @@
 //! - **The steward** is the leader that the receiver's own consensus follows. A node that follows none takes the one it was told of last,
 //!   or a member of the newest group that it knows: voters change, and it may not have heard who votes now. So a new steward whose Contacts
 //!   were lost can still prepare a view with everybody.
+//! - **A voter** is one of those with whom the receiver votes. A receiver that has no vote, or is behind, goes by what it was told of who votes,
+//!   and before that by what it has stored: a voter that leaves is in no view any more, and may need the receiver to take its vote.
 //! - **A view starts** by the word of the node that prepared it here.
 //! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, one that was
 //!   found at an address that this node was given, or one that founds a group with it. The last two count only while this node is in no
