@@ -54,3 +54,32 @@ fn a_member_that_is_to_vote_hears_the_voter_that_has_left_the_view() {
     }
     assert!(counted > 10, "{counted}");
 }
+
+/// Members repeat their orders until they are answered. A copy that was under way meanwhile does not undo what another member ordered since.
+#[test]
+fn a_copy_of_an_order_that_was_carried_out_changes_nothing() {
+    let mut net = Net::founded(3);
+    let steward = net.steward();
+    let others: Vec<u32> = (1..=3).filter(|id| *id != steward).collect();
+    let class = |protocol: &str| {
+        let (prefix, protocol) = ("p/".to_owned(), protocol.to_owned());
+        Request::SetClass(crate::Class { prefix, protocol, options: Vec::new() })
+    };
+    net.input(others[0], |node, now| node.handle_request(class("central"), 1, now));
+    net.input(others[0], |node, now| node.handle_timeout(now));
+    let copies = net.control.clone();
+    assert!(copies.iter().any(|(from, to, _)| (from.0, to.0) == (others[0], steward)));
+    net.run(100);
+    assert_eq!(net.nodes[&NodeId(others[0])].done, [(1, Ok(()))]);
+    net.input(others[1], |node, now| node.handle_request(class("lamport"), 1, now));
+    net.run(100);
+    assert_eq!(net.nodes[&NodeId(others[1])].done, [(1, Ok(()))]);
+    let epoch = net.nodes[&NodeId(steward)].node.epoch();
+    net.control.extend(copies);
+    net.run(100);
+    assert_eq!(net.nodes[&NodeId(steward)].node.epoch(), epoch, "the class has not changed again");
+    // The same once more is another order.
+    net.input(others[0], |node, now| node.handle_request(class("central"), 2, now));
+    net.run(100);
+    assert!(net.nodes[&NodeId(steward)].node.epoch() > epoch);
+}
