@@ -83,3 +83,32 @@ fn a_copy_of_an_order_that_was_carried_out_changes_nothing() {
     net.run(100);
     assert!(net.nodes[&NodeId(steward)].node.epoch() > epoch);
 }
+
+/// A group that was recovered on a node that had been banned from it lists nobody before its first view. A node that has stored that it joins it
+/// does not take it for a group of its own when it is started again.
+#[test]
+fn a_node_that_joins_a_recovered_group_and_is_started_again_goes_on_joining() {
+    let mut net = Net::founded(3);
+    net.run(20);
+    let survivor = (1..=3).find(|id| *id != net.steward()).unwrap();
+    let banned = Request::Evict { node: NodeId(survivor), ban: true };
+    let steward = net.steward();
+    net.input(steward, |node, now| node.handle_request(banned, 1, now));
+    net.run(3 * TTL / MS);
+    let others = (1..=3).filter(|id| *id != survivor);
+    others.for_each(|id| {
+        net.crash(id);
+        net.seeds.remove(&NodeId(id));
+    });
+    let disk = net.crash(survivor);
+    let (_, records) = crate::recover(&disk, NodeId(survivor)).unwrap();
+    net.restart_as(survivor, records, Founding::Never);
+    let config = net.config(9, Founding::Never, 1);
+    net.start(config);
+    net.run(TTL / MS / 2);
+    let disk = net.crash(9);
+    assert!(disk.contains_key(&keys::GROUP), "it has stored that it joins");
+    net.restart_as(9, disk, Founding::Never);
+    let waits_for = net.nodes[&NodeId(9)].node.status().waits_for.unwrap();
+    assert!(!waits_for.contains("of its own"), "{waits_for}");
+}
