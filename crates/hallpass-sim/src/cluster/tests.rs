@@ -123,7 +123,7 @@ fn holes_that_were_closed_are_noticed_when_they_are_open_again() {
         ("count-refused", 220..500, &["answer", "progress"]),
         ("propose-banned", 1560..1800, &["views"]),
         // The node itself asserts that its locks are open exactly when its view is, and that it has a deadline.
-        ("close-twice", 2290..2600, &["panic", "view"]),
+        ("close-twice", 4100..4400, &["panic", "view"]),
         ("forget-session", 1000..1040, &["panic", "session"]),
         ("silent-voters", 1980..2300, &["answer", "progress"]),
     ] {
