@@ -9,6 +9,8 @@
 //! - **The steward** is the leader that the receiver's own consensus follows. A node that follows none takes the one it was told of last,
 //!   or a member of the newest group that it knows: voters change, and it may not have heard who votes now. So a new steward whose Contacts
 //!   were lost can still prepare a view with everybody.
+//! - **A voter** is one of those with whom the receiver votes. A receiver that has no vote, or is behind, goes by what it was told of who votes,
+//!   and before that by what it has stored: a voter that leaves is in no view any more, and may need the receiver to take its vote.
 //! - **A view starts** by the word of the node that prepared it here.
 //! - **A guide** says who is in the group: a member or voter that this node knows, the steward, a node with a member's name, one that was
 //!   found at an address that this node was given, or one that founds a group with it. The last two count only while this node is in no
@@ -66,10 +68,10 @@ enum Receiver {
     StewardElseRedirect,
 }
 
-/// In which phases of the receiver. Its own messages reach a node also when it has left.
+/// In which phases of the receiver, also of its messages to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phases {
-    /// All until it has left.
+    /// All until it has left. Its own messages reach a node also after that.
     Present,
     /// It takes part or tries to, and its session is not over.
     TakingPart,
@@ -183,6 +185,11 @@ fn row(message: &Control) -> Row<'_> {
     Row { from, to, phases, groups }
 }
 
+/// Whether a node does something with its own message in its phase. A steward that leaves prepares views in which it still is.
+pub(super) fn is_for_own_phase(message: &Control, own: &Situation) -> bool {
+    row(message).is_phase(own)
+}
+
 /// What becomes of a message from this sender to this receiver.
 pub(super) fn judge<'a>(
     message: &'a Control,
@@ -229,12 +236,15 @@ impl Row<'_> {
             Receiver::Anyone | Receiver::StewardElseRedirect => true,
             Receiver::Steward => receiver.is_steward,
         };
-        let phase = match self.phases {
+        role && self.is_phase(receiver)
+    }
+
+    fn is_phase(&self, receiver: &Situation) -> bool {
+        match self.phases {
             Phases::Present => true,
             Phases::TakingPart => receiver.phase == PhaseKind::Running && !receiver.has_lapsed,
             Phases::Withdrawing => receiver.phase == PhaseKind::Withdrawing,
-        };
-        role && phase
+        }
     }
 }
 

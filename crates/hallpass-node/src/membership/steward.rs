@@ -33,6 +33,8 @@ pub struct Steward<F = Honest> {
     pub proposed: Option<u64>,
     /// What members have asked for, until it is done.
     pub orders: Vec<Order>,
+    /// What was answered not long ago: a copy of it that was under way meanwhile must not undo what came after it.
+    answered: Vec<Answered>,
     /// Members that leave the view by their own will.
     pub withdrawn: BTreeMap<NodeId, Withdrawal>,
     /// Pairs of members that do not reach each other: since when, and when that was last said.
@@ -78,6 +80,16 @@ pub struct Order {
     pub bans: Option<String>,
 }
 
+/// An order that was carried out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Answered {
+    /// A later incarnation counts its orders from the beginning.
+    incarnation: Incarnation,
+    order: (NodeId, u64, Request),
+    result: Result<(), String>,
+    at: Ticks,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum OrderState {
     /// To be proposed.
@@ -100,6 +112,7 @@ impl<F: Conduct> Steward<F> {
             candidates: BTreeMap::new(),
             proposed: None,
             orders: Vec::new(),
+            answered: Vec::new(),
             withdrawn: BTreeMap::new(),
             unreachable: BTreeMap::new(),
             absent_since: BTreeMap::new(),
@@ -119,6 +132,30 @@ impl<F: Conduct> Steward<F> {
         for order in self.orders.iter_mut().filter(|order| order.state == OrderState::New) {
             order.state = OrderState::Until(base + 1);
         }
+    }
+
+    /// An order was carried out, with this result. Members repeat their orders, and the answer may be lost.
+    pub fn on_answered(
+        &mut self,
+        group: &Group,
+        order: (NodeId, u64, Request),
+        result: &Result<(), String>,
+        now: Ticks,
+    ) {
+        let is_recent = |answered: &Answered| now < answered.at.saturating_add(group.ttl.saturating_mul(2));
+        self.answered.retain(is_recent);
+        if let Some(incarnation) = group.incarnation_of(order.0) {
+            self.answered.push(Answered { incarnation, order, result: result.clone(), at: now });
+        }
+    }
+
+    /// What was answered to this order, if it was carried out not long ago.
+    pub fn answer_to(&self, group: &Group, from: NodeId, token: u64, request: &Request) -> Option<Result<(), String>> {
+        let is_same = |answered: &&Answered| {
+            let (by, number, what) = &answered.order;
+            (*by, *number, what) == (from, token, request) && group.incarnation_of(from) == Some(answered.incarnation)
+        };
+        self.answered.iter().find(is_same).map(|answered| answered.result.clone())
     }
 
     /// The group has changed.

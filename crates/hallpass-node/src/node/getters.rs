@@ -70,6 +70,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.voters_are_stored()
     }
 
+    /// True at a voter whose log has a change of the voters that is not finished: a majority of those before and of those after is needed,
+    /// and the latter may be one.
+    pub fn is_replacing_voters(&self) -> bool {
+        self.views.is_replacing_voters()
+    }
+
     /// True if the group that this node is in has had more than one member.
     pub fn is_shared(&self) -> bool {
         self.views.is_shared()

@@ -1,6 +1,7 @@
 //! Groups whose members come and go, on a network that loses nothing and a clock that everybody shares.
 
 mod absurd;
+mod going;
 mod holes;
 mod key_bans;
 mod liars;

@@ -450,9 +450,13 @@ impl World {
         *disk = Default::default();
     }
 
-    /// The group promises to survive the loss of a voter's disk while it has the others', and not of several at once.
+    /// The group promises to survive the loss of a voter's disk while it has the others', and not of several at once, nor of one to which the
+    /// others are just giving their votes: in a group without directories all of them may go to one.
     pub(super) fn may_lose_disk(&self, machine: usize) -> bool {
         let Some(id) = self.machines[machine].process.as_ref().map(|process| process.node.id()) else { return false };
+        if self.machines.iter().any(super::Machine::is_replacing_voters) {
+            return false;
+        }
         let ends = |machine: &super::Machine| !machine.durable && machine.ending.is_some();
         let settled = self.voters_are_settled() && !self.voters.is_empty() && !self.machines.iter().any(ends);
         let is_voter = self.voters.contains(&id);

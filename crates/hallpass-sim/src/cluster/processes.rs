@@ -66,6 +66,12 @@ impl Machine {
     pub(super) fn is_busy(&self) -> bool {
         self.ending.is_some() || self.is_cut_off
     }
+
+    /// Its node knows that voters are being replaced in the group that goes on.
+    pub(super) fn is_replacing_voters(&self) -> bool {
+        let is_outside = self.is_cut_off || self.is_stray || self.is_obsolete;
+        !is_outside && self.process.as_ref().is_some_and(|process| process.node.is_replacing_voters())
+    }
 }
 
 /// Why a process is about to end.

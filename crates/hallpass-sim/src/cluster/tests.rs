@@ -29,6 +29,11 @@ fn what_has_failed_once_does_not_fail_again() {
     for seed in [357, 484, 558, 1149, 1297, 1420, 1547, 1772, 1992, 2236, 2757, 2813, 2857] {
         assert_eq!(run(seed, &nothing()).violation, None, "seed {seed}");
     }
+    // Voters that leave, a steward that leaves while it is elected, a bare voter that is lost while it gets all votes, orders that come twice, a
+    // recovered group that is joined before its first view.
+    for seed in [4836, 11_793, 1263, 2213, 13_179, 19_467] {
+        assert_eq!(run(1_795_067_512_000_000 + seed, &nothing()).violation, None, "seed {seed}");
+    }
 }
 
 #[test]
@@ -118,7 +123,7 @@ fn holes_that_were_closed_are_noticed_when_they_are_open_again() {
         ("count-refused", 220..500, &["answer", "progress"]),
         ("propose-banned", 1560..1800, &["views"]),
         // The node itself asserts that its locks are open exactly when its view is, and that it has a deadline.
-        ("close-twice", 2290..2600, &["panic", "view"]),
+        ("close-twice", 4100..4400, &["panic", "view"]),
         ("forget-session", 1000..1040, &["panic", "session"]),
         ("silent-voters", 1980..2300, &["answer", "progress"]),
     ] {

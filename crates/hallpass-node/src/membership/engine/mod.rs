@@ -418,6 +418,13 @@ impl Engine {
         self.is_leader() && self.conf().voters_outgoing.is_empty() && self.seal == Seal::Committed
     }
 
+    /// Whether voters are being replaced, as far as this node's log says, whether that is committed or not.
+    pub(crate) fn is_replacing_voters(&self) -> bool {
+        let applied = self.node.raft.raft_log.applied;
+        let is_change = |entry: &Entry| entry.index > applied && entry.get_entry_type() != EntryType::EntryNormal;
+        !self.conf().voters_outgoing.is_empty() || self.node.store().entries().iter().any(is_change)
+    }
+
     /// Leads no longer, as it may at any time: others do.
     pub(crate) fn step_down(&mut self) {
         if self.is_elected() {

@@ -112,6 +112,8 @@ impl<F: Conduct> Views<F> {
             drift_ppm,
             durable: self.base.me.durable,
         };
+        // Another node has told of it, also where that lists no member yet: a recovered group waits before its first view.
+        self.base.is_shared = true;
         self.base.remember(&group);
     }
 

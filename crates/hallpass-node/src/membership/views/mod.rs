@@ -45,7 +45,7 @@ use crate::membership::control::{Control, Envelope, Founder};
 use crate::membership::founding::Founders;
 use crate::membership::group::Group;
 use crate::membership::keys;
-use crate::membership::rights::{Situation, Verdict, judge};
+use crate::membership::rights::{Situation, Verdict, is_for_own_phase, judge};
 use crate::membership::sessions::Renewal;
 use crate::node::Checked;
 pub(crate) use action::Action;
@@ -182,7 +182,12 @@ impl<F: Conduct> Views<F> {
             is_steward: self.steward().is_some(),
             group_id: self.base.group_id,
         };
-        let Some(group_id) = group_id else { return self.handle(from, message) };
+        let Some(group_id) = group_id else {
+            if is_for_own_phase(&message, &situation) {
+                self.handle(from, message);
+            }
+            return;
+        };
         let Some(sender) = self.standing(from) else { return };
         match judge(&message, from, &sender, group_id, &situation) {
             Verdict::Handle => self.handle(from, message),

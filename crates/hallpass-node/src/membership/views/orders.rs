@@ -99,6 +99,9 @@ impl<F: Conduct> Views<F> {
         if steward.orders.iter().any(|order| order.from == from && order.token == token) {
             return;
         }
+        if let Some(result) = steward.answer_to(group, from, token, &request) {
+            return self.base.send(from, Control::Answer { token, result });
+        }
         if let Some(why) = needed {
             return self.base.send(from, Control::Answer { token, result: Err(why) });
         }
@@ -181,11 +184,13 @@ impl<F: Conduct> Views<F> {
         steward.orders.retain(|order| {
             let result = result_of(order, group, is_installed, is_needed);
             let is_open = result.is_none();
-            answers.extend(result.map(|result| (order.from, order.token, result)));
+            answers.extend(result.map(|result| ((order.from, order.token, order.request.clone()), result)));
             is_open
         });
         let is_answered = !answers.is_empty();
-        for (to, token, result) in answers {
+        for (order, result) in answers {
+            let (to, token, _) = order;
+            steward.on_answered(group, order, &result, self.base.now);
             self.base.send(to, Control::Answer { token, result });
         }
         is_released || is_answered

@@ -162,9 +162,14 @@ impl<F: Conduct> Views<F> {
         self.engine().filter(|engine| is_current && self.has_vote(engine))
     }
 
-    /// It votes where this node does. One that was evicted does so until another one has its vote.
+    /// It votes where this node does. One that was evicted or leaves does so until another one has its vote. A node that has no vote yet, or is
+    /// behind, goes by what it was told of who votes, and before that by what it has stored: it may be the one that is to take the vote.
     fn votes_with_me(&self, id: NodeId) -> bool {
-        self.current_engine().is_some_and(|engine| engine.voters().contains(&id))
+        match (self.current_engine(), &self.base.known.voters) {
+            (Some(engine), _) => engine.voters().contains(&id),
+            (None, told) if told.is_empty() => self.engine().is_some_and(|engine| engine.voters().contains(&id)),
+            (None, told) => told.contains(&id),
+        }
     }
 
     fn is_steward(&self, id: NodeId, is_member: bool) -> bool {

@@ -241,6 +241,10 @@ impl<F: Conduct> Views<F> {
         self.engine().is_some_and(Engine::voters_are_stored)
     }
 
+    pub(crate) fn is_replacing_voters(&self) -> bool {
+        self.engine().is_some_and(Engine::is_replacing_voters)
+    }
+
     pub(crate) fn term(&self) -> Option<u64> {
         self.engine().map(Engine::term)
     }
