@@ -40,7 +40,7 @@ struct Guest {
 /// How often it asks to join.
 const JOINS: usize = 400;
 /// How much of the long message it sends.
-const PART: [u8; 7 << 19] = [7; 7 << 19];
+static PART: [u8; 7 << 19] = [7; 7 << 19];
 
 impl Guest {
     fn greet(address: &str, id: u32) -> Self {
