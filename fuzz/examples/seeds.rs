@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hallpass_core::codec::{Reader, put_number};
 use hallpass_core::protocol::ProtocolKind;
 use hallpass_core::{Mode, NodeId};
-use hallpass_fuzz::{CLASSES, connected_pair, drain};
+use hallpass_fuzz::{CLASSES, Net, PHASES, connected_pair, drain, tag};
 use hallpass_node::wire::{Body, Frame};
 use hallpass_node::{Answer, Patience};
 
@@ -29,6 +30,9 @@ fn main() -> std::io::Result<()> {
         }
         seeds.insert(("node", protocol.to_owned()), [&[40][..], &stream.concat()].concat());
     }
+    for phase in 0..PHASES {
+        seeds.insert(("node", format!("control-{phase}")), said_in(phase as u8));
+    }
     let [node, other] = connected_pair();
     for (name, hello) in [("one", node.hello(NodeId(2))), ("two", other.hello(NodeId(1)))] {
         let mut bytes = Vec::new();
@@ -41,6 +45,28 @@ fn main() -> std::io::Result<()> {
         std::fs::write(folder.join(name), bytes)?;
     }
     Ok(())
+}
+
+/// What two founders say to each other, to a node in this phase: of each message and sender the first two.
+fn said_in(phase: u8) -> Vec<u8> {
+    let mut bytes = vec![phase << 1 | 1];
+    let mut count: BTreeMap<(NodeId, Option<u8>), usize> = BTreeMap::new();
+    for (from, _, message) in Net::founded().heard {
+        let count = count.entry((from, tag(&message))).or_default();
+        *count += 1;
+        // Behind the version and the group's id.
+        let mut reader = Reader::new(&message[1..]);
+        let id = reader.number().expect("the group's id");
+        let mut head = Vec::new();
+        put_number(&mut head, id);
+        let content = &message[1 + head.len()..];
+        if *count <= 2 {
+            bytes.push((from.0 - 1) as u8 | if id == 0 { 8 } else { 0 });
+            bytes.extend_from_slice(&(content.len() as u16).to_be_bytes());
+            bytes.extend_from_slice(content);
+        }
+    }
+    bytes
 }
 
 /// The frames that node 2 sends while both want a lock, wait for it, try it and release it.

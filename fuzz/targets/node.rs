@@ -8,26 +8,27 @@ use hallpass_node::wire::VERSION;
 use libfuzzer_sys::fuzz_target;
 
 /// What the steward, another member and a stranger say to a node in any phase: a byte for the sender, the plane and the group, then a length
-/// and the message's bytes.
+/// in two bytes and the message's bytes.
 fn whole_node(phase: u8, mut bytes: &[u8]) {
-    let (mut node, mut now) = node_in_phase(usize::from(phase));
-    let group_id = node.status().group_id.unwrap_or(0);
-    while let [how, length, rest @ ..] = bytes {
-        let (message, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+    let mut victim = node_in_phase(usize::from(phase));
+    let group_id = victim.node.status().group_id.unwrap_or(0);
+    while let [how, high, low, rest @ ..] = bytes {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (message, rest) = rest.split_at(length.min(rest.len()));
         bytes = rest;
         let from = NodeId(1 + u32::from(how & 3) % 3);
         if how & 4 == 0 {
             let mut whole = vec![VERSION];
             put_number(&mut whole, if how & 8 == 0 { group_id } else { 0 });
             whole.extend_from_slice(message);
-            let _ = node.handle_control(from, &whole, now);
+            let _ = victim.node.handle_control(from, &whole, victim.now);
         } else {
-            let _ = node.handle_bytes(from, message, now);
+            let _ = victim.node.handle_bytes(from, message, victim.now);
         }
-        drain(&mut node);
-        now += u64::from(how >> 4) * 100_000_000;
-        node.handle_timeout(now);
-        drain(&mut node);
+        victim.drain();
+        victim.now += u64::from(how >> 4) * 100_000_000;
+        victim.node.handle_timeout(victim.now);
+        victim.drain();
     }
 }
 

@@ -127,6 +127,8 @@ pub struct Contact {
     pub name: String,
     /// Where it is reached.
     pub address: String,
+    /// It wants to join, and is no member yet: it is trusted with nothing.
+    pub joins: bool,
 }
 
 impl MemberStatus {

@@ -22,7 +22,7 @@ use crate::tls::PeerCertificate;
 
 /// How many bytes wait for a peer that does not read. Beyond that the oldest messages are dropped: their senders repeat them.
 const WAITING_MAX: usize = 4 * CONTROL_MAX;
-/// The same for a guest, and how long its messages may be.
+/// The same for a guest and for a candidate, and how long their messages may be.
 const GUEST_BYTES: usize = 128 * 1024;
 /// How much is given to the socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -36,8 +36,9 @@ pub(crate) struct Outbox {
     /// Which of this node's control connections it is.
     pub(crate) number: u64,
     /// The peer has dialed, and is none that this node would dial: it is no member, no voter, and none that is known to be about to join.
-    /// It has less room.
     is_guest: AtomicBool,
+    /// It is a guest, or a candidate, which wants to join and is no member yet.
+    has_little_room: AtomicBool,
     queue: Mutex<Queue>,
     filled: Notify,
     closed: Notify,
@@ -57,6 +58,7 @@ impl Outbox {
             certificate,
             number: NUMBERS.fetch_add(1, Relaxed),
             is_guest: AtomicBool::new(!is_dialed),
+            has_little_room: AtomicBool::new(!is_dialed),
             queue: Mutex::default(),
             filled: Notify::new(),
             closed: Notify::new(),
@@ -81,13 +83,16 @@ impl Outbox {
         self.is_guest.load(Relaxed)
     }
 
-    /// The peer is one that this node would dial, or none any more.
-    pub(crate) fn set_known(&self, is_known: bool) {
-        self.is_guest.store(!is_known && !self.is_dialed, Relaxed);
+    /// Notes what this node knows of the peer: nothing, if it is none that this node would dial.
+    pub(crate) fn set_peer(&self, peer: Option<&Peer>) {
+        let is_guest = peer.is_none() && !self.is_dialed;
+        self.is_guest.store(is_guest, Relaxed);
+        // Everybody who asks to join is a candidate, and is dialed.
+        self.has_little_room.store(is_guest || peer.is_some_and(Peer::joins), Relaxed);
     }
 
     pub(crate) fn push(&self, message: Vec<u8>) {
-        let bytes_max = if self.is_guest() { GUEST_BYTES } else { WAITING_MAX };
+        let bytes_max = if self.has_little_room.load(Relaxed) { GUEST_BYTES } else { WAITING_MAX };
         let mut queue = self.queue();
         queue.bytes += message.len();
         queue.messages.push_back(message);
@@ -240,8 +245,8 @@ fn encrypt(tls: &mut rustls::Connection, plain: &[u8], out: &mut Vec<u8>) -> Res
 
 /// Hands over all whole messages.
 fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
-    outbox.set_known(driver.peer(hello.from).is_some());
-    let length_max = if outbox.is_guest() { GUEST_BYTES } else { CONTROL_MAX };
+    outbox.set_peer(driver.peer(hello.from).as_deref());
+    let length_max = if outbox.has_little_room.load(Relaxed) { GUEST_BYTES } else { CONTROL_MAX };
     let mut taken = 0;
     while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
@@ -263,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_has_less_room_until_it_is_known_and_always_gets_the_last_message() {
+    fn a_guest_has_less_room_until_it_is_a_member_and_always_gets_the_last_message() {
         let outbox = Outbox::new(false, None);
         let held = |outbox: &Outbox| {
             let queue = outbox.queue();
@@ -273,12 +278,26 @@ mod tests {
         assert_eq!(held(&outbox), (4, GUEST_BYTES));
         outbox.push(vec![0; 2 * GUEST_BYTES]);
         assert_eq!(held(&outbox), (1, 2 * GUEST_BYTES));
-        outbox.set_known(true);
+        // One that wants to join is known, and may be anybody.
+        let peer = Peer::new(None, "host:1".to_owned());
+        peer.set_joins(true);
+        outbox.set_peer(Some(&peer));
+        assert!(!outbox.is_guest());
         outbox.push(vec![0; GUEST_BYTES]);
-        assert_eq!(held(&outbox), (2, 3 * GUEST_BYTES));
+        assert_eq!(held(&outbox), (1, GUEST_BYTES));
+        peer.set_joins(false);
+        outbox.set_peer(Some(&peer));
+        outbox.push(vec![0; GUEST_BYTES]);
+        assert_eq!(held(&outbox), (2, 2 * GUEST_BYTES));
         let dialed = Outbox::new(true, None);
-        dialed.set_known(false);
-        assert!(!dialed.is_guest(), "this node has chosen whom to dial");
+        let has_room = |peer| {
+            dialed.set_peer(peer);
+            assert!(!dialed.is_guest(), "this node has chosen whom to dial");
+            !dialed.has_little_room.load(Relaxed)
+        };
+        assert!(has_room(None) && has_room(Some(&peer)));
+        peer.set_joins(true);
+        assert!(!has_room(Some(&peer)));
     }
 
     #[test]

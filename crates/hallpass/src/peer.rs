@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::log_limiter::LogLimiter;
@@ -7,6 +8,8 @@ pub(crate) struct Peer {
     pub(crate) address: String,
     /// The name that its certificate must have, if it is known.
     pub(crate) name: Option<String>,
+    /// It wants to join, and is no member yet.
+    joins: AtomicBool,
     /// For the lines of the log that it can cause.
     pub(crate) limit: LogLimiter,
     /// Why there is no connection with it, as far as that is known.
@@ -15,7 +18,15 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(name: Option<String>, address: String) -> Self {
-        Self { address, name, limit: LogLimiter::default(), trouble: Mutex::new(None) }
+        Self { address, name, joins: AtomicBool::new(false), limit: LogLimiter::default(), trouble: Mutex::new(None) }
+    }
+
+    pub(crate) fn joins(&self) -> bool {
+        self.joins.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_joins(&self, joins: bool) {
+        self.joins.store(joins, Ordering::Relaxed);
     }
 
     /// Reports why no connection with this peer is established: in the status, and in the log once a minute while it lasts.

@@ -352,8 +352,15 @@ impl HttpBody for Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use hallpass::Node;
+    use hallpass_testkit::Scratch;
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
     use crate::connections::{Connections, Limits};
+    use crate::{Agent, AgentOptions, grpc};
 
     #[test]
     fn a_connection_with_an_open_request_is_not_idle() {
@@ -386,5 +393,48 @@ mod tests {
         let stays = std::iter::repeat_with(|| idle.look(&connection)).take_while(|verdict| *verdict == Verdict::Stays);
         assert_eq!(stays.count() as u32, IDLE_INTERVALS_MAX - 1);
         assert_eq!(idle.look(&connection), Verdict::IsOver, "it was asked to go one interval ago");
+    }
+
+    /// Nothing is waited for that does not come: the first bytes, by which the protocols are told apart, the head of a request, or that of the
+    /// next one.
+    #[tokio::test]
+    async fn a_client_that_stops_in_the_middle_loses_its_connection() {
+        let directory = Scratch::new("stops");
+        let options = AgentOptions::new(directory.join("agent.sock"), directory.join("data"));
+        let agent = Agent::start(Node::builder().group("g").name("n"), options).await.expect("the agent starts");
+        let access = Arc::new(Access::new(None).expect("it needs no tokens"));
+        let api = Api { service: agent.service(), access, traffic: Arc::default() };
+        let router = super::super::router(api.clone(), grpc::router(api.clone()));
+        tokio::time::pause();
+        let head = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n";
+        for (says, within) in [
+            (String::new(), 2 * IDLE_INTERVAL),
+            ("PRI * HTTP/2".to_owned(), 2 * IDLE_INTERVAL),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 2 * IDLE_INTERVAL),
+            (head.to_owned(), 2 * IDLE_INTERVAL),
+            (format!("{head}\r\n{head}"), HEAD_TIMEOUT + IDLE_INTERVAL),
+        ] {
+            let (mut client, stream) = tokio::io::duplex(64 * 1024);
+            let door = Connections::new(Limits::of_tcp(usize::MAX));
+            let (sender, served) = std::sync::mpsc::channel();
+            let source = Source::from(IpAddr::from([10, 0, 0, 1]));
+            door.admit(source, |connection| {
+                let (origin, bodies, transport) = (Arc::default(), Arc::default(), Transport::Tcp { tls: false });
+                let peer = Peer { origin, transport, connection, source, bodies };
+                let task = tokio::spawn(serve(stream, peer, router.clone(), api.clone()));
+                let abort = task.abort_handle();
+                sender.send(task).expect("it is waited for");
+                abort
+            });
+            client.write_all(says.as_bytes()).await.expect("there is room");
+            let served = tokio::time::timeout(within, served.recv().expect("it has begun")).await;
+            served.unwrap_or_else(|_| panic!("it waits for more than {says:?}")).expect("in order");
+            assert_eq!(door.len(), 0);
+        }
+        tokio::time::resume();
+        let stop = agent.stopper();
+        let serving = tokio::spawn(agent.serve());
+        stop();
+        serving.await.expect("without a panic").expect("in order");
     }
 }

@@ -125,6 +125,7 @@ answers test -S /run/hallpass/agent.sock
 answers as 70001 ./hallpass run y --timeout 1s -- true
 expect 69 'no permission' as 70002 ./hallpass run x -- true
 expect 1 "only the agent's own user and root" as 70001 ./hallpass leave
+grep -q 'audit: refused what="leave" who="user [^"]*70001.*" from="unix socket, pid [0-9]*" result="refused"' a.log
 ./hallpass run x --socket b.sock -- sleep 60 & holder=$!
 answers sh -c './hallpass locks --held --socket b.sock | grep -q sleep'
 expect 75 'not free' as 70001 ./hallpass run x --try -- true

@@ -441,6 +441,11 @@ fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
     group.wait_until_members("a", &all);
 
     group.run("a", "evict nobody {}").failed(1, "there is no member 'nobody'");
+    assert_eq!(group.run("b", "evict d {}").code, 0);
+    group.assert_logged("b", &["audit: evict", "what=\"d\"", "pid", "result=\"done\""]);
+    group.assert_logged(&group.steward("b"), &["audit: evict", "what=\"d\"", "who=\"member b\"", "result=\"begun\""]);
+    group.wait_until_members("a", &all);
+    group.wait_until_open("d");
     let evicted = group.run("a", "evict d --ban {} --json");
     assert_eq!(
         serde_json::from_str::<Value>(&evicted.out).unwrap(),
@@ -460,6 +465,7 @@ fn an_agent_joins_is_evicted_banned_and_admitted_and_leaves() {
 
     let left = group.run("d", "leave {} --json");
     assert_eq!(serde_json::from_str::<Value>(&left.out).unwrap(), json!({"left": true}), "{}", left.err);
+    group.assert_logged("d", &["audit: leave", "what=\"d\"", "pid", "result=\"begun\""]);
     assert!(group.running.remove("d").unwrap().wait().unwrap().success());
     group.wait_until_members("a", &NAMES);
     // One that votes hands its vote over.

@@ -24,6 +24,8 @@ pub(crate) struct Link {
     /// The peer's incarnation in the view, if that counts: frames are for no other. So an incarnation with which frames were
     /// exchanged has been in a view, and never comes back after it was removed: its link can be forgotten then.
     pub(crate) in_view_as: Option<Incarnation>,
+    /// The peer wants to join, and is no member yet: nothing is kept for it, and hardly anything of what it sends.
+    pub(crate) joins: bool,
     /// Frames that have not been acknowledged, from `start`; what is before has been.
     out: Vec<u8>,
     start: usize,
@@ -122,6 +124,7 @@ impl Link {
             disconnected_at: 0,
             in_view: true,
             in_view_as: None,
+            joins: false,
             out: Vec::new(),
             start: 0,
             written: 0,
@@ -230,8 +233,8 @@ impl Link {
 
     /// Begins again, without a connection: the link is between two processes, and one of them is gone.
     pub(crate) fn reset(&mut self) {
-        let Self { peer, in_view, in_view_as, disconnected_at, .. } = *self;
-        *self = Self { in_view, in_view_as, disconnected_at, ..Self::new(peer) };
+        let Self { peer, in_view, in_view_as, joins, disconnected_at, .. } = *self;
+        *self = Self { in_view, in_view_as, joins, disconnected_at, ..Self::new(peer) };
     }
 
     /// Checks a frame against the link; false if it was received before. A new one is refused while the peer leaves more than

@@ -16,6 +16,9 @@ use crate::output::Request;
 /// How often the pause doubles before a node is admitted that was removed again and again.
 const PAUSES_MAX: u32 = 4;
 
+/// How many nodes may want to join at a time. All members are told of each, and try to reach it.
+const CANDIDATES_MAX: usize = 1024;
+
 /// How long nobody is admitted after a view has begun: the time that a group needs to work between two changes grows with it, and
 /// nodes that come meanwhile are admitted together. A thousandth of a second a member, with sessions of five seconds.
 fn admission_pause(group: &Group) -> Ticks {
@@ -265,6 +268,30 @@ impl<F: Conduct> Steward<F> {
         })
     }
 
+    /// Why a node cannot become a candidate now. One that has the name of another candidate takes its place once that is gone.
+    pub fn why_no_candidate(
+        &mut self,
+        group: &Group,
+        member: &Member,
+        is_connected: impl Fn(NodeId) -> bool,
+    ) -> Option<String> {
+        let mut rivals = self.candidates.values().map(|candidate| &candidate.member);
+        let rival = rivals.find(|rival| rival.name == member.name && rival.id != member.id).cloned();
+        if let Some(rival) = rival {
+            if is_connected(rival.id) {
+                let Member { name, address, .. } = rival;
+                return Some(format!(
+                    "another node of the name '{name}' wants to join ({address}): it is admitted when that one is gone, or under \
+                     another name"
+                ));
+            }
+            self.candidates.remove(&rival.id);
+        }
+        let is_known = self.candidates.contains_key(&member.id) || group.find(member.id).is_some();
+        let is_full = self.candidates.len() >= CANDIDATES_MAX && !is_known;
+        is_full.then(|| format!("{CANDIDATES_MAX} nodes want to join already: it asks again"))
+    }
+
     /// The nodes that can join now: each is connected with every member and with all others that join with it. While nobody new
     /// is admitted, only those that take the place of their own former incarnation.
     fn admissible(&self, group: &Group, admits: bool, now: Ticks) -> Vec<Member> {
@@ -277,7 +304,10 @@ impl<F: Conduct> Steward<F> {
             let reaches_all = group.members.keys().all(|member| member == id || candidate.reached.contains(member));
             let mutual =
                 admitted.iter().all(|other| candidate.reached.contains(&other.member.id) && other.reached.contains(id));
-            if reaches_all && mutual && self.may_join(*id, group.ttl, now) {
+            // Two that wanted to join may have one name.
+            let is_namesake = |other: &Member| other.name == candidate.member.name && other.id != *id;
+            let is_taken = group.members.values().chain(admitted.iter().map(|other| &other.member)).any(is_namesake);
+            if reaches_all && mutual && !is_taken && self.may_join(*id, group.ttl, now) {
                 admitted.push(candidate);
             }
         }

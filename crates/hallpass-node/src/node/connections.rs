@@ -8,7 +8,7 @@ use crate::faults::{Conduct, Sabotage};
 use crate::links::{Arrived, LinkError};
 use crate::membership::HelloError;
 use crate::output::Output;
-use crate::wire::{Body, Frame, Hello, Plane};
+use crate::wire::{Body, FRAME_MAX, Frame, Hello, Plane};
 
 impl<C, F: Conduct> Node<C, F> {
     /// The greeting for a new connection with this peer that carries locks, if it is a member or about to be one.
@@ -120,7 +120,8 @@ impl<C, F: Conduct> Node<C, F> {
             return Err(LinkError::GivenUp);
         }
         let mut inbound = std::mem::take(&mut self.links[link].inbound);
-        if inbound.len() + bytes.len() > self.config.inbound_max() {
+        let inbound_max = if self.links[link].joins { FRAME_MAX } else { self.config.inbound_max() };
+        if inbound.len() + bytes.len() > inbound_max {
             return Err(LinkError::Flooded);
         }
         // Almost always a read brings whole frames: they are handled where they are.
@@ -164,7 +165,8 @@ impl<C, F: Conduct> Node<C, F> {
                 break;
             }
             taken += length;
-            let is_new = self.links[link].receive(sender, &frame, self.config.unread_max())?;
+            let unread_max = if self.links[link].joins { 0 } else { self.config.unread_max() };
+            let is_new = self.links[link].receive(sender, &frame, unread_max)?;
             // What belongs to a view that is over counts as received, and is dropped.
             let is_current = frame.header.epoch == sender.epoch || self.conduct.breaks(Sabotage::AcceptStaleEpoch);
             if is_new && is_current {

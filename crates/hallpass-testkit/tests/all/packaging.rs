@@ -40,4 +40,44 @@ fn the_units_bound_memory_and_write_no_core_files() {
         let found = values(&format!("packaging/systemd/{unit}"), &["MemoryMax=", "LimitCORE="]);
         assert_eq!(found, ["512M", "0"], "{unit}");
     }
+    // A user's own unit may not ask for that.
+    let score = values("packaging/systemd/hallpass.service", &["OOMScoreAdjust="]);
+    assert_eq!(score, ["-250"], "others go first, and not at any price");
+}
+
+/// Members and labelled clients reach the pods, and nobody else. Each member has its own keys, and no more rights than it needs.
+#[test]
+fn the_manifests_close_what_need_not_be_open() {
+    let shared = read("packaging/kubernetes/hallpass.yaml");
+    let policy = shared.split("\n---").find(|part| part.contains("kind: NetworkPolicy")).expect("a network policy");
+    let member = read("packaging/kubernetes/member.yaml");
+    for (text, lines) in [
+        (
+            policy,
+            &[
+                "podSelector:\n    matchLabels: {app: hallpass}",
+                "policyTypes: [Ingress, Egress]",
+                "hallpass-client: \"true\"",
+            ][..],
+        ),
+        (
+            &member,
+            &[
+                "secretName: hallpass-MEMBER-keys, defaultMode: 0440",
+                "runAsNonRoot: true",
+                "readOnlyRootFilesystem: true",
+                "capabilities: {drop: [ALL]}",
+                "automountServiceAccountToken: false",
+                "limits: {memory: 256Mi}",
+            ],
+        ),
+    ] {
+        for line in lines {
+            assert!(text.contains(line), "{line}");
+        }
+    }
+    // Every rule names who it is for.
+    let rules = policy.matches("- from:").count() + policy.matches("- to:").count();
+    assert_eq!((rules, policy.matches("podSelector:").count()), (4, 1 + 4));
+    assert!(!policy.contains("{}\n      ports") && !policy.contains("podSelector: {}"));
 }

@@ -87,7 +87,7 @@ impl Driver {
     /// Adds a control connection, beside others with the same peer. Of two nodes the one with the lower id dials, and closes a connection that
     /// is not needed. Returns `Ok(false)` if this one is not needed.
     pub(crate) fn connect_control(&self, hello: &Hello, outbox: &Arc<Outbox>) -> Result<bool, String> {
-        outbox.set_known(self.peer(hello.from).is_some());
+        outbox.set_peer(self.peer(hello.from).as_deref());
         let connected = self.input(|state| {
             let standing = state.controls.get(&hello.from);
             if outbox.is_dialed && standing.is_some_and(|standing| !standing.is_empty()) && hello.from < self.id {

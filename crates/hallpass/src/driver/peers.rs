@@ -22,7 +22,7 @@ impl Driver {
         let mut peers = self.lock_peers();
         let seeds = self.seeds();
         peers.retain(|id, _| contacts.iter().any(|contact| contact.id == *id));
-        for Contact { id, name, address } in &contacts {
+        for Contact { id, name, address, joins } in &contacts {
             let known = peers.get(id).is_some_and(|peer| peer.address == *address && peer.name.as_ref() == Some(name));
             if !known {
                 // Trouble with its address may be known from the search for a group.
@@ -30,6 +30,7 @@ impl Driver {
                 let new = || Arc::new(Peer::new(Some(name.clone()), address.clone()));
                 peers.insert(*id, seed.map_or_else(new, Arc::clone));
             }
+            peers.get(id).into_iter().for_each(|peer| peer.set_joins(*joins));
         }
         drop(peers);
         self.state().forget_processes(&contacts);

@@ -177,7 +177,7 @@ async fn the_oldest_of_too_many_guests_gives_way() {
     let ids = 10..10 + GUESTS_MAX as u32;
     let all: Vec<_> = ids.map(connect).collect();
     assert!(all.iter().all(|outbox| !outbox.is_closed()));
-    all[0].set_known(true);
+    all[0].set_peer(Some(&crate::peer::Peer::new(None, "host:1".to_owned())));
     let _one_more = connect(9);
     assert!(all.iter().all(|outbox| !outbox.is_closed()), "one of them is a guest no more");
     let _another = connect(8);

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Authority, Scratch, addresses, complete, group, named, soon, trouble, until};
+use crate::common::{Authority, Log, Scratch, addresses, complete, group, named, soon, trouble, until};
 
 /// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
@@ -145,6 +145,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
     // Far above those that a group takes from the clock.
     const EPOCH: u64 = 1 << 26;
+    let log = Log::begin();
     let (scratch, authority) = (Scratch::new("liar"), Authority::new());
     let keys: Vec<Keys> = (0..2).map(|index| authority.keys(&scratch, &format!("n{index}"))).collect();
     let nodes = group(2, |index, builder| builder.keys(keys[index].clone())).await;
@@ -194,7 +195,7 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
                 (5, vec![incarnation]),
                 (14, vec![1, 1, 0, 1, 0]),
             ] {
-                stream.write_all(&control(hello.group_id, number, &content)).unwrap();
+                stream.write_all(&control(hello.group_id, number, &content).repeat(30)).unwrap();
             }
             streams.push(stream);
         }
@@ -202,7 +203,10 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
     });
     let streams = lies.await.unwrap();
     let denied = || nodes.iter().map(|node| node.counters().denied).collect::<Vec<_>>();
-    until("the lies to arrive", || denied().iter().all(|count| *count >= 4)).await;
+    until("the lies to arrive", || denied().iter().all(|count| *count >= 4 * 30)).await;
+    let said = log.with("dropped a message that its sender may not send");
+    assert!(said.iter().any(|line| line.contains("n2") && line.contains("Prepare")), "{said:?}");
+    assert!(said.len() <= 2 * 10, "{} lines for {:?}", said.len(), denied());
     assert!(nodes[1].lock("x").try_acquire().await.unwrap().is_none(), "two hold the lock");
     assert!(!guard.is_lost());
     for node in &nodes {

@@ -91,6 +91,7 @@ impl<F: Conduct> Views<F> {
             let link = &mut links[index];
             let member = view.and_then(|group| group.members.get(&link.peer));
             (link.in_view, link.in_view_as) = (member.is_some(), member.map(|member| member.incarnation));
+            link.joins = member.is_none() && self.joins(link.peer);
             if let Some(member) = member
                 && link.process.is_none_or(|process| process.incarnation < member.incarnation)
             {

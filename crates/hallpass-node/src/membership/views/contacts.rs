@@ -43,6 +43,15 @@ impl<F: Conduct> Views<F> {
         peers
     }
 
+    /// It is a member of no group that this node knows, and has no vote: all that is known of it is that it wants to join.
+    pub(super) fn joins(&self, id: NodeId) -> bool {
+        let groups = [self.replica(), self.member.install().group()];
+        let agreed = groups.iter().flatten().any(|group| group.find(id).is_some());
+        let leaves = self.steward().is_some_and(|steward| steward.withdrawn.contains_key(&id));
+        let told = || self.base.known.members.iter().chain(&self.base.known.absent).any(|member| member.id == id);
+        !agreed && !leaves && !told()
+    }
+
     pub(crate) fn contacts(&self) -> Vec<Contact> {
         if self.member.phase() == Phase::Gone {
             return Vec::new();
@@ -51,6 +60,7 @@ impl<F: Conduct> Views<F> {
             id,
             name: member.name.clone(),
             address: member.address.clone(),
+            joins: self.joins(id),
         };
         self.peers().into_iter().map(contact).collect()
     }

@@ -225,6 +225,10 @@ impl<F: Conduct> Views<F> {
             steward.announce_at = 0;
             return self.send_contacts(from);
         }
+        let connected = &self.base.connected;
+        if let Some(why) = steward.why_no_candidate(group, &member, |id| connected.contains_key(&id)) {
+            return self.base.send(from, Control::Refused { why });
+        }
         // Its predecessor is dead: the node vouches for it.
         steward.sessions.stop_acknowledging(from);
         let candidate = Candidate { member, reached: reached.into_iter().collect(), heard: self.base.now };

@@ -16,6 +16,9 @@ use crate::membership::steward::{Order, OrderState, Steward};
 use crate::node::Checked;
 use crate::output::{Ordered, Request, RequestError};
 
+/// How many names and keys a group bans at a time.
+const BANS_MAX: usize = 1024;
+
 /// The side of the node that asks.
 impl<F: Conduct> Views<F> {
     pub(crate) fn on_request(&mut self, request: Request, token: u64, now: Checked) {
@@ -111,6 +114,9 @@ impl<F: Conduct> Views<F> {
             let why = format!("the steward refuses it: {why}");
             return self.base.send(from, Control::Answer { token, result: Err(why) });
         }
+        if let Some(why) = why_no_ban(group, steward, &request) {
+            return self.base.send(from, Control::Answer { token, result: Err(why) });
+        }
         if let Request::Evict { node, ban } = request {
             if let Some(result) = answer_to_evict(group, steward, node, ban) {
                 return self.base.send(from, Control::Answer { token, result });
@@ -195,6 +201,19 @@ impl<F: Conduct> Views<F> {
         }
         is_released || is_answered
     }
+}
+
+/// Why nothing more can be banned: each ban is in every message that names the members.
+fn why_no_ban<F: Conduct>(group: &Group, steward: &Steward<F>, request: &Request) -> Option<String> {
+    let is_banned = |node| group.find(node).is_some_and(|member| group.banned.contains(&member.name));
+    let is_new = match request {
+        Request::Ban { name } => !group.banned.contains(name),
+        Request::Evict { node, ban: true } => !is_banned(*node),
+        _ => false,
+    };
+    let bans = |order: &&Order| matches!(order.request, Request::Ban { .. } | Request::Evict { ban: true, .. });
+    let count = group.banned.len() + steward.orders.iter().filter(bans).count();
+    (is_new && count >= BANS_MAX).then(|| format!("the group keeps at most {BANS_MAX} bans: lift some that are over"))
 }
 
 /// What can be said about an order to evict at once; `None` if it is to be carried out.

@@ -60,3 +60,28 @@ fn of_three_voters_two_do_not_lose_their_keys_at_once() {
         assert!(net.nodes[&NodeId(steward)].done.contains(&(token, Ok(()))));
     }
 }
+
+/// Every member keeps all of them, and they are in every message that names the members.
+#[test]
+fn a_group_keeps_so_many_bans_and_says_when_there_is_no_room() {
+    let mut net = Net::founded(2);
+    let steward = net.steward();
+    for number in 0..1_100 {
+        ban(&mut net, steward, format!("old key {number}"), number);
+    }
+    net.run(200);
+    let one = &net.nodes[&NodeId(steward)];
+    let refused = |(_, result): &&(u64, Result<(), RequestError>)| {
+        result.as_ref().is_err_and(|error| error.to_string().contains("at most 1024 bans"))
+    };
+    assert_eq!((one.node.banned().count(), one.done.iter().filter(refused).count()), (1024, 76));
+    // One that stands is no reason to refuse it again, and one that was lifted makes room.
+    ban(&mut net, steward, "old key 0".to_owned(), 2_000);
+    let admit = Request::Admit { name: "old key 1".to_owned() };
+    net.input(steward, |node, now| node.handle_request(admit, 2_001, now));
+    net.run(200);
+    ban(&mut net, steward, "new".to_owned(), 2_002);
+    net.run(200);
+    let done = &net.nodes[&NodeId(steward)].done;
+    assert!((2_000..=2_002).all(|token| done.contains(&(token, Ok(())))), "{:?}", &done[done.len() - 3..]);
+}

@@ -5,9 +5,10 @@ use hallpass_core::codec::{Reader, put_number};
 
 use super::*;
 use crate::HelloError;
+use crate::links::LinkError;
 use crate::locks::HeldLock;
 use crate::membership::testing::{Contacts, Control, Envelope, Group, Member};
-use crate::wire::Hello;
+use crate::wire::{Header, Hello, Outgoing, write};
 
 const LIAR: NodeId = NodeId(5);
 /// A member without a vote, and the steward.
@@ -296,4 +297,79 @@ fn where_only_the_one_that_was_banned_could_say_that_it_is_no_more_an_operator_d
     let name = name_of(&net, admitted);
     net.input(away, |node, now| node.handle_request(Request::Admit { name }, 1, now));
     net.run_until_open(3 * TTL / MS);
+}
+
+/// Who is a member by these names, as the last view has it.
+fn called(net: &Net, name: &str) -> Vec<NodeId> {
+    stored(net).members.into_values().filter(|member| member.name == name).map(|member| member.id).collect()
+}
+
+/// A key is for one name. With as many ids as its holder likes it would get as many votes.
+#[test]
+fn of_two_nodes_of_one_name_one_joins_at_a_time() {
+    let (mut net, _) = group_with(Liar::Stranger);
+    for id in [6, 7] {
+        let config = NodeConfig { name: "x".to_owned(), ..net.config(id, Founding::Never, 1) };
+        net.start(config);
+    }
+    net.run(5 * TTL / MS);
+    let [first] = called(&net, "x")[..] else { panic!("{:?} are called 'x'", called(&net, "x")) };
+    assert!(!net.nodes[&NodeId(13 - first.0)].node.is_complete());
+    // A node that has lost its directory takes the place of the former one.
+    net.crash(first.0);
+    net.run_until_open(10 * TTL / MS);
+    assert_eq!(called(&net, "x"), [NodeId(13 - first.0)]);
+}
+
+/// All members are told who wants to join, and dial it.
+#[test]
+fn many_who_ask_to_join_keep_no_member_busy() {
+    let (mut net, hello) = group_with(Liar::Stranger);
+    for id in 100..1_600 {
+        let (id, name) = (NodeId(id), id.to_string());
+        let hello = Hello { from: id, name: name.clone(), boot_id: id.0.into(), ..hello.clone() };
+        net.input(1, |node, now| node.handle_hello(&hello, now)).unwrap();
+        let member =
+            Member { id, incarnation: Incarnation::FIRST, name, address: "host-5:1".to_owned(), durable: true };
+        let group_id = net.nodes[&NodeId(1)].node.status().group_id.unwrap();
+        let bytes = Envelope { group_id, message: Control::Join { member, reached: Vec::new() } }.encode();
+        net.input(1, |node, now| node.handle_control(id, &bytes, now)).unwrap();
+        net.control.retain(|(_, to, _)| net.nodes.contains_key(to));
+    }
+    net.run(2 * TTL / MS);
+    assert!(net.all_open() && net.nodes.values().all(|one| one.lapses == 0));
+    for one in net.nodes.values() {
+        assert!(one.node.contacts().len() <= 3 + 1024, "{} are to be dialed", one.node.contacts().len());
+    }
+}
+
+/// Frames of a view that a node has not started yet wait for it. Of one that is no member none are to come.
+#[test]
+fn hardly_anything_is_kept_of_what_a_candidate_sends_over_its_connection_for_locks() {
+    let (mut net, hello) = group_with(Liar::Candidate);
+    let net_epoch = stored(&net).epoch;
+    let frame = |to: NodeId, sequence, epoch| {
+        let (from, incarnation, mut out) = (LIAR, Incarnation::FIRST, Vec::new());
+        let header = Header { sequence, acknowledges: 0, epoch, from, incarnation, to_incarnation: Incarnation::FIRST };
+        let body = Outgoing::Message { lock: "x", attempt: None };
+        write(&mut out, &header, &body, |out| out.extend_from_slice(&[7; 60_000])).unwrap();
+        (to, out)
+    };
+    for victim in VICTIMS {
+        let greet = |net: &mut Net| {
+            let hello = Hello { plane: Plane::Locks, to: victim, ..hello.clone() };
+            net.input(victim.0, |node, now| node.handle_hello(&hello, now)).unwrap();
+        };
+        let say = |net: &mut Net, (_, bytes): (NodeId, Vec<u8>)| {
+            net.input(victim.0, |node, now| node.handle_bytes(LIAR, &bytes, now))
+        };
+        greet(&mut net);
+        assert_eq!(say(&mut net, frame(victim, 1, net_epoch + 1)), Ok(()));
+        assert_eq!(say(&mut net, frame(victim, 2, net_epoch + 1)), Err(LinkError::Flooded), "{victim}");
+        // Those of this view are dropped, and it reads no acknowledgement of them.
+        greet(&mut net);
+        let mut said = (1..1000).map(|sequence| say(&mut net, frame(victim, sequence, net_epoch)));
+        assert!(said.any(|said| said == Err(LinkError::Unread)), "{victim}");
+    }
+    assert!(net.nodes.values().all(|one| one.lapses == 0));
 }
