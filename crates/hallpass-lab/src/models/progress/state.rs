@@ -245,7 +245,8 @@ impl ProgressState {
         let holders: &[NodeId] = held.first().map_or(&[], |lock| &lock.holders);
         let initial = InitialHolders { holders, mode: Mode::Exclusive, fence: Fence::new(0) };
         let bounds = Bounds::NONE;
-        let setup = Setup { me: id(index), view: &view, initial, incarnation: 0, bounds, options: &model.rules };
+        let setup =
+            Setup { me: id(index), view: &view, initial, home: id(0), incarnation: 0, bounds, options: &model.rules };
         let mut lock = CarvalhoRoucairol::new(&setup);
         let waits = node.caller == Caller::Waiting;
         let old = node.lock.take();
