@@ -263,3 +263,15 @@ fn the_architecture_describes_every_file_of_membership() {
         assert_eq!(column("ARCHITECTURE.md", head, 0), parts, "the rows of '{head}' are the files of {folder}");
     }
 }
+
+#[test]
+fn every_hole_of_the_safety_page_is_put_back_by_the_test_that_it_names() {
+    let head = "| hole | `--bug` | noticed by | open in the release | put back alone |";
+    let told = column("docs/safety.md", head, 1);
+    let tests = read("crates/hallpass-sim/src/cluster/tests.rs");
+    let begins = "fn holes_that_were_closed_are_noticed_when_they_are_open_again() {\n";
+    let (_, test) = tests.split_once(begins).expect("the test is there");
+    let (test, _) = test.split_once("\n}\n").expect("its end");
+    let tested = test.lines().filter_map(|line| line.trim_start().strip_prefix("(\"")?.split('"').next());
+    assert_eq!(told, tested.map(str::to_owned).collect());
+}
