@@ -61,7 +61,7 @@ impl Visitor for Player<'_> {
             steps.push(interpreter.run_or_skip(command, self.lenient)?);
         }
         if self.lenient {
-            steps.extend(interpreter.go_on());
+            steps.extend(interpreter.run_until_idle());
         }
         Ok(interpreter.finish(steps))
     }
@@ -110,7 +110,7 @@ struct Interpreter<'a, P: Protocol> {
 }
 
 /// The most steps that follow without a command.
-const GO_ON_MAX: usize = 60;
+const STEPS_UNTIL_IDLE_MAX: usize = 60;
 
 impl<P: Protocol> Interpreter<'_, P> {
     fn run_or_skip(&mut self, command: &Command, lenient: bool) -> Result<CommandOutcome, LabError> {
@@ -133,9 +133,9 @@ impl<P: Protocol> Interpreter<'_, P> {
     }
 
     /// Lets everything happen that must: messages arrive, nodes that are inside leave, timers fire.
-    fn go_on(&mut self) -> Vec<CommandOutcome> {
+    fn run_until_idle(&mut self) -> Vec<CommandOutcome> {
         let mut outcomes = Vec::new();
-        for _ in 0..GO_ON_MAX {
+        for _ in 0..STEPS_UNTIL_IDLE_MAX {
             let mut possible = Vec::new();
             self.model.steps(&self.config, &mut possible);
             let urgency = |step: &&Step| match step {
