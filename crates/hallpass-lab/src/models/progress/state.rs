@@ -55,8 +55,7 @@ pub(super) const fn id(node: usize) -> NodeId {
 }
 
 pub(super) fn member(node: usize, incarnation: Incarnation) -> hallpass_node::model::Member {
-    let one = super::super::member(id(node), incarnation.get());
-    hallpass_node::model::Member { name: (node + 1).to_string(), ..one }
+    super::super::member(id(node), incarnation.get())
 }
 
 impl Node {
