@@ -2,6 +2,7 @@
 
 mod check;
 mod claims;
+mod directory;
 mod models;
 mod play;
 mod scenarios;
