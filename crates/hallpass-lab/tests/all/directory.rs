@@ -1,5 +1,5 @@
-//! What the rules of the directory protocol are for: each is left out, and the exploration finds what goes wrong. The table is
-//! that of `docs/protocols/directory.md`.
+//! What the rules of the directory protocol are for: each is left out, and the exploration finds what goes wrong. The table
+//! is that of `docs/protocols/directory.md`.
 
 use hallpass_core::protocol::directory::Rule;
 use hallpass_lab::{CheckReport, CheckSpec, InitialSpec, check};

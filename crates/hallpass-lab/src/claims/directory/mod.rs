@@ -22,14 +22,14 @@ fn dir_1(harness: &Harness) -> Vec<Row> {
         case(
             harness,
             "DIR-1",
-            "a free lock, to the end: asked for by another member, by its home",
+            "a free lock, to the end: another member asks, its home asks",
             "3 in 2, 0 in 0",
             |new| vec![new("").visit(2, Exclusive), new("").visit(1, Exclusive)],
         ),
         case(
             harness,
             "DIR-1/kept",
-            "a lock that is here: to write, to read, to write when its block is used up",
+            "a lock that is here: to write, to read, its block used up",
             "0 in 0, 0 in 0, 2 in 2",
             |new| {
                 let (mut writes, mut reads) = (new("block=2"), new(""));
@@ -44,7 +44,7 @@ fn dir_1(harness: &Harness) -> Vec<Row> {
         case(
             harness,
             "DIR-1/elsewhere",
-            "unused and kept by another member, until inside: X to X, X to X at home, X to S, two readers to X",
+            "kept by another member: X to X, X to X at home, X to S, two readers to X",
             "3 in 3, 2 in 2, 4 in 3, 5 in 3",
             |new| {
                 let kept_by = |holder: u32| {
@@ -66,7 +66,7 @@ fn dir_1(harness: &Harness) -> Vec<Row> {
         case(
             harness,
             "DIR-1/handover",
-            "in use, from the last exit to the entry: X to X, X to two readers, two readers to X, past one that gave up",
+            "from the last exit: X to X, X to two readers, two readers to X, past a zombie",
             "1 in 1, 3 in 1, 1 in 1, 2 in 2",
             |new| {
                 let [mut single, mut batch, mut writer, mut zombie] = [new(""), new(""), new(""), new("")];
@@ -90,7 +90,7 @@ fn dir_1(harness: &Harness) -> Vec<Row> {
         case(
             harness,
             "DIR-1/try",
-            "an attempt: free, unused by another member, in use, unused by two readers",
+            "an attempt: free, unused, in use, unused by two readers",
             "2 in 2, 4 in 4, 4 in 4, 6 in 4",
             |new| {
                 let [mut unused, mut used, mut readers] = [new("block=2"), new(""), new("")];
@@ -105,7 +105,7 @@ fn dir_1(harness: &Harness) -> Vec<Row> {
         case(
             harness,
             "DIR-1/upgrade",
-            "a reader becomes a writer: alone, beside an unused reader; a writer becomes a reader",
+            "an upgrade: alone, beside an unused reader; a downgrade",
             "2 in 2, 3 in 3, 0 in 0",
             |new| {
                 let [mut alone, mut beside] = [new(""), new("")];
@@ -134,7 +134,7 @@ fn case(
     };
     let (few, many) = (of_size(5), of_size(50));
     let measured = if few == many { few } else { format!("{few}; with 50 members {many}") };
-    Row::new(id, &format!("messages, and T until inside, with 5 and with 50 members. {claim}"), expected, measured)
+    Row::new(id, &format!("messages in T until inside, N = 5 and 50: {claim}"), expected, measured)
 }
 
 /// How many requests are simulated, and how many of them are left out at the beginning.
@@ -221,7 +221,7 @@ fn drawn(
             .all(|(expected, measured)| (measured - expected).abs() <= (0.05 * expected).max(0.01))
     };
     let ok = !is_wrong && expected.iter().zip(&measured).all(|(expected, measured)| near(expected, measured));
-    let claim = format!("messages an entry, and T until inside, one request at a time, {SIZES_IN_WORDS}: {claim}");
+    let claim = format!("one at a time, messages in T, {SIZES_IN_WORDS}: {claim}");
     Row { ok, ..Row::new(id, &claim, expected.join(", "), shown.join(", ")) }
 }
 
@@ -249,7 +249,7 @@ fn dir_3(harness: &Harness) -> Vec<Row> {
     vec![
         about(
             "DIR-3",
-            "saturated: REQ, FWD and GRANT, of which the home sends itself two an own entry: 3 - 2/N messages",
+            "saturated: REQ, FWD, GRANT, but for two that the home sends itself: 3 - 2/N messages",
             SIZES.map(|nodes| 3.0 - 2.0 / f64::from(nodes)),
             &saturated,
             messages,
@@ -317,12 +317,7 @@ fn dir_4(harness: &Harness) -> Vec<Row> {
     };
     let bound = |spec: CheckSpec| CheckSpec { readers: true, property: Some("bound".to_owned()), ..spec };
     vec![
-        row(
-            "DIR-4",
-            "nobody enters before a conflicting request that arrived at the home earlier",
-            "overtaken",
-            "arrivals",
-        ),
+        row("DIR-4", "first come, first served from the arrival at the home", "overtaken", "arrivals"),
         row("DIR-4/bound", "no fence is above what the home knows", "above", "bound"),
         harness.holds(
             "DIR-4/bound-explored",
