@@ -197,8 +197,10 @@ fn a_planted_bug_is_found_by_a_shortest_path() {
 fn a_deadlock_is_found_even_if_callers_may_cancel_or_nodes_may_crash() {
     for limits in [WRITERS, Limits { cancels: None, ..WRITERS }, Limits { crashes: 1, ..WRITERS }] {
         let config = config::<RicartAgrawala>(2, "as-printed=T2", Order::Any, limits);
-        let (violation, _) = explore(&config, &Effort::default(), |_| {}).violation.unwrap();
-        assert_eq!(violation.property, "progress", "{limits:?}");
+        // Where callers may give up, the deferral that is recorded too late is left over, too, and seen earlier.
+        let effort = Effort { property: Some("progress".to_owned()), ..Effort::default() };
+        let found = explore(&config, &effort, |_| {}).violation;
+        assert!(found.is_some_and(|(violation, _)| violation.property == "progress"), "{limits:?}");
     }
 }
 
