@@ -241,6 +241,8 @@ impl<C> Locks<C> {
             protocol: self.classes.as_ref().map_or("", |classes| classes.get(entry.class).protocol),
             state: entry.state(),
             missing: asked.flatten().unwrap_or_default(),
+            home: entry.machine.capabilities().home(),
+            order: entry.machine.capabilities().order(),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
             holders: entry.holders.len(),
             waiters: entry.queue.len(),
