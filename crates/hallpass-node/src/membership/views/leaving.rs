@@ -97,18 +97,29 @@ impl<F: Conduct> Views<F> {
             return self.send_contacts(from);
         };
         let is_in = group.incarnation_of(from) == Some(incarnation);
-        let is_needed = voters.contains(&from) || group.absent.contains_key(&from) || !engine.voters_are_stored();
-        let votes = !keeps_vote && is_needed;
+        let votes = !keeps_vote && (voters.contains(&from) || group.absent.contains_key(&from));
         // A steward that leaves goes when another one has taken over, and says so.
-        if !is_in && !votes && (from != self.base.me.id || group.members.is_empty()) {
-            steward.withdrawn.remove(&from);
-            return self.base.send(from, Control::Withdrawn { incarnation });
+        let is_steward = from == self.base.me.id && !group.members.is_empty();
+        if !is_in && !votes && !is_steward {
+            // It may have voted until just now, and be needed if the voters are started again; or it is anybody. Nothing is kept of it:
+            // it asks again until it may go.
+            if keeps_vote || engine.voters_are_stored() {
+                steward.withdrawn.remove(&from);
+                self.base.send(from, Control::Withdrawn { incarnation });
+            }
+            return;
         }
         steward.sessions.stop_acknowledging(from);
         let known = steward.withdrawn.get(&from).and_then(|withdrawal| withdrawal.member.clone());
         let member = group.find(from).cloned().or(known);
         steward.withdrawn.insert(from, Withdrawal { incarnation, keeps_vote, member });
         steward.announce_at = 0;
+    }
+
+    /// How many leave, as far as the steward knows.
+    #[cfg(test)]
+    pub(crate) fn leaving(&self) -> usize {
+        self.steward().map_or(0, |steward| steward.withdrawn.len())
     }
 
     /// Tells those that are out, and whose votes nobody needs; false if there are none.

@@ -4,7 +4,7 @@ use super::*;
 
 impl Net {
     /// What this node was writing is on disk now.
-    fn finish_writes(&mut self, id: u32) {
+    pub(super) fn finish_writes(&mut self, id: u32) {
         for write in self.under_way.remove(&NodeId(id)).unwrap_or_default() {
             let one = self.nodes.get_mut(&NodeId(id)).unwrap();
             one.disk.retain(|key, _| !write.remove.contains(key));

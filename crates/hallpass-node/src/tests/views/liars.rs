@@ -197,6 +197,46 @@ fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
     }
 }
 
+/// While voters are being replaced those before may not go. Whoever says that it goes, too, is nobody that the steward has to remember.
+#[test]
+fn nothing_is_kept_of_those_who_leave_and_were_never_in() {
+    let mut net = Net::founded(1);
+    for id in [2, 3] {
+        let config = net.config(id, Founding::Never, 1);
+        net.start(config);
+    }
+    let steward = |net: &Net| net.nodes[&NodeId(1)].node.voters_are_stored();
+    let is_in = |net: &Net| net.nodes[&NodeId(1)].node.members().len() == 3;
+    while !is_in(&net) || steward(&net) {
+        net.step();
+    }
+    net.slow_disks.extend([2, 3].map(NodeId));
+    net.run(100);
+    assert!(!steward(&net), "their disks take nothing");
+    let group_id = net.nodes[&NodeId(1)].node.status().group_id.unwrap();
+    let hello = net.nodes[&NodeId(2)].node.control_hello(None);
+    let told = |net: &mut Net, id: u32| {
+        let from = NodeId(id);
+        let hello = Hello { from, name: id.to_string(), boot_id: id.into(), ..hello.clone() };
+        net.input(1, |node, now| node.handle_hello(&hello, now)).unwrap();
+        let message = Control::Withdraw { incarnation: Incarnation::FIRST, keeps_vote: false };
+        let bytes = Envelope { group_id, message }.encode();
+        net.input(1, |node, now| node.handle_control(from, &bytes, now)).unwrap();
+        let answers = net.control.iter().filter(|(_, to, _)| *to == from).count();
+        net.control.retain(|(_, to, _)| *to != from);
+        answers
+    };
+    let early: usize = (100..1_100).map(|id| told(&mut net, id)).sum();
+    assert_eq!((net.nodes[&NodeId(1)].node.leaving(), early), (0, 0));
+    net.slow_disks.clear();
+    [2, 3].iter().for_each(|id| net.finish_writes(*id));
+    net.run_until_open(1000);
+    while !steward(&net) {
+        net.step();
+    }
+    assert_eq!(told(&mut net, 100), 1, "it is out");
+}
+
 #[test]
 fn a_ban_ends_connections_and_refuses_greetings_on_both_planes() {
     let (mut net, hello) = group_with(Liar::Evicted);
