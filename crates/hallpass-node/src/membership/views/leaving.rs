@@ -13,14 +13,20 @@ use crate::output::Request;
 
 /// The side of the member that leaves.
 impl<F: Conduct> Views<F> {
-    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has.
+    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has. Only the
+    /// steward knows who else leaves.
     pub(super) fn cannot_leave(&self) -> Option<String> {
         let group = self.group().filter(|group| group.durable && self.base.me.durable)?;
-        let others =
-            || group.members.values().chain(group.absent.values()).filter(|member| member.id != self.base.me.id);
-        (others().count() > 0 && !others().any(|member| member.durable)).then(|| {
-            "no other member has a data directory, so nobody could take its vote over: start one with a directory first, or stop \
-             the others"
+        let withdrawal = |id: &NodeId| self.steward().and_then(|steward| steward.withdrawn.get(id));
+        let leaves = |id: &NodeId| withdrawal(id).is_some_and(|withdrawal| !withdrawal.keeps_vote);
+        // One that was expelled comes back, but not for certain.
+        let is_out = |id: NodeId| self.steward().is_some_and(|steward| steward.sessions.is_unacknowledged(id));
+        let others = || group.members.values().chain(group.absent.values());
+        let staying = || others().filter(|member| member.id != self.base.me.id && !leaves(&member.id));
+        let is_last = !staying().any(|member| member.durable && !is_out(member.id));
+        (staying().count() > 0 && is_last).then(|| {
+            "no other member that stays has a data directory, so nobody could take its vote over: start one with a directory first, \
+             or stop the others"
                 .to_owned()
         })
     }
