@@ -145,6 +145,8 @@ pub use links::LinkError;
 pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, last_members, recover};
 pub use node::Node;
-pub use output::{Answer, Grant, Ordered, Outcome, Output, Patience, Refusal, Request, RequestError, Ticket, Write};
+pub use output::{
+    Answer, Grant, Ordered, Outcome, Output, Patience, Refusal, Request, RequestError, Stage, Ticket, Write,
+};
 pub use status::{Contact, Counters, LockState, LockStatus, MemberStatus, Status, ViewState};
 pub use tap::{TapId, TracedMessage};

@@ -119,6 +119,7 @@
 
 #![warn(missing_debug_implementations)]
 
+mod allowance;
 pub mod blocking;
 mod builder;
 mod certificate;
