@@ -186,6 +186,8 @@ impl<P: Protocol> Model<P> {
         let mut effects = Effects::new();
         let mut is_left_over = |protocol: &P| {
             let mut unused = protocol.clone();
+            // What is held first, then what is remembered of it.
+            unused.handle(Input::GiveBack, &mut effects);
             unused.handle(Input::GiveBack, &mut effects);
             unused.floor().is_some() && !unused.is_idle()
         };

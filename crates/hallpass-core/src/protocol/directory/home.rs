@@ -446,6 +446,7 @@ fn reading(count: u64) -> Share {
     Share { count, upto: count, need: 1 }
 }
 
-/// The first block of a member that comes back, and the largest one.
+/// The first block of a member that comes back, and the largest one. A block is at most twice as large as one that was used
+/// up, so at most two counts are given for each that is used.
 const BLOCK_MIN: u64 = 16;
-pub(super) const BLOCK_MAX: u64 = 4096;
+pub(super) const BLOCK_MAX: u64 = 1 << 20;

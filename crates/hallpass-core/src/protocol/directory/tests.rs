@@ -90,6 +90,20 @@ mod costs {
     }
 
     #[test]
+    fn the_home_itself_gets_blocks_too() {
+        let mut net = net("");
+        for _ in 0..2 {
+            net.acquire(1);
+            net.release(1);
+            if net.nodes[&1].gives_back() {
+                net.give_back(1);
+            }
+        }
+        assert!(net.nodes[&1].held.is_some(), "it came back, and keeps the lock");
+        assert!(net.nodes[&1].allows(Exclusive));
+    }
+
+    #[test]
     fn counts_that_were_not_used_come_back() {
         let mut net = net("block=100");
         net.pass_through(2);
@@ -282,6 +296,7 @@ mod holders {
         net.deliver_all();
         for member in [1, 2] {
             net.give_back(member);
+            assert!(net.nodes[&member].is_idle());
             let floor = net.nodes[&member].floor().unwrap();
             let mut fresh = net.fresh(member, 0, InitialHolders::NOBODY);
             fresh.raise_floor(floor);
@@ -350,7 +365,7 @@ mod limits {
     fn options_say_what_they_take() {
         assert_eq!(parse::<Directory>("home=9").unwrap_err(), "option home=9 names no member; there are 1, 2, 3");
         let error = parse::<Directory>("block=0").unwrap_err();
-        assert_eq!(error, "a block of 0 counts is not possible; it has 1 to 4096");
+        assert_eq!(error, "a block of 0 counts is not possible; it has 1 to 1048576");
         assert!(parse::<Directory>("leave-out=4").is_err(), "what ships lacks no rule");
         let error = parse::<IncompleteDirectory>("leave-out=15").unwrap_err();
         assert!(error.starts_with("option leave-out=15 names no rule; there are 1, 2, 3,"), "{error}");
