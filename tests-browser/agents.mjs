@@ -129,7 +129,7 @@ export class Holder {
     holder.lease = body.lease;
     holder.timer = setInterval(async () => {
       const kept = await post(url, `/v1/leases/${body.lease}/keepalive`).catch(() => ({ status: 404, body: {} }));
-      // Whoever is told that its lock is broken gives it back.
+      // A holder that is told that its lock is broken gives it back.
       if (kept.status === 404 || kept.body.locks?.some((lock) => lock.broken)) {
         holder.lost = true;
         await holder.release();

@@ -18,6 +18,10 @@ use super::*;
 const WRITERS: Limits = Limits {
     entries: Some(2),
     last_entries: None,
+    first_entries: None,
+    tries: false,
+    upgrades: false,
+    reentry: false,
     cancels: Some(0),
     readers: false,
     drop_idle: false,

@@ -11,8 +11,9 @@
 //! let view = View::new([NodeId(1), NodeId(2)]);
 //! let options = Rules::default();
 //! let node = |me| {
-//!     let initial = InitialHolders::NOBODY;
-//!     RicartAgrawala::new(&Setup { me, view: &view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options })
+//!     let (initial, home) = (InitialHolders::NOBODY, NodeId(1));
+//!     let bounds = Bounds::NONE;
+//!     RicartAgrawala::new(&Setup { me, view: &view, initial, home, incarnation: 0, bounds, options: &options })
 //! };
 //! let (mut one, mut two) = (node(NodeId(1)), node(NodeId(2)));
 //!

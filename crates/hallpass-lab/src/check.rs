@@ -22,12 +22,20 @@ pub struct CheckSpec {
     pub entries: Option<u8>,
     /// Requests of the node with the highest id, if it makes a different number of them.
     pub last_entries: Option<u8>,
+    /// Requests of the node with the lowest id, if it makes a different number of them.
+    pub first_entries: Option<u8>,
     /// Whether messages may overtake each other.
     pub order: Order,
     /// Cancellations in all; `None` for no limit.
     pub cancels: Option<u8>,
     /// Requests may be shared.
     pub readers: bool,
+    /// Requests may be attempts, for protocols that have messages for them.
+    pub tries: bool,
+    /// Who is inside may become shared, or ask to be alone.
+    pub upgrades: bool,
+    /// A node's next caller may follow the one inside.
+    pub reentry: bool,
     /// A node may forget a lock that is idle at any moment.
     pub drop_idle: bool,
     /// Who holds the lock at the start.
@@ -152,6 +160,10 @@ impl CheckSpec {
             nodes: 3,
             entries: Some(2),
             last_entries: None,
+            first_entries: None,
+            tries: false,
+            upgrades: false,
+            reentry: false,
             order: Order::Any,
             cancels: Some(0),
             readers: false,
@@ -171,8 +183,8 @@ impl CheckSpec {
         self
     }
 
-    /// Sets one thing, as `nodes=3`. The keys are those of the command line; `last` is `--last-entries`, and what is none of
-    /// them is an option of the protocol.
+    /// Sets one thing, as `nodes=3`. The keys are those of the command line; `first` is `--first-entries`,
+    /// `last` is `--last-entries`, and what is none of them is an option of the protocol.
     pub fn set(&mut self, word: &str) -> Result<(), LabError> {
         let (key, value) = key_value(word)?;
         match key {
@@ -183,6 +195,10 @@ impl CheckSpec {
             "cancels" if value == "any" => self.cancels = None,
             "cancels" => self.cancels = Some(parse_value(word)?),
             "readers" => self.readers = parse_value(word)?,
+            "tries" => self.tries = parse_value(word)?,
+            "upgrades" => self.upgrades = parse_value(word)?,
+            "reentry" => self.reentry = parse_value(word)?,
+            "first" => self.first_entries = Some(parse_value(word)?),
             "drop-idle" => self.drop_idle = parse_value(word)?,
             "initial-holders" => self.initial = parse_value(word)?,
             "faults" => self.faults = value.to_owned(),
@@ -210,6 +226,10 @@ impl CheckSpec {
             self.cancels.map_or_else(|| "any".to_owned(), |cancels| cancels.to_string()),
         );
         add(self.readers, "readers", "true".to_owned());
+        add(self.tries, "tries", "true".to_owned());
+        add(self.upgrades, "upgrades", "true".to_owned());
+        add(self.reentry, "reentry", "true".to_owned());
+        add(self.first_entries.is_some(), "first", self.first_entries.unwrap_or_default().to_string());
         add(self.drop_idle, "drop-idle", "true".to_owned());
         add(self.initial != plain.initial, "initial-holders", self.initial.to_string());
         add(!self.faults.is_empty(), "faults", self.faults.clone());
@@ -239,6 +259,10 @@ impl CheckSpec {
         Ok(Limits {
             entries: self.entries,
             last_entries: self.last_entries,
+            first_entries: self.first_entries,
+            tries: self.tries,
+            upgrades: self.upgrades,
+            reentry: self.reentry,
             cancels: self.cancels,
             readers: self.readers,
             drop_idle: self.drop_idle,

@@ -135,7 +135,7 @@ pub mod wire;
 #[doc(hidden)]
 pub use membership::model;
 
-pub use config::{Class, Founding, NodeConfig, ViewsConfig};
+pub use config::{Class, FOUNDED_WITH, Founding, NodeConfig, ViewsConfig};
 pub use faults::Honest;
 #[doc(hidden)]
 #[cfg(any(test, feature = "planted-bugs"))]

@@ -146,6 +146,7 @@ impl Config {
             lossy: faults.affect_messages(),
             membership: faults.has(FaultKind::Join) || faults.has(FaultKind::Leave),
             restart: faults.has(FaultKind::Restart),
+            home: false,
         };
         features.check(needs)
     }
@@ -165,6 +166,8 @@ pub(crate) struct Features<'a> {
     /// Nodes join or leave.
     pub(crate) membership: bool,
     pub(crate) restart: bool,
+    /// Attempts, upgrades or re-entry.
+    pub(crate) home: bool,
 }
 
 impl Features<'_> {
@@ -184,6 +187,9 @@ impl Features<'_> {
         }
         if self.restart && !needs.membership && !needs.recovery {
             return refuse("restart needs a protocol whose nodes come back, such as --option membership=classic");
+        }
+        if self.home && !needs.home {
+            return refuse("attempts, upgrades and re-entry are explored with --protocol directory only");
         }
         if needs.server && self.nodes.contains(&NodeId::SERVER) {
             return refuse("0 is the number of the server; give the nodes other numbers");

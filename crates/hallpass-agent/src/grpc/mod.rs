@@ -88,7 +88,7 @@ impl Etcd {
 const OPEN: &[Right] = &[];
 /// For what asks for a lock or a lease.
 const ACQUIRE: &[Right] = &[Right::Acquire];
-/// For what looks: whoever may acquire may see what that needs.
+/// For what only reads: a caller who may acquire may also read what acquiring needs.
 const LOOK: &[Right] = &[Right::Acquire, Right::Inspect];
 
 /// The routes of etcd's API, each with the rights of which a caller needs one. They are checked before anything of a body is read; those to

@@ -235,7 +235,7 @@ async fn what_an_operator_breaks_is_kept_for_as_long_as_was_told() {
     agent.end().await;
 }
 
-/// Nobody asks the service anything: whoever listens to its events is told. So is whoever asks.
+/// Listeners to the service's events are told, although nobody asks it anything. Those who ask are told as well.
 #[tokio::test]
 async fn a_node_that_fails_takes_its_leases_along() {
     for panics in [false, true] {

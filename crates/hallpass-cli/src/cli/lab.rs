@@ -298,7 +298,7 @@ impl std::str::FromStr for Positions {
 pub(crate) struct CheckArgs {
     #[arg(long, value_name = "P", help = protocols(), required_unless_present = "model", default_value = "", hide_default_value = true)]
     pub(crate) protocol: String,
-    #[arg(long, value_name = "M", help = models(), conflicts_with_all = ["protocol", "nodes", "entries", "last_entries", "order", "cancels", "readers", "options", "faults", "draw"])]
+    #[arg(long, value_name = "M", help = models(), conflicts_with_all = ["protocol", "nodes", "entries", "last_entries", "first_entries", "tries", "upgrades", "reentry", "order", "cancels", "readers", "options", "faults", "draw"])]
     pub(crate) model: Option<String>,
     /// Break a rule of the model, to see that it is found
     #[arg(long, value_name = "NAME", requires = "model")]
@@ -312,6 +312,9 @@ pub(crate) struct CheckArgs {
     /// Requests of the node with the highest id [default: as --entries]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(..=COUNT_MAX as i64))]
     pub(crate) last_entries: Option<u8>,
+    /// Requests of the node with the lowest id [default: as --entries]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(..=COUNT_MAX as i64))]
+    pub(crate) first_entries: Option<u8>,
     /// Order of messages on a link; fifo: as sent
     #[arg(long, value_name = "any|fifo", value_enum, hide_possible_values = true, default_value_t = check_defaults().order.into())]
     pub(crate) order: OrderArg,
@@ -321,6 +324,15 @@ pub(crate) struct CheckArgs {
     /// Requests may be in shared mode
     #[arg(long)]
     pub(crate) readers: bool,
+    /// Requests may be attempts, which do not wait for a holder; for directory
+    #[arg(long)]
+    pub(crate) tries: bool,
+    /// Who is inside may go on in shared mode, or ask to be alone again; for directory
+    #[arg(long)]
+    pub(crate) upgrades: bool,
+    /// A node's next caller may follow the one inside; for directory
+    #[arg(long)]
+    pub(crate) reentry: bool,
     /// Nodes may forget the idle lock at any moment
     #[arg(long)]
     pub(crate) drop_idle: bool,

@@ -130,13 +130,14 @@ const RUN_USAGE: &str = "hallpass run [OPTIONS] LOCK -- COMMAND [ARG]...
 const RUN_HELP: &str = "\
 'run' waits until it has the lock, and then starts the command. It releases the lock when the \
 command ends. As with flock(1), a process that the command leaves running keeps the lock until it \
-ends. If the lock is lost, the command is stopped before anybody else gets the lock. So is everything \
-that the command started as this user.
+ends. If the lock is lost, the command is stopped before anybody else gets the lock. Every process \
+that the command started as this user is stopped too, even if it has detached itself.
 
 An agent, which is a background process, keeps the locks. 'run' uses the first of these agents: the \
 one at --socket; the one that HALLPASS_CONFIG or /etc/hallpass/hallpass.toml configures; one that this \
 user has started; the machine's. If there is none, 'run' starts a private agent for this user. On a \
-machine that belongs to a group it does not: it exits with code 69 if the group's agent is not running.
+machine that belongs to a group, 'run' starts no agent. If the group's agent is not running, it exits \
+with code 69.
 
 Durations are written 250ms, 10s or 2m.
 
@@ -218,10 +219,9 @@ const EVICT_HELP: &str = "\
 The member loses its vote. It loses its locks when its session has run out. Without --ban it joins \
 again if its agent runs. --admit undoes a --ban.
 
---ban-key is for a key that was stolen: no member accepts it any more, and its connections end. The \
-member itself goes on with a new key: give it that first, with 'hallpass init --renew'. Until a voter \
-that the group needs has a new key, its old one cannot be banned. Name the key by a certificate for \
-it, or by its digest.
+--ban-key is for a stolen key: no member accepts it any more, and its connections end. First give the \
+member itself a new key, with 'hallpass init --renew'. If the group needs a member's vote, it does not \
+ban the key that this member uses. Name the key by a certificate for it, or by its digest.
 
 Exit code: 0, or 69 if the group has not confirmed it in time. It may take effect all the same.
 

@@ -146,10 +146,10 @@ pub(crate) struct RunArgs {
     /// Maximum time to wait, such as 30s; exit code 75 after that [default: no limit]
     #[arg(long, value_name = "D", value_parser = duration)]
     timeout: Option<Duration>,
-    /// Say what is waited for, even if stderr is not a terminal
+    /// Show what 'run' waits for, even if stderr is not a terminal
     #[arg(long)]
     pub(crate) verbose: bool,
-    /// Time between SIGTERM and SIGKILL if the lock is lost: at most half of the agent's --ttl, which is 5s by default [default: a third of it]
+    /// Time between SIGTERM and SIGKILL if the lock is lost: at most half of the session length [default: a third of it]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
     /// The agent's socket [default: that of this user or machine]

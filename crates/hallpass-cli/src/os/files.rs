@@ -28,7 +28,7 @@ pub(crate) fn environment_path(name: &str) -> Option<PathBuf> {
 
 /// Where this user's agent keeps its socket and its data; an error says why there is no such directory.
 ///
-/// It depends only on the user's number and the password database. If it depended on the environment, a login shell and a cron job
+/// It depends only on the user ID and the password database. If it depended on the environment, a login shell and a cron job
 /// would find different agents, and both would enter. Root uses the machine's directory: its locks are the same, whichever agent
 /// serves them.
 pub(crate) fn user_directory() -> Result<PathBuf, String> {

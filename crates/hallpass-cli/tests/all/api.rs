@@ -9,9 +9,9 @@ use hallpass_testkit::{Scratch, without_settings};
 use serde_json::Value;
 
 /// A directory for one test.
-struct Place(Scratch);
+struct TestDirectory(Scratch);
 
-impl Place {
+impl TestDirectory {
     fn new(name: &str) -> Self {
         Self(Scratch::new(name))
     }
@@ -43,17 +43,17 @@ impl Place {
 
 #[test]
 fn a_token_is_printed_once_and_stored_as_a_hash() {
-    let place = Place::new("token");
+    let directory = TestDirectory::new("token");
     let secret =
-        place.run("token new --name ci --rights acquire,inspect --prefix ci/ --prefix tmp/ --file tokens.toml");
+        directory.run("token new --name ci --rights acquire,inspect --prefix ci/ --prefix tmp/ --file tokens.toml");
     let secret = secret.trim();
     assert!(secret.starts_with("hallpass_") && secret.len() == 9 + 64, "{secret}");
-    let file = place.0.join("tokens.toml");
+    let file = directory.0.join("tokens.toml");
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains(&secret[9..]), "the secret is not in the file");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let line = "token new --name ops --rights administer --leases-max 5 --watches-max 6 --rate-max 7 --file tokens.toml --json";
-    let second: Value = serde_json::from_str(&place.run(line)).unwrap();
+    let second: Value = serde_json::from_str(&directory.run(line)).unwrap();
     assert_ne!(second["token"], secret);
     let tokens = hallpass_agent::tokens::Tokens::parse(&fs::read_to_string(&file).unwrap()).unwrap();
     let found = tokens.find(secret).expect("the first is still there");
@@ -66,20 +66,20 @@ fn a_token_is_printed_once_and_stored_as_a_hash() {
     let quotas = tokens.find(second["token"].as_str().unwrap()).unwrap().quotas();
     let quotas = [quotas.leases_max, quotas.waits_max, quotas.watches_max, quotas.rate_max];
     assert_eq!(quotas.map(|max| max.map(|max| max.get())), [Some(5), None, Some(6), Some(7)]);
-    place.refused("token new --name y --rights inspect --rate-max 0 --file tokens.toml", "--rate-max");
-    place.refused("token new --name ci --rights inspect --file tokens.toml", "already");
-    place.refused("token new --name x --rights fly --file tokens.toml", "unknown right 'fly'");
-    place.refused("token new --name x --rights inspect", "--file");
+    directory.refused("token new --name y --rights inspect --rate-max 0 --file tokens.toml", "--rate-max");
+    directory.refused("token new --name ci --rights inspect --file tokens.toml", "already");
+    directory.refused("token new --name x --rights fly --file tokens.toml", "unknown right 'fly'");
+    directory.refused("token new --name x --rights inspect", "--file");
 }
 
 #[test]
 fn an_api_that_others_reach_needs_more() {
-    let place = Place::new("exposed");
+    let directory = TestDirectory::new("exposed");
     let agent = "agent --name a --data d --socket a.sock";
-    place.refused(&format!("{agent} --api 0.0.0.0:0"), "reachable from other machines");
-    place.refused(&format!("{agent} --api 0.0.0.0:0 --api-cert c.pem"), "--api-key");
-    place.refused(&format!("{agent} --api 127.0.0.1:0 --api-tokens absent"), "token new");
-    place.refused(&format!("{agent} --api nowhere"), "host:port");
+    directory.refused(&format!("{agent} --api 0.0.0.0:0"), "reachable from other machines");
+    directory.refused(&format!("{agent} --api 0.0.0.0:0 --api-cert c.pem"), "--api-key");
+    directory.refused(&format!("{agent} --api 127.0.0.1:0 --api-tokens absent"), "token new");
+    directory.refused(&format!("{agent} --api nowhere"), "host:port");
 }
 
 /// The examples of the page, one after the other, as a reader types them; on a port of the test's own.
@@ -90,7 +90,7 @@ fn the_examples_of_the_page_work() {
         println!("SKIPPED: there is no curl");
         return;
     }
-    let place = Place::new("page");
+    let directory = TestDirectory::new("page");
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/api.md")).unwrap();
     let blocks: Vec<&str> = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 5, "{blocks:?}");
@@ -102,7 +102,7 @@ fn the_examples_of_the_page_work() {
     let script = script.replace("curl -s ", "curl -sS --fail-with-body --max-time 60 ");
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_hallpass"));
     let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let Output { status, stdout, stderr } = place.prepare(
+    let Output { status, stdout, stderr } = directory.prepare(
         Command::new("timeout").args(["120", "bash", "-c", &script]).env("PATH", path).env("HALLPASS_LOG", "warn"),
     );
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));

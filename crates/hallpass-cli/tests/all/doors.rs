@@ -221,7 +221,7 @@ fn silent_connections_hold_no_door_shut() {
     assert!(agent.get_unix("/v1/status").is_some_and(|line| line.contains("200")));
     assert_eq!(agent.user.run("run y --socket a.sock -- true").code, 0);
     wait_until("TCP is served", || agent.get_tcp("/healthz").is_some_and(|line| line.contains("200")));
-    // Whoever was served stays so.
+    // A client that was served before is still served.
     answered(&mut idle);
     fs::write(agent.user.home.join("end"), "").unwrap();
     assert!(held.wait().unwrap().success());

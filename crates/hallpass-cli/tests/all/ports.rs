@@ -46,7 +46,7 @@ fn end(mut agent: Child) {
     agent.wait().unwrap();
 }
 
-/// Its socket is for its user alone, and so is its group. Whoever reached a port could join that group, and stop it.
+/// Its socket is for its user alone, and so is its group. A user who reached a port could join that group, and stop it.
 #[test]
 fn a_private_agent_has_no_port() {
     let user = User::new("no-port");

@@ -87,7 +87,7 @@ impl User {
         let child = self.command(&words(line)).spawn().unwrap();
         let (id, (done, is_done)) = (child.id(), std::sync::mpsc::channel::<()>());
         std::thread::spawn(move || {
-            // What waits for ever is a failure, and no test is to wait with it.
+            // A command that waits forever is a failure, and must not keep its test waiting.
             if is_done.recv_timeout(RUN_MAX) == Err(RecvTimeoutError::Timeout) {
                 kill(id, "-KILL");
             }

@@ -19,6 +19,19 @@ impl Floor {
     }
 }
 
+/// How a protocol serves a caller who only tries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Attempts {
+    /// It does not: who does not enter at once gives up.
+    None,
+    /// The messages of the request carry a mark. A node that would defer a marked request
+    /// [forgets](Capabilities::forget_deferred) it and says so.
+    Marked,
+    /// The protocol has messages for it: [`Input::Try`](super::Input::Try) asks, and
+    /// [`Effect::Busy`](super::Effect::Busy) refuses.
+    Asked,
+}
+
 /// What a node asks of a protocol beyond its paper, to serve many locks and many callers well.
 ///
 /// Every method has a default that is right for a protocol that implements its paper and nothing more. The trait is
@@ -73,13 +86,26 @@ pub trait Capabilities {
         false
     }
 
-    /// True if [`forget_deferred`](Self::forget_deferred) is implemented, so that `try` is answered in one round trip.
-    fn supports_try(&self) -> bool {
-        false
+    /// How `try` is served.
+    fn attempts(&self) -> Attempts {
+        Attempts::None
     }
 
-    /// Drops cached permissions that are not in use.
-    fn drop_permissions(&mut self) {}
+    /// The member that keeps the order of this lock's requests, if one does.
+    fn home(&self) -> Option<NodeId> {
+        None
+    }
+
+    /// The members whose requests are granted or wait, in the order of their arrival, where this node knows it: those who
+    /// hold the lock come first.
+    fn order(&self) -> Option<Vec<NodeId>> {
+        None
+    }
+
+    /// True if what is here, and nobody uses, should go back at once: [`Input::GiveBack`](super::Input::GiveBack).
+    fn gives_back(&self) -> bool {
+        false
+    }
 
     /// True if permissions or the token are here, so that the next entry needs fewer messages or none.
     fn is_cached(&self) -> bool {

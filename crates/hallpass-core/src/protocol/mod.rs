@@ -8,6 +8,7 @@ mod capabilities;
 pub mod carvalho_roucairol;
 pub mod central;
 mod constant;
+pub mod directory;
 pub mod lamport;
 pub mod lamport_fifo;
 pub mod maekawa;
@@ -31,7 +32,7 @@ use std::hash::Hash;
 use crate::codec::{DecodeError, Reader};
 use crate::{Fence, NodeId, Setup};
 
-pub use capabilities::{Capabilities, Floor};
+pub use capabilities::{Attempts, Capabilities, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{ProtocolKind, Visitor};
@@ -124,10 +125,23 @@ pub enum Input<M, T> {
         /// A number drawn by the driver, for protocols that use random numbers; see [`Protocol::draws`].
         draw: u32,
     },
-    /// The local caller gives up before it has entered.
+    /// The same for a caller that does not wait for a holder: it enters, or it is refused by [`Effect::Busy`]. Only for
+    /// protocols whose [`Capabilities::attempts`] are [`Attempts::Asked`].
+    Try {
+        /// Exclusive or shared.
+        mode: Mode,
+    },
+    /// The local caller gives up before it has entered, or the upgrade that it has asked for.
     Cancel,
     /// The local caller leaves the critical section.
     Release,
+    /// Nobody here uses what is cached: permissions, a token, a lock. Give it up. Nothing happens while a caller is here.
+    GiveBack,
+    /// The local caller that is inside alone goes on in shared mode: it enters again, with a shared entry's fence.
+    Downgrade,
+    /// The local caller that is inside in shared mode asks to be alone, with nobody in between. It enters again, or
+    /// [`Effect::Refused`] says that it stays as it is.
+    Upgrade,
     /// A message has arrived.
     Deliver {
         /// The sender.
@@ -166,6 +180,10 @@ pub enum Effect<M, T> {
         /// The entry's fencing token.
         fence: Fence,
     },
+    /// The local caller's attempt is refused: others come first.
+    Busy,
+    /// The local caller's request or upgrade is refused for good in this view.
+    Refused,
     /// Fire a timer later; one that is set already is moved.
     SetTimer {
         /// The timer.
@@ -241,6 +259,8 @@ pub struct Needs {
     pub one_holder: bool,
     /// There is one more process, [`NodeId::SERVER`], which is not a member and never asks to enter.
     pub server: bool,
+    /// One member keeps the order of a lock's requests: [`Setup::home`] matters.
+    pub home: bool,
     /// Entries carry fences. Without them, an exploration of endless entries stays finite.
     pub fences: bool,
 }
@@ -261,6 +281,7 @@ impl Default for Needs {
             start: false,
             one_holder: false,
             server: false,
+            home: false,
             fences: true,
         }
     }
@@ -307,6 +328,15 @@ pub trait Protocol: Capabilities + Clone + Eq + Hash + Debug + Send {
     }
     /// The highest sequence number this node knows, or 0 if the protocol has none.
     fn highest_number(&self) -> u64 {
+        0
+    }
+    /// The largest count of an exclusive fence that may have been given out, where the instance knows a bound of all of
+    /// them. A shared one's is at most one more.
+    fn fence_bound(&self) -> Option<u64> {
+        None
+    }
+    /// How many requests of all nodes it remembers in an order.
+    fn remembered(&self) -> usize {
         0
     }
     /// Adds the state under the paper's names for its variables, for people to look at.

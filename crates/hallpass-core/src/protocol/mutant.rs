@@ -1,7 +1,8 @@
 use std::hash::{Hash, Hasher};
 
 use super::{
-    Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span, Variables,
+    Attempts, Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span,
+    Variables,
 };
 use crate::{Fence, InitialHolders, NodeId, Setup};
 
@@ -152,6 +153,14 @@ impl<P: Protocol> Protocol for Mutant<P> {
     fn highest_number(&self) -> u64 {
         self.inner.highest_number()
     }
+
+    fn fence_bound(&self) -> Option<u64> {
+        self.inner.fence_bound()
+    }
+
+    fn remembered(&self) -> usize {
+        self.inner.remembered()
+    }
 }
 
 /// All of them are the protocol's own, except where the bug is about dropped instances.
@@ -196,12 +205,20 @@ impl<P: Protocol> Capabilities for Mutant<P> {
         self.inner.forget_deferred(from)
     }
 
-    fn supports_try(&self) -> bool {
-        self.inner.supports_try()
+    fn attempts(&self) -> Attempts {
+        self.inner.attempts()
     }
 
-    fn drop_permissions(&mut self) {
-        self.inner.drop_permissions();
+    fn home(&self) -> Option<NodeId> {
+        self.inner.home()
+    }
+
+    fn order(&self) -> Option<Vec<NodeId>> {
+        self.inner.order()
+    }
+
+    fn gives_back(&self) -> bool {
+        self.inner.gives_back()
     }
 
     fn is_cached(&self) -> bool {

@@ -1,6 +1,7 @@
 use std::fmt;
 
 use super::carvalho_roucairol::{AsPrinted, CarvalhoRoucairol};
+use super::directory::{Directory, IncompleteDirectory};
 use super::maekawa::Maekawa;
 use super::naimi_trehel::NaimiTrehel;
 use super::raymond::Raymond;
@@ -79,6 +80,10 @@ roster! {
     Maekawa: Maekawa = "maekawa";
     /// Raymond 1989: a token on a tree.
     Raymond: Raymond = "raymond";
+    /// A home for each lock, which keeps the order of the requests.
+    Directory: Directory = "directory";
+    /// The same, where the laboratory may leave a rule out.
+    DirectoryIncomplete: IncompleteDirectory = "directory" where "leave-out";
 }
 
 impl ProtocolKind {

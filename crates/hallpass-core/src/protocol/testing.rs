@@ -87,7 +87,8 @@ impl<P: Protocol> Net<P> {
     /// A fresh instance, which does not take part yet.
     pub(crate) fn fresh(&self, node: u32, incarnation: u32, initial: InitialHolders<'_>) -> P {
         let (view, options) = (&self.view, &self.options);
-        P::new(&Setup { me: NodeId(node), view, initial, incarnation, bounds: BOUNDS, options })
+        let home = view.members()[0];
+        P::new(&Setup { me: NodeId(node), view, initial, home, incarnation, bounds: BOUNDS, options })
     }
 }
 
@@ -104,6 +105,11 @@ impl<P: Protocol> Net<P> {
     pub(crate) fn acquire_as(&mut self, node: u32, mode: Mode) -> Vec<String> {
         self.modes.insert(node, mode);
         self.act(node, Input::Acquire { mode, draw: 0 })
+    }
+
+    /// The mode in which a node enters next, where another input than a request leads to it.
+    pub(crate) fn expect_mode(&mut self, node: u32, mode: Mode) {
+        self.modes.insert(node, mode);
     }
 
     pub(crate) fn cancel(&mut self, node: u32) -> Vec<String> {
@@ -222,6 +228,8 @@ impl<P: Protocol> Net<P> {
             Effect::Joined => "joined".to_owned(),
             Effect::Left => "left".to_owned(),
             Effect::Restart => "restart".to_owned(),
+            Effect::Busy => "busy".to_owned(),
+            Effect::Refused => "refused".to_owned(),
         }
     }
 

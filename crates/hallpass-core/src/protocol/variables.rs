@@ -96,7 +96,8 @@ mod tests {
             (options.nodes, options.tick) = (nodes.to_vec(), 1);
             let (options, view) = (P::parse(&options).expect("no option is needed"), View::new(nodes));
             let (initial, bounds) = (InitialHolders::NOBODY, Bounds { transit_max: 1, section_max: 1 });
-            let setup = Setup { me: NodeId(2), view: &view, initial, incarnation: 0, bounds, options: &options };
+            let home = NodeId(1);
+            let setup = Setup { me: NodeId(2), view: &view, initial, home, incarnation: 0, bounds, options: &options };
             let mut variables = Variables::default();
             P::new(&setup).variables(&mut variables);
             variables.pairs().iter().map(|(name, _)| *name).collect()

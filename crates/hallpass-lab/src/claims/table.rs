@@ -172,6 +172,7 @@ impl<P: Protocol> Clocked<P> {
                 me: *me,
                 view: &view,
                 initial: InitialHolders::NOBODY,
+                home: NodeId(1),
                 incarnation: 0,
                 bounds: Bounds::NONE,
                 options,

@@ -130,7 +130,7 @@ impl World {
             if world.nodes.iter().all(|node| node.view().len() == NODES) && world.is_connected {
                 break;
             }
-            world.go_on();
+            world.advance();
         }
         world.arrived = Default::default();
         world
@@ -273,8 +273,8 @@ impl World {
         steps
     }
 
-    /// Everything that is under way arrives; if nothing is, time passes.
-    fn go_on(&mut self) {
+    /// Delivers everything that is under way. If nothing is, time passes to the next timeout.
+    fn advance(&mut self) {
         if !self.is_connected {
             self.greet(Plane::Locks);
         }
@@ -352,7 +352,7 @@ impl Space for BufferModel {
             if world.is_good() {
                 return None;
             }
-            world.go_on();
+            world.advance();
         }
         let waiting: Vec<u32> = world.nodes.iter().flat_map(Node::waiting).copied().collect();
         let text = format!("{} callers wait forever, such as the one for 'lock {}'", waiting.len(), waiting.first()?);

@@ -1,5 +1,5 @@
 //! One node joins, stops, leaves, is evicted, lapses and comes back, under incarnations k and k+1, and the messages about that
-//! arrive in every order: nobody is taken for another incarnation of itself, and every node that wants to join gets in.
+//! arrive in every order: nobody is taken for another incarnation of itself, and who wants to join or leave gets in or out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +21,12 @@ pub(super) enum Bug {
     StaleCommand,
     /// Any incarnation takes the place of the one that is there.
     AnyIncarnation,
+    /// The steward takes the node for a namesake of another member.
+    Namesake,
 }
 
 pub(super) const BUGS: &[(&str, Bug)] =
-    &[("stale-command", Bug::StaleCommand), ("any-incarnation", Bug::AnyIncarnation)];
+    &[("stale-command", Bug::StaleCommand), ("any-incarnation", Bug::AnyIncarnation), ("namesake", Bug::Namesake)];
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IncarnationsModel {
@@ -114,14 +116,25 @@ impl IncarnationsState {
         self.proposed.is_none() && self.steward.1.epoch == self.group.epoch
     }
 
-    fn receive(&mut self, message: Message, any: bool) {
+    /// Whether a message that is there tells the steward anything.
+    fn is_news(&self, message: Message, bug: Option<Bug>) -> bool {
+        let mut next = self.clone();
+        next.receive(message, bug);
+        message == Message::Evict || next.steward != self.steward
+    }
+
+    fn receive(&mut self, message: Message, bug: Option<Bug>) {
+        let any = bug == Some(Bug::AnyIncarnation);
         let (_, group, steward) = &mut self.steward;
         match message {
             Message::Join(incarnation) => {
                 if any || group.find(NODE).is_none_or(|known| known.incarnation < incarnation) {
                     steward.sessions.stop_acknowledging(NODE);
                     let reached = BTreeSet::from([NodeId(1)]);
-                    let member = member(NODE, incarnation.get());
+                    let mut member = member(NODE, incarnation.get());
+                    if bug == Some(Bug::Namesake) {
+                        member.name = NodeId(1).to_string();
+                    }
                     steward.candidates.insert(NODE, Candidate { member, reached, heard: 0 });
                 }
             }
@@ -220,7 +233,8 @@ impl Space for IncarnationsModel {
         if state.evictions > 0 {
             steps.push(Step::Evict);
         }
-        steps.extend((0..state.network.len() as u8).map(|message| Step::Receive { message }));
+        let news = (0..).zip(&state.network).filter(|(_, message)| state.is_news(**message, self.bug));
+        steps.extend(news.map(|(message, _)| Step::Receive { message }));
         if state.is_current() && state.steward.1.epoch < self.epochs && !state.changes().is_empty() {
             steps.push(Step::Propose);
         }
@@ -264,7 +278,7 @@ impl Space for IncarnationsModel {
                 if message == Message::Evict {
                     state.network.remove(&message);
                 }
-                state.receive(message, self.bug == Some(Bug::AnyIncarnation));
+                state.receive(message, self.bug);
             }
             Step::Propose => {
                 let changes = state.changes();
@@ -296,8 +310,16 @@ impl Space for IncarnationsModel {
         !matches!(step, Step::Restart | Step::Leave { .. } | Step::Evict | Step::Elect { .. })
     }
 
-    fn check_end(&self, _: &IncarnationsState) -> Option<Violation> {
-        None
+    fn check_end(&self, state: &IncarnationsState) -> Option<Violation> {
+        let is_in = state.group.incarnation_of(NODE) == Some(state.incarnation);
+        let (is_as_wanted, wanted) = match state.life {
+            Life::Running => (is_in, "in"),
+            Life::Leaving { keeps_vote: true } => (!is_in, "out"),
+            Life::Leaving { keeps_vote: false } => (state.group.find(NODE).is_none(), "out"),
+        };
+        let text = format!("incarnation {} never gets {wanted}", state.incarnation);
+        let is_over = state.steward.1.epoch >= self.epochs;
+        (!is_as_wanted && !is_over).then_some(Violation { property: "progress", text })
     }
 }
 

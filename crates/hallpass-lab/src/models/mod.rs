@@ -213,9 +213,9 @@ fn incarnation(number: u32) -> Incarnation {
     Incarnation::new(number.max(1)).unwrap_or(Incarnation::FIRST)
 }
 
-/// A member without a name: models have no use for one.
+/// A member with a name of its own: a namesake of a member is not admitted.
 fn member(id: NodeId, number: u32) -> Member {
-    Member { id, incarnation: incarnation(number), name: String::new(), address: String::new(), durable: true }
+    Member { id, incarnation: incarnation(number), name: id.to_string(), address: String::new(), durable: true }
 }
 
 /// A group of these members in epoch 1.

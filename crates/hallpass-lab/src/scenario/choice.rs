@@ -57,6 +57,14 @@ pub(crate) fn describe<P: Protocol>(
         Step::Drop(node) => of_node("forget", node),
         Step::Crash(node) => of_node("crash", node),
         Step::Restart(node) => of_node("restart", node),
+        Step::Try { node, mode } => {
+            let shared = if mode == Mode::Shared { " shared" } else { "" };
+            ("try", format!("try {}{shared}", id(node)), Some(id(node)), None)
+        }
+        Step::Downgrade(node) => of_node("downgrade", node),
+        Step::Upgrade(node) => of_node("upgrade", node),
+        Step::Reenter(node) => of_node("reenter", node),
+        Step::GiveBack(node) => of_node("give-back", node),
         Step::Join(node) => of_node("join", node),
         Step::Leave(node) => of_node("leave", node),
         Step::Deliver(index) => of_message("deliver", index, Step::Deliver),

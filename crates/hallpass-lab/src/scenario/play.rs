@@ -61,7 +61,7 @@ impl Visitor for Player<'_> {
             steps.push(interpreter.run_or_skip(command, self.lenient)?);
         }
         if self.lenient {
-            steps.extend(interpreter.go_on());
+            steps.extend(interpreter.run_until_idle());
         }
         Ok(interpreter.finish(steps))
     }
@@ -79,6 +79,10 @@ fn limits(script: &Script, needs: &Needs) -> Limits {
     Limits {
         entries: Some(200),
         last_entries: None,
+        first_entries: None,
+        tries: needs.home,
+        upgrades: needs.home,
+        reentry: needs.home,
         cancels: if needs.no_cancel.is_some() { Some(0) } else { None },
         readers: needs.no_shared.is_none(),
         drop_idle: true,
@@ -106,7 +110,7 @@ struct Interpreter<'a, P: Protocol> {
 }
 
 /// The most steps that follow without a command.
-const GO_ON_MAX: usize = 60;
+const STEPS_UNTIL_IDLE_MAX: usize = 60;
 
 impl<P: Protocol> Interpreter<'_, P> {
     fn run_or_skip(&mut self, command: &Command, lenient: bool) -> Result<CommandOutcome, LabError> {
@@ -129,9 +133,9 @@ impl<P: Protocol> Interpreter<'_, P> {
     }
 
     /// Lets everything happen that must: messages arrive, nodes that are inside leave, timers fire.
-    fn go_on(&mut self) -> Vec<CommandOutcome> {
+    fn run_until_idle(&mut self) -> Vec<CommandOutcome> {
         let mut outcomes = Vec::new();
-        for _ in 0..GO_ON_MAX {
+        for _ in 0..STEPS_UNTIL_IDLE_MAX {
             let mut possible = Vec::new();
             self.model.steps(&self.config, &mut possible);
             let urgency = |step: &&Step| match step {
@@ -205,6 +209,18 @@ impl<P: Protocol> Interpreter<'_, P> {
         match words.as_slice() {
             ["ask", node, how @ ..] => self.ask(command, node, how),
             ["cancel", node] => self.step(command, Step::Cancel(self.node(command, node)?)),
+            ["try", node, how @ ..] => {
+                let mode = match how {
+                    [] => Mode::Exclusive,
+                    ["shared"] => Mode::Shared,
+                    _ => return command.fail("after the node comes nothing, or shared"),
+                };
+                self.step(command, Step::Try { node: self.node(command, node)?, mode })
+            }
+            ["downgrade", node] => self.step(command, Step::Downgrade(self.node(command, node)?)),
+            ["upgrade", node] => self.step(command, Step::Upgrade(self.node(command, node)?)),
+            ["reenter", node] => self.step(command, Step::Reenter(self.node(command, node)?)),
+            ["give-back", node] => self.step(command, Step::GiveBack(self.node(command, node)?)),
             ["forget", node] => self.step(command, Step::Drop(self.node(command, node)?)),
             ["exit", node] => self.step(command, Step::Exit(self.node(command, node)?)),
             ["crash", node] => self.step(command, Step::Crash(self.node(command, node)?)),
@@ -225,8 +241,8 @@ impl<P: Protocol> Interpreter<'_, P> {
             ["explore", words @ ..] => self.explore(command, words),
             ["simulate", words @ ..] => self.simulate(command, words),
             _ => command.fail(
-                "not a command; there are ask, exit, cancel, forget, deliver, lose, repeat, tick, timeout, crash, restart, \
-                 join, leave, network, explore, simulate",
+                "not a command; there are ask, try, exit, cancel, downgrade, upgrade, reenter, give-back, forget, deliver, lose, \
+                 repeat, tick, timeout, crash, restart, join, leave, network, explore, simulate",
             ),
         }
     }

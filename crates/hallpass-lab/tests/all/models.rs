@@ -88,6 +88,7 @@ const BUGS: &[(&str, &str, &str, usize)] = &[
     ("lapse", "keep-permissions", "exclusion", 16),
     ("incarnations", "stale-command", "incarnation", 14),
     ("incarnations", "any-incarnation", "incarnation", 16),
+    ("incarnations", "namesake", "progress", 10),
     ("founding", "no-agreement", "one-group", 8),
     ("founding", "keep-id", "one-history", 5),
     ("founding-two-lost", "no-agreement", "one-group", 8),

@@ -94,6 +94,11 @@ impl Links {
         self.in_view().all(|link| link.connected)
     }
 
+    /// True if this member is connected, or is this node itself.
+    pub(crate) fn reaches(&self, member: NodeId) -> bool {
+        self.position(member).is_none_or(|index| self.links[index].connected)
+    }
+
     fn in_view(&self) -> impl Iterator<Item = &Link> {
         self.links.iter().filter(|link| link.in_view)
     }

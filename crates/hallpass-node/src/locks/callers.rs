@@ -1,7 +1,9 @@
 //! Local callers: they share the node's one place in each lock's protocol, first in, first out.
 
+use hallpass_core::protocol::Attempts;
 use hallpass_core::{Fence, Input, Mode, Ticks};
 
+use super::machine::ForCaller;
 use super::{Early, Locks, Phase, Slot, Waiter};
 use crate::links::Links;
 use crate::output::{Answer, CallerId, Grant, Outcome, Patience, Refusal, Ticket};
@@ -38,7 +40,7 @@ impl<C> Locks<C> {
         let answer = self.enter_or_wait(slot, id, mode, patience, now, links, caller);
         match &answer {
             Ok(Answer::Granted(_) | Answer::Waiting(_)) => self.count_caller(),
-            Ok(Answer::Busy) | Err(_) => self.evict_idle(slot, now),
+            Ok(Answer::Busy) | Err(_) => self.evict_idle(slot, now, links),
         }
         answer
     }
@@ -97,7 +99,7 @@ impl<C> Locks<C> {
         if position == 0 {
             self.replace_head(slot, tried, now, links);
         }
-        self.evict_idle(slot, now);
+        self.evict_idle(slot, now, links);
         true
     }
 
@@ -161,7 +163,7 @@ impl<C> Locks<C> {
         if let Some(fence) = entry.enter_fast(id, mode, now) {
             return granted(fence);
         }
-        if tries && !links.reach_all() {
+        if tries && !entry.can_be_tried(links) {
             return Ok(Answer::Busy);
         }
         if let Some(peer) = links.congested(self.limits.backlog_max) {
@@ -172,13 +174,24 @@ impl<C> Locks<C> {
             return Err(Refusal::Fences);
         }
         entry.phase = Phase::Asking(mode);
-        if let Some(fence) = self.request(slot, mode, tries.then(|| id.attempt()), now, links) {
-            self.enter(slot, mode, fence);
-            self.table[slot].add_holder(id);
-            return granted(fence);
+        match self.request(slot, mode, tries.then(|| id.attempt()), now, links) {
+            ForCaller::Nothing => {}
+            ForCaller::Enters(fence) => {
+                self.enter(slot, mode, fence);
+                self.table[slot].add_holder(id);
+                return granted(fence);
+            }
+            ForCaller::Busy => {
+                self.table[slot].phase = Phase::Idle;
+                return Ok(Answer::Busy);
+            }
+            ForCaller::Refused => {
+                self.table[slot].phase = Phase::Idle;
+                return Err(Refusal::Fences);
+            }
         }
         let entry = &mut self.table[slot];
-        if tries && !entry.machine.capabilities().supports_try() {
+        if tries && entry.attempts() == Attempts::None {
             entry.phase = Phase::Idle;
             self.handle(slot, Input::Cancel, now, links);
             return Ok(Answer::Busy);
@@ -197,10 +210,14 @@ impl<C> Locks<C> {
         attempt: Option<Attempt>,
         now: Ticks,
         links: &mut Links,
-    ) -> Option<Fence> {
+    ) -> ForCaller {
         let draw = (self.next_caller.0.get() as u32).wrapping_mul(0x9e37_79b9);
+        let (input, mark) = match attempt {
+            Some(_) if self.table[slot].attempts() == Attempts::Asked => (Input::Try { mode }, None),
+            _ => (Input::Acquire { mode, draw }, attempt),
+        };
         // Only messages can be malformed.
-        self.try_handle_as(slot, Input::Acquire { mode, draw }, attempt, now, links).unwrap_or(None)
+        self.try_handle_as(slot, input, mark, now, links).unwrap_or(ForCaller::Nothing)
     }
 
     /// The last local holder has left: another local caller follows if the streak allows it, otherwise the protocol decides.
@@ -217,7 +234,7 @@ impl<C> Locks<C> {
         if next.is_none() && entry.machine.leave_fast() {
             (entry.phase, entry.streak) = (Phase::Idle, 0);
             if !entry.listed {
-                self.evict_idle(slot, now);
+                self.evict_idle(slot, now, links);
             }
             return;
         }
@@ -235,7 +252,7 @@ impl<C> Locks<C> {
         entry.streak = 0;
         self.handle(slot, Input::Release, now, links);
         self.serve(slot, now, links);
-        self.evict_idle(slot, now);
+        self.evict_idle(slot, now, links);
     }
 
     /// Asks the protocol for the head of the queue, if there is one. While too much waits for some peer, only what needs no
@@ -247,20 +264,38 @@ impl<C> Locks<C> {
             return;
         }
         let (mode, attempt) = (head.mode, head.attempt());
-        let fence = match entry.machine.enter_fast(mode) {
-            Some(fence) => Some(fence),
+        let for_caller = match entry.machine.enter_fast(mode) {
+            Some(fence) => ForCaller::Enters(fence),
             None if links.congested(self.limits.backlog_max).is_some() => return self.held_up.push_back(slot),
             None => {
                 entry.phase = Phase::Asking(mode);
                 self.request(slot, mode, attempt, now, links)
             }
         };
-        if let Some(fence) = fence {
-            self.enter(slot, mode, fence);
-            self.admit(slot);
-        } else {
-            self.refuse_if_spent(slot, now, links);
+        match for_caller {
+            ForCaller::Enters(fence) => {
+                self.enter(slot, mode, fence);
+                self.admit(slot);
+            }
+            ForCaller::Busy => self.refuse_attempt(slot, now, links),
+            ForCaller::Refused => self.refuse_all(slot, now, links),
+            ForCaller::Nothing => self.refuse_if_spent(slot, now, links),
         }
+    }
+
+    /// The protocol has refused the attempt of the head of the queue. The next caller is asked for.
+    pub(super) fn refuse_attempt(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
+        self.attempts.remove(&slot);
+        let entry = &mut self.table[slot];
+        entry.phase = Phase::Idle;
+        if entry.queue.front().is_some_and(Waiter::tries)
+            && let Some(waiter) = entry.queue.pop_front()
+        {
+            self.early_slots.remove(&waiter.id);
+            self.callers -= 1;
+            self.answers.push_back((waiter.caller, Outcome::Busy));
+        }
+        self.serve(slot, now, links);
     }
 
     /// Peers have taken messages: the locks that were held up by those are asked for.
@@ -276,11 +311,15 @@ impl<C> Locks<C> {
 
     /// When the last fence has been used there is none for those who wait, however many permissions arrive.
     pub(super) fn refuse_if_spent(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
-        let entry = &mut self.table[slot];
-        let asking = matches!(entry.phase, Phase::Asking(_));
-        if !asking || !entry.is_spent() {
-            return;
+        let entry = &self.table[slot];
+        if matches!(entry.phase, Phase::Asking(_)) && entry.is_spent() {
+            self.refuse_all(slot, now, links);
         }
+    }
+
+    /// All who wait are told that no fence is left in this view.
+    pub(super) fn refuse_all(&mut self, slot: Slot, now: Ticks, links: &mut Links) {
+        let entry = &mut self.table[slot];
         entry.phase = Phase::Idle;
         let waiting = std::mem::take(&mut entry.queue);
         self.callers -= waiting.len();

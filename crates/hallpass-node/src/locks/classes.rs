@@ -11,6 +11,7 @@ use crate::config::Class;
 /// The lock classes of a view: which protocol a lock of a given name starts as.
 pub(crate) struct Classes {
     pub(crate) me: NodeId,
+    view: View,
     /// The longest prefix first; the last one fits all names.
     templates: Vec<Template>,
     /// Locks that the last one serves in this view, whatever their names.
@@ -22,8 +23,8 @@ pub(crate) struct Template {
     prefix: String,
     pub(crate) protocol: &'static str,
     start: Start,
-    /// A lock that nobody holds, to be copied.
-    unheld: Machine,
+    /// A lock that nobody holds, to be copied; `None` where every lock has a home of its own.
+    unheld: Option<Machine>,
     /// Why shared entries are refused, if they are.
     pub(crate) no_shared: Option<&'static str>,
     /// At most one node may hold a lock at the start.
@@ -78,11 +79,27 @@ impl Classes {
         templates.push(Template::new(&Class::default_for(""), me, view).expect("the default protocol has no options"));
         // A stable sort: of two classes with one prefix the first counts, and the default comes last.
         templates.sort_by_key(|template| Reverse(template.prefix.len()));
-        Self { me, templates, exceptions: BTreeSet::new() }
+        Self { me, view: view.clone(), templates, exceptions: BTreeSet::new() }
     }
 
     pub(crate) fn get(&self, class: ClassIndex) -> &Template {
         &self.templates[class.get()]
+    }
+
+    /// The machine of a lock that nobody holds.
+    pub(crate) fn unheld(&self, class: ClassIndex, name: &str) -> Machine {
+        let template = self.get(class);
+        match &template.unheld {
+            Some(machine) => machine.copy(),
+            None => (template.start)(self.view.home_of(name), InitialHolders::NOBODY),
+        }
+    }
+
+    /// The machine of a lock that is held at the start of the view.
+    pub(crate) fn held(&self, class: ClassIndex, name: &str, initial: InitialHolders<'_>) -> Machine {
+        let template = self.get(class);
+        let home = if template.unheld.is_none() { self.view.home_of(name) } else { self.me };
+        (template.start)(home, initial)
     }
 
     /// The class of a lock.
@@ -118,18 +135,8 @@ impl Template {
         }
         let kind = ProtocolKind::select(&class.protocol, &mut options)?;
         let Made { start, needs } = Factory { options: &options, me, view }.make(kind)?;
-        let unheld = start(InitialHolders::NOBODY);
+        let unheld = (!needs.home).then(|| start(me, InitialHolders::NOBODY));
         let (prefix, protocol) = (class.prefix.clone(), kind.name());
         Ok(Self { prefix, protocol, start, unheld, no_shared: needs.no_shared, one_holder: needs.one_holder })
-    }
-
-    /// A lock that nobody holds.
-    pub(crate) fn unheld(&self) -> Machine {
-        self.unheld.copy()
-    }
-
-    /// A lock that is held at the start of the view.
-    pub(crate) fn held(&self, initial: InitialHolders<'_>) -> Machine {
-        (self.start)(initial)
     }
 }

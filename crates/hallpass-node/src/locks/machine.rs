@@ -2,6 +2,7 @@
 
 use hallpass_core::codec::{DecodeError, Reader};
 use hallpass_core::protocol::carvalho_roucairol::CarvalhoRoucairol;
+use hallpass_core::protocol::directory::Directory;
 use hallpass_core::protocol::{Capabilities, Medium, Needs, OptionError, Options, ProtocolKind, Visitor};
 use hallpass_core::{
     Bounds, Effect, Effects, Fence, InitialHolders, Input, Message, Mode, NodeId, Protocol, Setup, Ticks, View,
@@ -44,28 +45,44 @@ impl Outbox<'_> {
     }
 }
 
-/// A protocol of any kind. The default one is stored inline and shares its list of effects with all locks, so that a
-/// million of them are small; the others are behind a pointer and have their own.
+/// A protocol of any kind. Those that groups use by default are stored inline and share their lists of effects with all
+/// locks, so that a million of them are small; the others are behind a pointer and have their own.
 pub(crate) enum Machine {
-    Inline(CarvalhoRoucairol),
+    Directory(Directory),
+    Permissions(CarvalhoRoucairol),
     Boxed(Box<dyn DynProtocol>),
 }
 
-/// The list of effects that all [`Machine::Inline`] share.
-pub(crate) type SharedEffects =
-    Effects<<CarvalhoRoucairol as Protocol>::Message, <CarvalhoRoucairol as Protocol>::Timer>;
+/// The lists of effects that all inline machines of a kind share.
+#[derive(Default)]
+pub(crate) struct SharedEffects {
+    directory: Effects<<Directory as Protocol>::Message, <Directory as Protocol>::Timer>,
+    permissions: Effects<<CarvalhoRoucairol as Protocol>::Message, <CarvalhoRoucairol as Protocol>::Timer>,
+}
+
+/// What an input means for the local caller that the protocol was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ForCaller {
+    Nothing,
+    Enters(Fence),
+    /// The caller only tries, and others come first.
+    Busy,
+    /// There is no fence left for it in this view.
+    Refused,
+}
 
 impl Machine {
-    /// Handles one input; gives the fence if the local caller has entered.
+    /// Handles one input; says what it means for the local caller.
     #[inline]
     pub(crate) fn handle(
         &mut self,
         input: RawInput<'_>,
         effects: &mut SharedEffects,
         outbox: &mut Outbox<'_>,
-    ) -> Result<Option<Fence>, DecodeError> {
+    ) -> Result<ForCaller, DecodeError> {
         match self {
-            Self::Inline(protocol) => handle(protocol, input, effects, &mut Vec::new(), outbox),
+            Self::Directory(protocol) => handle(protocol, input, &mut effects.directory, &mut Vec::new(), outbox),
+            Self::Permissions(protocol) => handle(protocol, input, &mut effects.permissions, &mut Vec::new(), outbox),
             Self::Boxed(running) => running.handle(input, outbox),
         }
     }
@@ -73,7 +90,8 @@ impl Machine {
     /// True if this message asks for something that the receiver may defer.
     pub(crate) fn asks(&self, message: Reader<'_>) -> bool {
         match self {
-            Self::Inline(_) => asks::<CarvalhoRoucairol>(message),
+            Self::Directory(_) => asks::<Directory>(message),
+            Self::Permissions(_) => asks::<CarvalhoRoucairol>(message),
             Self::Boxed(running) => running.asks(message),
         }
     }
@@ -81,7 +99,8 @@ impl Machine {
     /// Another lock's machine in the same state: for templates.
     pub(crate) fn copy(&self) -> Self {
         match self {
-            Self::Inline(protocol) => Self::Inline(protocol.clone()),
+            Self::Directory(protocol) => Self::Directory(protocol.clone()),
+            Self::Permissions(protocol) => Self::Permissions(protocol.clone()),
             Self::Boxed(running) => Self::Boxed(running.copy()),
         }
     }
@@ -89,7 +108,8 @@ impl Machine {
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         match self {
-            Self::Inline(protocol) => protocol.is_idle(),
+            Self::Directory(protocol) => protocol.is_idle(),
+            Self::Permissions(protocol) => protocol.is_idle(),
             Self::Boxed(running) => running.is_idle(),
         }
     }
@@ -97,7 +117,8 @@ impl Machine {
     #[inline]
     pub(crate) fn capabilities(&self) -> &dyn Capabilities {
         match self {
-            Self::Inline(protocol) => protocol,
+            Self::Directory(protocol) => protocol,
+            Self::Permissions(protocol) => protocol,
             Self::Boxed(running) => running.capabilities(),
         }
     }
@@ -105,7 +126,8 @@ impl Machine {
     #[inline]
     pub(crate) fn capabilities_mut(&mut self) -> &mut dyn Capabilities {
         match self {
-            Self::Inline(protocol) => protocol,
+            Self::Directory(protocol) => protocol,
+            Self::Permissions(protocol) => protocol,
             Self::Boxed(running) => running.capabilities_mut(),
         }
     }
@@ -113,7 +135,8 @@ impl Machine {
     /// The highest request number known to it, or 0 if its numbers mean nothing outside the view.
     pub(crate) fn highest_number(&self) -> u64 {
         match self {
-            Self::Inline(protocol) => protocol.highest_number(),
+            Self::Directory(protocol) => protocol.highest_number(),
+            Self::Permissions(protocol) => protocol.highest_number(),
             Self::Boxed(running) => running.highest_number(),
         }
     }
@@ -122,7 +145,8 @@ impl Machine {
     #[inline]
     pub(crate) fn enter_fast(&mut self, mode: Mode) -> Option<Fence> {
         match self {
-            Self::Inline(protocol) => protocol.enter_fast(mode),
+            Self::Directory(protocol) => protocol.enter_fast(mode),
+            Self::Permissions(protocol) => protocol.enter_fast(mode),
             Self::Boxed(running) => running.capabilities_mut().enter_fast(mode),
         }
     }
@@ -131,7 +155,8 @@ impl Machine {
     #[inline]
     pub(crate) fn leave_fast(&mut self) -> bool {
         match self {
-            Self::Inline(protocol) => protocol.leave_fast(),
+            Self::Directory(protocol) => protocol.leave_fast(),
+            Self::Permissions(protocol) => protocol.leave_fast(),
             Self::Boxed(running) => running.capabilities_mut().leave_fast(),
         }
     }
@@ -140,7 +165,7 @@ impl Machine {
     #[inline]
     pub(crate) fn timeout(&self) -> Option<Ticks> {
         match self {
-            Self::Inline(_) => None,
+            Self::Directory(_) | Self::Permissions(_) => None,
             Self::Boxed(running) => running.timeout(),
         }
     }
@@ -148,7 +173,7 @@ impl Machine {
 
 /// A protocol behind a pointer, with its effects and timers.
 pub(crate) trait DynProtocol: Send {
-    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError>;
+    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<ForCaller, DecodeError>;
     fn asks(&self, message: Reader<'_>) -> bool;
     fn copy(&self) -> Box<dyn DynProtocol>;
     fn is_idle(&self) -> bool;
@@ -165,7 +190,7 @@ struct Instance<P: Protocol> {
 }
 
 impl<P: Protocol + 'static> DynProtocol for Instance<P> {
-    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<Option<Fence>, DecodeError> {
+    fn handle(&mut self, input: RawInput<'_>, outbox: &mut Outbox<'_>) -> Result<ForCaller, DecodeError> {
         handle(&mut self.protocol, input, &mut self.effects, &mut self.timers, outbox)
     }
 
@@ -205,7 +230,7 @@ fn handle<P: Protocol>(
     effects: &mut Effects<P::Message, P::Timer>,
     timers: &mut Vec<(Ticks, P::Timer)>,
     outbox: &mut Outbox<'_>,
-) -> Result<Option<Fence>, DecodeError> {
+) -> Result<ForCaller, DecodeError> {
     let input = match input {
         Input::Acquire { mode, draw } => Input::Acquire { mode, draw },
         Input::Cancel => Input::Cancel,
@@ -218,13 +243,17 @@ fn handle<P: Protocol>(
         }
         Input::Timeout(()) => match take_due(timers, outbox.now) {
             Some(timer) => Input::Timeout(timer),
-            None => return Ok(None),
+            None => return Ok(ForCaller::Nothing),
         },
+        Input::Try { mode } => Input::Try { mode },
+        Input::GiveBack => Input::GiveBack,
+        Input::Downgrade => Input::Downgrade,
+        Input::Upgrade => Input::Upgrade,
         // Classic membership is for the laboratory; no class has it.
-        Input::Join { .. } | Input::Leave => return Ok(None),
+        Input::Join { .. } | Input::Leave => return Ok(ForCaller::Nothing),
     };
     protocol.handle(input, effects);
-    let mut entered = None;
+    let mut for_caller = ForCaller::Nothing;
     for effect in effects.drain(..) {
         match effect {
             Effect::Send { to, message } => {
@@ -239,7 +268,9 @@ fn handle<P: Protocol>(
                     }
                 }
             }
-            Effect::Enter { fence } => entered = Some(fence),
+            Effect::Enter { fence } => for_caller = ForCaller::Enters(fence),
+            Effect::Busy => for_caller = ForCaller::Busy,
+            Effect::Refused => for_caller = ForCaller::Refused,
             Effect::SetTimer { timer, after } => {
                 timers.retain(|(_, set)| *set != timer);
                 timers.push((outbox.now.saturating_add(after.min), timer));
@@ -248,7 +279,7 @@ fn handle<P: Protocol>(
             Effect::Joined | Effect::Left | Effect::Restart => {}
         }
     }
-    Ok(entered)
+    Ok(for_caller)
 }
 
 fn asks<P: Protocol>(mut message: Reader<'_>) -> bool {
@@ -269,8 +300,8 @@ pub(crate) struct Factory<'a> {
     pub(crate) view: &'a View,
 }
 
-/// Makes the machine of one lock of a class, given who holds it at the start.
-pub(crate) type Start = Box<dyn Fn(InitialHolders<'_>) -> Machine + Send + Sync>;
+/// Makes the machine of one lock of a class, given its home and who holds it at the start.
+pub(crate) type Start = Box<dyn Fn(NodeId, InitialHolders<'_>) -> Machine + Send + Sync>;
 
 /// How the locks of a class start, and what their protocol needs.
 pub(crate) struct Made {
@@ -286,10 +317,11 @@ impl Factory<'_> {
         if self.options.get("cache-idle").is_some() {
             return Err(OptionError("cache-idle is a setting of the whole node, not of a class".to_owned()));
         }
-        if kind == ProtocolKind::CarvalhoRoucairol {
-            return self.start_as(Machine::Inline);
+        match kind {
+            ProtocolKind::Directory => self.start_as(Machine::Directory),
+            ProtocolKind::CarvalhoRoucairol => self.start_as(Machine::Permissions),
+            _ => kind.visit(Self { ..*self }),
         }
-        kind.visit(Self { ..*self })
     }
 
     fn start_as<P: Protocol + 'static>(&self, machine: fn(P) -> Machine) -> Result<Made, OptionError> {
@@ -308,8 +340,9 @@ impl Factory<'_> {
             return Err(OptionError(format!("this protocol {why}: it runs in the laboratory only")));
         }
         let (me, view) = (self.me, self.view.clone());
-        let start = move |initial: InitialHolders<'_>| {
-            let setup = Setup { me, view: &view, initial, incarnation: 0, bounds: Bounds::NONE, options: &options };
+        let start = move |home: NodeId, initial: InitialHolders<'_>| {
+            let bounds = Bounds::NONE;
+            let setup = Setup { me, view: &view, initial, home, incarnation: 0, bounds, options: &options };
             machine(P::new(&setup))
         };
         Ok(Made { start: Box::new(start), needs })

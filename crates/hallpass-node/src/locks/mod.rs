@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use hallpass_core::codec::DecodeError;
-use hallpass_core::{Fence, Input, NodeId, Ticks};
+use hallpass_core::{Input, NodeId, Ticks};
 
 use crate::config::NodeConfig;
 use crate::links::{Arrived, Links};
@@ -27,7 +27,7 @@ use crate::wire::Attempt;
 
 pub(crate) use classes::Classes;
 use floors::Floors;
-use machine::{Outbox, RawInput, SharedEffects};
+use machine::{ForCaller, Outbox, RawInput, SharedEffects};
 #[allow(unused_imports, reason = "for membership in views")]
 pub use reopen::{Held, HeldLock};
 pub use table::Slot;
@@ -97,7 +97,7 @@ impl<C> Locks<C> {
             held_up: VecDeque::new(),
             attempts: BTreeSet::new(),
             timers: BTreeSet::new(),
-            effects: SharedEffects::new(),
+            effects: SharedEffects::default(),
             taps: Taps::default(),
             floors: Floors::new(),
             fences_used: 0,
@@ -136,7 +136,7 @@ impl<C> Locks<C> {
             links.send_busy(link, lock, attempt);
             self.note_busy(lock, from, true, now);
         }
-        self.evict_idle(slot, now);
+        self.evict_idle(slot, now, links);
         handled
     }
 
@@ -145,7 +145,7 @@ impl<C> Locks<C> {
         self.note_busy(lock, from, false, now);
         if let Some(slot) = self.table.find(lock).filter(|_| self.is_open) {
             self.answer_busy(slot, attempt, now, links);
-            self.evict_idle(slot, now);
+            self.evict_idle(slot, now, links);
         }
     }
 
@@ -160,7 +160,7 @@ impl<C> Locks<C> {
             let entry = self.table.get_mut(slot).map(|entry| (entry.attempt(), entry.used));
             let Some((Some(attempt), used)) = entry else { continue };
             self.answer_busy(slot, attempt, used, links);
-            self.evict_idle(slot, used);
+            self.evict_idle(slot, used, links);
         }
     }
 
@@ -173,7 +173,7 @@ impl<C> Locks<C> {
             self.timers.extend(self.table[slot].machine.timeout().map(|at| (at, slot)));
         }
         if self.is_open {
-            self.expire_idle(now);
+            self.expire_idle(now, links);
         }
         self.shrink();
     }
@@ -241,6 +241,8 @@ impl<C> Locks<C> {
             protocol: self.classes.as_ref().map_or("", |classes| classes.get(entry.class).protocol),
             state: entry.state(),
             missing: asked.flatten().unwrap_or_default(),
+            home: entry.machine.capabilities().home(),
+            order: entry.machine.capabilities().order(),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
             holders: entry.holders.len(),
             waiters: entry.queue.len(),
@@ -265,7 +267,7 @@ impl<C> Locks<C> {
 
     fn add(&mut self, name: &str) -> Slot {
         let class = self.classes().find(name);
-        let mut machine = self.classes().get(class).unheld();
+        let mut machine = self.classes().unheld(class, name);
         machine.capabilities_mut().raise_floor(self.floors.get(name));
         self.table.add(name, class, machine)
     }
@@ -289,19 +291,21 @@ impl<C> Locks<C> {
         links: &mut Links,
     ) -> Result<(), DecodeError> {
         // Whatever is sent while somebody tries belongs to the attempt: also a permission that is asked for again.
-        let attempt = self.table[slot].attempt();
-        if let Some(fence) = self.try_handle_as(slot, input, attempt, now, links)?
-            && let Phase::Asking(mode) = self.table[slot].phase
-        {
-            self.enter(slot, mode, fence);
-            self.admit(slot);
-        } else {
-            self.refuse_if_spent(slot, now, links);
+        let mark = self.table[slot].mark();
+        let for_caller = self.try_handle_as(slot, input, mark, now, links)?;
+        match (for_caller, self.table[slot].phase) {
+            (ForCaller::Enters(fence), Phase::Asking(mode)) => {
+                self.enter(slot, mode, fence);
+                self.admit(slot);
+            }
+            (ForCaller::Busy, Phase::Asking(_)) => self.refuse_attempt(slot, now, links),
+            (ForCaller::Refused, Phase::Asking(_)) => self.refuse_all(slot, now, links),
+            _ => self.refuse_if_spent(slot, now, links),
         }
         Ok(())
     }
 
-    /// The same for a given attempt; returns the fence if the protocol enters.
+    /// The same for a given mark; returns what it means for the caller.
     fn try_handle_as(
         &mut self,
         slot: Slot,
@@ -309,7 +313,7 @@ impl<C> Locks<C> {
         attempt: Option<Attempt>,
         now: Ticks,
         links: &mut Links,
-    ) -> Result<Option<Fence>, DecodeError> {
+    ) -> Result<ForCaller, DecodeError> {
         let Self { table, effects, timers, taps, .. } = self;
         let TableEntry { machine, name, touched, .. } = &mut table[slot];
         let mut outbox = Outbox { links, lock: name, attempt, now, taps };

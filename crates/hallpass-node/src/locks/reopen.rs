@@ -117,7 +117,7 @@ impl<C> Locks<C> {
         for slot in released {
             self.raise_floor(slot);
             self.handle(slot, Input::Release, now, links);
-            self.evict_idle(slot, now);
+            self.evict_idle(slot, now, links);
         }
         for Kept { slot, number_floor, .. } in kept {
             self.resume(slot, number_floor, now, links);
@@ -149,7 +149,7 @@ impl<C> Locks<C> {
     fn start_afresh(&mut self, kept: &[Kept]) {
         for Kept { slot, .. } in kept {
             let class = self.classes().find(&self.table[*slot].name);
-            let machine = self.classes().get(class).unheld();
+            let machine = self.classes().unheld(class, &self.table[*slot].name);
             self.table.restart(*slot, class, machine);
         }
     }
@@ -162,9 +162,11 @@ impl<C> Locks<C> {
             let (class, mine) = (classes.find_held(lock), lock.holders.contains(&classes.me));
             // The fences of this epoch are above the reported one, whatever their counts.
             let initial = InitialHolders { holders: &lock.holders, mode: lock.mode, fence: Fence::new(0) };
-            let machine = classes.get(class).held(initial);
-            // Of a lock that others hold nothing needs to be known here, unless an absent entry means that nobody does.
-            let keeps_entry = machine.capabilities().floor().is_none();
+            let machine = classes.held(class, &lock.name, initial);
+            // Of a lock that others hold nothing needs to be known here, unless this is its home, or an absent entry means that
+            // nobody holds it.
+            let capabilities = machine.capabilities();
+            let keeps_entry = capabilities.floor().is_none() || capabilities.home() == Some(classes.me);
             let slot = match self.table.find(&lock.name) {
                 Some(slot) => self.table.restart(slot, class, machine),
                 None if mine || keeps_entry => self.table.add(&lock.name, class, machine),
@@ -195,7 +197,7 @@ impl<C> Locks<C> {
         self.raise_floor(slot);
         self.serve(slot, now, links);
         self.admit_readers(slot);
-        self.evict_idle(slot, now);
+        self.evict_idle(slot, now, links);
     }
 
     /// Callers who came before there was a view, in order.

@@ -6,10 +6,12 @@ use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut, Range};
 
 use hallpass_core::codec::COUNT_MAX;
+use hallpass_core::protocol::Attempts;
 use hallpass_core::{Fence, Mode, NodeId, Slab, Ticks};
 
 use super::classes::ClassIndex;
 use super::machine::Machine;
+use crate::links::Links;
 use crate::output::{CallerId, Patience};
 use crate::status::LockState;
 use crate::wire::Attempt;
@@ -125,6 +127,24 @@ impl<C> TableEntry<C> {
         Some(fence)
     }
 
+    /// How this lock serves callers who only try.
+    pub(crate) fn attempts(&self) -> Attempts {
+        self.machine.capabilities().attempts()
+    }
+
+    /// Those who must answer an attempt are connected: a caller who only tries does not wait for others.
+    pub(crate) fn can_be_tried(&self, links: &Links) -> bool {
+        match self.machine.capabilities().home().filter(|_| self.attempts() == Attempts::Asked) {
+            Some(home) => links.reaches(home),
+            None => links.reach_all(),
+        }
+    }
+
+    /// The mark of what is sent for the head of the queue, if it only tries and the protocol has no messages for that.
+    pub(crate) fn mark(&self) -> Option<Attempt> {
+        self.attempt().filter(|_| self.attempts() == Attempts::Marked)
+    }
+
     /// The head of the queue, if the protocol has been asked for it and it only tries.
     pub(crate) fn attempt(&self) -> Option<Attempt> {
         let asking = matches!(self.phase, Phase::Asking(_));
@@ -140,10 +160,6 @@ impl<C> TableEntry<C> {
     pub(crate) fn is_spent(&self) -> bool {
         let floor = self.machine.capabilities().floor();
         floor.is_some_and(|floor| floor.fence >= Fence::COUNT_MAX || floor.number > COUNT_MAX / 2)
-    }
-
-    pub(crate) fn drop_permissions(&mut self) {
-        self.machine.capabilities_mut().drop_permissions();
     }
 
     pub(crate) fn forget_deferred(&mut self, from: NodeId) -> bool {

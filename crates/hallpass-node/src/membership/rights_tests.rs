@@ -197,7 +197,7 @@ fn who_is_not_in_its_row_is_heard_in_no_phase() {
 }
 
 #[test]
-fn whoever_may_say_it_is_heard_when_it_is_time() {
+fn a_sender_with_the_right_is_heard_when_it_is_time() {
     for message in messages() {
         for (kind, from, sender) in senders().into_iter().filter(|(kind, ..)| heard(&message).contains(kind)) {
             for receiver in situations().into_iter().filter(|one| one.group_id == 7 && one.phase != PhaseKind::Gone) {

@@ -1,6 +1,6 @@
 //! What a step does.
 
-use hallpass_core::{Effect, Fence, Input, NodeId, Protocol};
+use hallpass_core::{Effect, Fence, Input, Mode, NodeId, Protocol};
 
 use super::{Context, Countdown, Model, ModelConfig, Phase, Scratch, Step};
 use crate::oracle::Violation;
@@ -17,6 +17,18 @@ impl<P: Protocol> Model<P> {
         trace: Option<&mut Vec<Event>>,
     ) -> Option<Violation> {
         let context = &mut Context { config, scratch, trace };
+        let violation = self.take(context, step);
+        let found = violation.or_else(|| self.check_quiet()).or_else(|| self.check_bounds(None, 0));
+        if let Some(violation) = &found
+            && !matches!(violation.property, "exclusion" | "fence" | "protocol")
+        {
+            context.record_with(0, || EventKind::Violation(violation.to_string()));
+        }
+        found
+    }
+
+    fn take(&mut self, context: &mut Context<'_, P>, step: Step) -> Option<Violation> {
+        let config = context.config;
         match step {
             Step::Request { node, mode, draw } => {
                 context.record(node, EventKind::Request(mode));
@@ -25,11 +37,39 @@ impl<P: Protocol> Model<P> {
                 actor.requests_left.spend();
                 self.handle_input(context, node, Input::Acquire { mode, draw: draw.into() })
             }
+            Step::Try { node, mode } => {
+                context.record(node, EventKind::Try(mode));
+                let actor = self.actor_mut(node);
+                actor.phase = Phase::Trying(mode);
+                actor.requests_left.spend();
+                self.handle_input(context, node, Input::Try { mode })
+            }
             Step::Cancel(node) => {
                 context.record(node, EventKind::Cancel);
                 self.remaining.cancels.spend();
-                self.actor_mut(node).phase = Phase::Idle;
+                let actor = self.actor_mut(node);
+                let upgrades = actor.phase == Phase::Upgrading;
+                actor.phase = if upgrades { Phase::Inside(Mode::Shared) } else { Phase::Idle };
                 self.handle_input(context, node, Input::Cancel)
+            }
+            Step::Downgrade(node) => {
+                context.record(node, EventKind::Downgrade);
+                // It enters again at once, in the other mode.
+                self.on_exit(config, node);
+                self.actor_mut(node).phase = Phase::Waiting(Mode::Shared);
+                self.handle_input(context, node, Input::Downgrade)
+            }
+            Step::Upgrade(node) => {
+                context.record(node, EventKind::Upgrade);
+                let actor = self.actor_mut(node);
+                actor.phase = Phase::Upgrading;
+                actor.requests_left.spend();
+                self.handle_input(context, node, Input::Upgrade)
+            }
+            Step::Reenter(node) => self.reenter(context, node),
+            Step::GiveBack(node) => {
+                context.record(node, EventKind::GiveBack);
+                self.handle_input(context, node, Input::GiveBack)
             }
             Step::Exit(node) => {
                 context.record(node, EventKind::Exit);
@@ -127,6 +167,7 @@ impl<P: Protocol> Model<P> {
                     self.stop(config, node);
                 }
                 Effect::Restart => restart = true,
+                Effect::Busy | Effect::Refused => violation = violation.or(self.on_refused(context, node)),
             }
         }
         context.scratch.effects = effects;
@@ -148,8 +189,18 @@ impl<P: Protocol> Model<P> {
 
     fn on_enter(&mut self, context: &mut Context<'_, P>, node: u8, fence: Fence) -> Option<Violation> {
         let id = context.id(node);
-        let Phase::Waiting(mode) = self.actor(node).phase else {
-            return Some(Violation { property: "protocol", text: format!("node {id} entered without having asked") });
+        let mode = match self.actor(node).phase {
+            Phase::Waiting(mode) | Phase::Trying(mode) => mode,
+            Phase::Upgrading => {
+                self.exclusion.on_exit(id, Mode::Shared);
+                Mode::Exclusive
+            }
+            Phase::Idle | Phase::Inside(_) => {
+                return Some(Violation {
+                    property: "protocol",
+                    text: format!("node {id} entered without having asked"),
+                });
+            }
         };
         self.actor_mut(node).phase = Phase::Inside(mode);
         context.record(node, EventKind::Enter { mode, fence: fence.get() });
@@ -165,7 +216,36 @@ impl<P: Protocol> Model<P> {
         if let Some(violation) = &violation {
             context.record_with(node, || EventKind::Violation(violation.to_string()));
         }
-        violation
+        violation.or_else(|| self.check_bounds(Some(mode), fence.count()))
+    }
+
+    /// The node's next caller follows the one inside, in the same mode.
+    fn reenter(&mut self, context: &mut Context<'_, P>, node: u8) -> Option<Violation> {
+        let actor = self.actor_mut(node);
+        let Phase::Inside(mode) = actor.phase else { return None };
+        let fence = actor.protocol.as_mut().and_then(|protocol| protocol.reenter())?;
+        actor.requests_left.spend();
+        context.record(node, EventKind::Exit);
+        context.record(node, EventKind::Request(mode));
+        self.on_exit(context.config, node);
+        self.actor_mut(node).phase = Phase::Waiting(mode);
+        self.on_enter(context, node, fence)
+    }
+
+    /// An attempt or an upgrade is refused.
+    fn on_refused(&mut self, context: &mut Context<'_, P>, node: u8) -> Option<Violation> {
+        let id = context.id(node);
+        context.record(node, EventKind::Refused);
+        let actor = self.actor_mut(node);
+        actor.phase = match actor.phase {
+            Phase::Trying(_) => Phase::Idle,
+            Phase::Upgrading => Phase::Inside(Mode::Shared),
+            Phase::Waiting(_) | Phase::Idle | Phase::Inside(_) => {
+                let text = format!("node {id} is refused what it has not tried");
+                return Some(Violation { property: "protocol", text });
+            }
+        };
+        None
     }
 
     fn on_exit(&mut self, config: &ModelConfig<P>, node: u8) {

@@ -145,6 +145,7 @@ impl<P: Protocol> ModelConfig<P> {
             me: self.ids[index],
             view: &self.view,
             initial,
+            home: self.view.members()[0],
             incarnation: incarnation.into(),
             bounds: Bounds { transit_max: u64::from(self.delay.unwrap_or(0)), section_max },
             options: &self.options,
@@ -169,6 +170,7 @@ fn check(view: &View, needs: &Needs, order: Order, limits: &Limits) -> Result<()
         lossy: limits.losses + limits.duplicates > 0,
         membership: limits.joins + limits.leaves > 0,
         restart: limits.restarts > 0,
+        home: limits.tries || limits.upgrades || limits.reentry,
     };
     features.check(needs)?;
     if let Some(why) = needs.unexplorable {

@@ -7,10 +7,18 @@ pub struct Limits {
     pub entries: Option<u8>,
     /// Requests of the node with the highest id, if it makes a different number of them.
     pub last_entries: Option<u8>,
+    /// Requests of the node with the lowest id, if it makes a different number of them.
+    pub first_entries: Option<u8>,
     /// Cancellations in all; `None` for no limit.
     pub cancels: Option<u8>,
     /// Requests may be shared.
     pub readers: bool,
+    /// Requests may be attempts, which do not wait for a holder.
+    pub tries: bool,
+    /// Who is inside may become shared, or ask to be alone again. Each upgrade counts as a request.
+    pub upgrades: bool,
+    /// A node's next caller may follow the one inside, in the same mode, before any other node. Each counts as a request.
+    pub reentry: bool,
     /// A node may forget a lock that is idle at any moment, as nodes do to save memory.
     pub drop_idle: bool,
     /// Crashes in all.

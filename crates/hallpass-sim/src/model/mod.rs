@@ -61,7 +61,11 @@ struct Actor<P: Protocol> {
 enum Phase {
     Idle,
     Waiting(Mode),
+    /// As waiting, but not for a holder.
+    Trying(Mode),
     Inside(Mode),
+    /// Inside in shared mode, and it has asked to be alone.
+    Upgrading,
 }
 
 /// Buffers that a caller keeps between steps, so that a step allocates nothing that it does not keep.
@@ -110,10 +114,11 @@ impl<P: Protocol> Model<P> {
         let started = founders + usize::from(config.needs.server);
         let actor = |index: usize| {
             let last_entries = limits.last_entries.filter(|_| index + 1 == count);
+            let own_entries = last_entries.or(limits.first_entries.filter(|_| index == 0));
             Actor {
                 protocol: (index < started).then(|| config.first_protocol(index)),
                 phase: Phase::Idle,
-                requests_left: Quota::new(last_entries.or(limits.entries)),
+                requests_left: Quota::new(own_entries.or(limits.entries)),
                 timers: Vec::new(),
                 incarnation: 0,
                 member: index < founders,
@@ -146,7 +151,7 @@ impl<P: Protocol> Model<P> {
     ///
     /// Optional steps do not help a node that waits: its caller need not give up, and no node need crash.
     pub fn check_end(&self, config: &ModelConfig<P>) -> Option<Violation> {
-        let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_));
+        let waits = |actor: &Actor<P>| matches!(actor.phase, Phase::Waiting(_) | Phase::Trying(_) | Phase::Upgrading);
         let nodes = config.ids.iter().zip(&self.actors);
         let waiting: Vec<NodeId> = nodes.filter(|(_, actor)| waits(actor)).map(|(id, _)| *id).collect();
         Progress::new(0).on_end(&waiting)
@@ -162,14 +167,61 @@ impl<P: Protocol> Model<P> {
         self.actor(node).protocol.as_ref()
     }
 
+    /// What a state must be like in which nothing is in flight: nobody who only tries waits, no reader waits for readers, and
+    /// nobody remembers a lock that nobody holds, wants or keeps.
+    fn check_quiet(&self) -> Option<Violation> {
+        if !self.packets.is_empty() {
+            return None;
+        }
+        let has = |wanted: fn(Phase) -> bool| self.actors.iter().any(|actor| wanted(actor.phase));
+        if has(|phase| matches!(phase, Phase::Trying(_))) {
+            let text = "an attempt waits for a holder: nothing is in flight".to_owned();
+            return Some(Violation { property: "attempt", text });
+        }
+        let is_unused = |actor: &Actor<P>| actor.phase == Phase::Idle && actor.timers.is_empty();
+        if !self.actors.iter().all(is_unused) {
+            return None;
+        }
+        let protocols = || self.actors.iter().filter_map(|actor| actor.protocol.as_ref());
+        let mut effects = Effects::new();
+        let mut is_left_over = |protocol: &P| {
+            let mut unused = protocol.clone();
+            unused.handle(Input::GiveBack, &mut effects);
+            unused.floor().is_some() && !unused.is_idle()
+        };
+        let left_over = protocols().filter(|protocol| is_left_over(protocol)).count();
+        // What is given back now is still to be heard of.
+        (left_over > 0 && effects.is_empty()).then(|| {
+            let text = format!("{left_over} nodes remember a lock that nobody holds, wants or keeps");
+            Violation { property: "leftovers", text }
+        })
+    }
+
+    /// A bound on a protocol's own knowledge: the home knows a bound of every fence, and its memory is bounded.
+    fn check_bounds(&self, mode: Option<Mode>, fence: u64) -> Option<Violation> {
+        let nodes = self.actors.len();
+        for protocol in self.actors.iter().filter_map(|actor| actor.protocol.as_ref()) {
+            if protocol.remembered() > 2 * nodes {
+                let text = format!("{} requests of {nodes} nodes are remembered", protocol.remembered());
+                return Some(Violation { property: "memory", text });
+            }
+            let Some((bound, mode)) = protocol.fence_bound().zip(mode) else { continue };
+            if fence > bound + u64::from(mode == Mode::Shared) {
+                let text = format!("an entry has the fence {fence}, and its home knows of {bound} at most");
+                return Some(Violation { property: "bound", text });
+            }
+        }
+        None
+    }
+
     /// True if the node's caller is inside.
     pub fn is_inside(&self, node: u8) -> bool {
-        matches!(self.actor(node).phase, Phase::Inside(_))
+        matches!(self.actor(node).phase, Phase::Inside(_) | Phase::Upgrading)
     }
 
     /// True if the node's caller waits.
     pub fn is_waiting(&self, node: u8) -> bool {
-        matches!(self.actor(node).phase, Phase::Waiting(_))
+        matches!(self.actor(node).phase, Phase::Waiting(_) | Phase::Trying(_))
     }
 
     /// The timers that a node has set, in the order of their positions.
@@ -184,12 +236,22 @@ impl<P: Protocol> Model<P> {
     fn after_drop(&self, config: &ModelConfig<P>, node: u8) -> Option<P> {
         let actor = self.actor(node);
         let protocol = actor.protocol.as_ref().filter(|_| actor.phase == Phase::Idle && actor.timers.is_empty())?;
-        let mut dropped = protocol.clone();
-        dropped.drop_permissions();
-        let floor = dropped.floor().filter(|_| dropped.is_idle())?;
+        let (mut dropped, mut effects) = (protocol.clone(), Effects::new());
+        dropped.handle(Input::GiveBack, &mut effects);
+        let floor = dropped.floor().filter(|_| dropped.is_idle() && effects.is_empty())?;
         let mut fresh = config.protocol(node.into(), actor.incarnation);
         fresh.raise_floor(floor);
         (fresh != *protocol).then_some(fresh)
+    }
+
+    /// The node keeps what it does not use, and giving it up takes messages: a step of its own, which drivers take when they
+    /// like.
+    fn can_give_back(&self, node: u8) -> bool {
+        let actor = self.actor(node);
+        let Some(protocol) = actor.protocol.as_ref().filter(|_| actor.phase == Phase::Idle) else { return false };
+        let (mut given, mut effects) = (protocol.clone(), Effects::new());
+        given.handle(Input::GiveBack, &mut effects);
+        !effects.is_empty() || (given != *protocol && given.home().is_some())
     }
 
     fn actor(&self, node: u8) -> &Actor<P> {

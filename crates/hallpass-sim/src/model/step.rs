@@ -18,10 +18,25 @@ pub enum Step {
         /// The random number it gets, out of those that make a difference.
         draw: u8,
     },
-    /// A node's waiting caller gives up.
+    /// A node's caller asks to enter, but does not wait for a holder.
+    Try {
+        /// The node.
+        node: u8,
+        /// How the caller wants to enter.
+        mode: Mode,
+    },
+    /// A node's waiting caller gives up, or one that has asked to be alone.
     Cancel(u8),
     /// A node's caller leaves the critical section.
     Exit(u8),
+    /// A node's caller, inside alone, goes on in shared mode.
+    Downgrade(u8),
+    /// A node's caller, inside in shared mode, asks to be alone.
+    Upgrade(u8),
+    /// A node's next caller follows the one inside.
+    Reenter(u8),
+    /// A node gives up what it keeps and does not use.
+    GiveBack(u8),
     /// A node forgets the lock, which is idle.
     Drop(u8),
     /// A message arrives.
@@ -55,6 +70,7 @@ impl Step {
         match self {
             Self::Exit(_) | Self::Deliver(_) | Self::Timeout { .. } | Self::Tick | Self::Restart(_) => true,
             Self::Request { .. } | Self::Cancel(_) | Self::Drop(_) | Self::Lose(_) | Self::Duplicate(_) => false,
+            Self::Try { .. } | Self::Downgrade(_) | Self::Upgrade(_) | Self::Reenter(_) | Self::GiveBack(_) => false,
             Self::Crash(_) | Self::Join(_) | Self::Leave(_) => false,
         }
     }
@@ -105,12 +121,32 @@ impl<P: Protocol> Model<P> {
                     if config.limits.readers { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Exclusive] };
                 for mode in modes {
                     out.extend((0..config.draws).map(|draw| Step::Request { node, mode: *mode, draw }));
+                    if config.limits.tries {
+                        out.push(Step::Try { node, mode: *mode });
+                    }
                 }
             }
             Phase::Idle => {}
-            Phase::Waiting(_) if self.remaining.cancels.is_left() => out.push(Step::Cancel(node)),
-            Phase::Waiting(_) => {}
-            Phase::Inside(_) => out.push(Step::Exit(node)),
+            Phase::Waiting(_) | Phase::Trying(_) | Phase::Upgrading if self.remaining.cancels.is_left() => {
+                out.push(Step::Cancel(node));
+            }
+            Phase::Waiting(_) | Phase::Trying(_) | Phase::Upgrading => {}
+            Phase::Inside(mode) => {
+                out.push(Step::Exit(node));
+                if config.limits.upgrades && mode == Mode::Exclusive {
+                    out.push(Step::Downgrade(node));
+                } else if config.limits.upgrades && actor.requests_left.is_left() {
+                    out.push(Step::Upgrade(node));
+                }
+                let mut next = actor.protocol.clone();
+                let mut can_reenter = || next.as_mut().is_some_and(|protocol| protocol.reenter().is_some());
+                if config.limits.reentry && actor.requests_left.is_left() && can_reenter() {
+                    out.push(Step::Reenter(node));
+                }
+            }
+        }
+        if config.needs.home && self.can_give_back(node) {
+            out.push(Step::GiveBack(node));
         }
         for (timer, (_, countdown)) in actor.timers.iter().enumerate() {
             if countdown.may_fire() {

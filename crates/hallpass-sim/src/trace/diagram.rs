@@ -203,12 +203,18 @@ impl Painter<'_> {
         let (x, y) = self.layout.positions[index];
         self.board.block(Rect::around((x, y), 8.0, 8.0));
         let shape = match &event.kind {
-            EventKind::Request(_) => format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0)),
+            EventKind::Request(_) | EventKind::Try(_) => {
+                format!("<path class=\"ask\" d=\"M{} {}l-4 -9h8z\"/>", px(x), px(y - 3.0))
+            }
             EventKind::Crash => format!("<path class=\"crash\" d=\"{}\"/>", cross_path((x, y), 7.0)),
             EventKind::Cancel => {
                 format!("<path class=\"crash\" stroke-width=\"1.5\" d=\"{}\"/>", cross_path((x, y), 4.0))
             }
             EventKind::Restart
+            | EventKind::Refused
+            | EventKind::Downgrade
+            | EventKind::Upgrade
+            | EventKind::GiveBack
             | EventKind::Forget
             | EventKind::Join
             | EventKind::Joined
@@ -270,6 +276,11 @@ impl Painter<'_> {
             EventKind::Crash => ("label", "crash", false),
             EventKind::Restart => ("label", "restart", false),
             EventKind::Cancel => ("label", "gives up", false),
+            EventKind::Refused => ("label", "refused", false),
+            EventKind::Try(_) => ("label", "tries", false),
+            EventKind::Downgrade => ("label", "downgrade", false),
+            EventKind::Upgrade => ("label", "upgrade", false),
+            EventKind::GiveBack => ("label", "gives back", false),
             EventKind::Forget => ("label", "forgets", false),
             EventKind::Join => ("label", "join", false),
             EventKind::Joined => ("label", "joined", false),

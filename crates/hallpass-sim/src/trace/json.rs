@@ -69,16 +69,48 @@ struct EventRecord<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum KindRecord<'a> {
-    Hold { mode: &'static str },
-    Request { mode: &'static str },
+    Hold {
+        mode: &'static str,
+    },
+    Request {
+        mode: &'static str,
+    },
+    Try {
+        mode: &'static str,
+    },
     Cancel,
-    Enter { mode: &'static str, fence: u64 },
+    Refused,
+    Downgrade,
+    Upgrade,
+    #[serde(rename = "give-back")]
+    GiveBack,
+    Enter {
+        mode: &'static str,
+        fence: u64,
+    },
     Exit,
-    Send { to: u32, id: u64, kind: &'a str, message: &'a str },
-    Deliver { from: u32, id: u64, kind: &'a str, message: &'a str },
-    Lose { from: u32, id: u64, kind: &'a str, message: &'a str },
+    Send {
+        to: u32,
+        id: u64,
+        kind: &'a str,
+        message: &'a str,
+    },
+    Deliver {
+        from: u32,
+        id: u64,
+        kind: &'a str,
+        message: &'a str,
+    },
+    Lose {
+        from: u32,
+        id: u64,
+        kind: &'a str,
+        message: &'a str,
+    },
     Forget,
-    Timer { text: &'a str },
+    Timer {
+        text: &'a str,
+    },
     Crash,
     Restart,
     Pause,
@@ -87,8 +119,12 @@ enum KindRecord<'a> {
     Leave,
     Joined,
     Left,
-    Network { text: &'a str },
-    Violation { text: &'a str },
+    Network {
+        text: &'a str,
+    },
+    Violation {
+        text: &'a str,
+    },
 }
 
 impl<'a> From<&'a Event> for EventRecord<'a> {
@@ -102,7 +138,12 @@ impl<'a> From<&'a EventKind> for KindRecord<'a> {
         match kind {
             EventKind::Hold(mode) => KindRecord::Hold { mode: mode_name(*mode) },
             EventKind::Request(mode) => KindRecord::Request { mode: mode_name(*mode) },
+            EventKind::Try(mode) => KindRecord::Try { mode: mode_name(*mode) },
             EventKind::Cancel => KindRecord::Cancel,
+            EventKind::Refused => KindRecord::Refused,
+            EventKind::Downgrade => KindRecord::Downgrade,
+            EventKind::Upgrade => KindRecord::Upgrade,
+            EventKind::GiveBack => KindRecord::GiveBack,
             EventKind::Enter { mode, fence } => KindRecord::Enter { mode: mode_name(*mode), fence: *fence },
             EventKind::Exit => KindRecord::Exit,
             EventKind::Send { to, id, kind, text } => KindRecord::Send { to: to.0, id: *id, kind, message: text },

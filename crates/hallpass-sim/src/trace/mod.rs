@@ -68,8 +68,18 @@ pub enum EventKind {
     Hold(Mode),
     /// The local caller asks to enter.
     Request(Mode),
+    /// The local caller asks to enter, but does not wait for a holder.
+    Try(Mode),
     /// The local caller gives up waiting.
     Cancel,
+    /// The local caller's attempt or upgrade is refused.
+    Refused,
+    /// The local caller, inside alone, goes on in shared mode.
+    Downgrade,
+    /// The local caller, inside in shared mode, asks to be alone.
+    Upgrade,
+    /// The node gives up what it keeps and does not use.
+    GiveBack,
     /// The local caller enters.
     Enter {
         /// Whether it shares the critical section.

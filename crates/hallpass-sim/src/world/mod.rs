@@ -234,6 +234,7 @@ impl<'a, P: Protocol> World<'a, P> {
             me,
             view: &self.view,
             initial: InitialHolders::NOBODY,
+            home: self.view.members()[0],
             incarnation,
             bounds: self.config.bounds(),
             options: self.options,
@@ -273,6 +274,11 @@ impl<'a, P: Protocol> World<'a, P> {
 
     fn handle_event(&mut self, event: Event<P>) {
         self.events += 1;
+        let touched = match event {
+            Event::Deliver { to, .. } => Some(to as usize),
+            Event::Exit { node, .. } => Some(node as usize),
+            Event::Timer { .. } | Event::Arrival | Event::Fault => None,
+        };
         match event {
             Event::Deliver { from, to, message, id } => self.on_deliver(from, to as usize, message, id),
             Event::Timer { node, timer, set } => self.on_timer(node as usize, timer, set),
@@ -285,7 +291,19 @@ impl<'a, P: Protocol> World<'a, P> {
                 }
             }
         }
+        touched.into_iter().for_each(|index| self.give_back_unused(index));
         self.request_next();
+    }
+
+    /// What a protocol does not keep for a caller to come goes back, after the next one has had its chance to ask.
+    fn give_back_unused(&mut self, index: usize) {
+        let Node { phase: Phase::Idle, paused: false, protocol: Some(protocol), .. } = &self.nodes[index] else {
+            return;
+        };
+        if protocol.gives_back() {
+            self.record(index, EventKind::GiveBack);
+            self.handle_input(index, Input::GiveBack);
+        }
     }
 
     /// Gives a node's protocol one input and carries out the effects.
@@ -315,6 +333,10 @@ impl<'a, P: Protocol> World<'a, P> {
                     self.stop(index);
                 }
                 Effect::Restart => restart = true,
+                Effect::Busy | Effect::Refused => {
+                    let text = format!("node {} is refused what it has not tried", self.nodes[index].id);
+                    self.report_violation(index, Violation { property: "protocol", text });
+                }
             }
         }
         self.effects = effects;

@@ -3,7 +3,7 @@
 //! A name is looked up by its form. What has none of these forms (a command, a word, a message) is not checked here; commands are checked by
 //! the tests of `hallpass-cli`, beside the program that knows them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use hallpass_testkit::repository::{files, pages, read};
 
@@ -235,4 +235,43 @@ fn the_architecture_lists_every_folder() {
 
 fn known_folder(files: &[String], folder: &str) -> bool {
     files.iter().any(|path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+}
+
+/// The code in one column of a page's table, which begins with this line.
+fn column(page: &str, head: &str, index: usize) -> BTreeSet<String> {
+    let text = read(page);
+    let (_, rows) = text.split_once(&format!("\n{head}\n|---")).unwrap_or_else(|| panic!("{page} has '{head}'"));
+    let rows = rows.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(index + 1));
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_architecture_describes_every_file_of_membership() {
+    let files = files();
+    for (folder, head) in [
+        ("crates/hallpass-node/src/membership/", "| file | what it is |"),
+        ("crates/hallpass-node/src/membership/views/", "| file in `views/` | what it is |"),
+    ] {
+        let part = |path: &String| {
+            let rest = path.strip_prefix(folder)?;
+            Some(rest.split_inclusive('/').next()?.to_owned())
+        };
+        let is_described_here = |part: &String| part != "views/" && !part.ends_with("tests.rs");
+        let parts: BTreeSet<_> = files.iter().filter_map(part).filter(is_described_here).collect();
+        assert!(parts.len() > 10, "{folder} was read: {parts:?}");
+        assert_eq!(column("ARCHITECTURE.md", head, 0), parts, "the rows of '{head}' are the files of {folder}");
+    }
+}
+
+#[test]
+fn every_hole_of_the_safety_page_is_put_back_by_the_test_that_it_names() {
+    let head = "| hole | `--bug` | noticed by | open in the release | put back alone |";
+    let told = column("docs/safety.md", head, 1);
+    let tests = read("crates/hallpass-sim/src/cluster/tests.rs");
+    let begins = "fn holes_that_were_closed_are_noticed_when_they_are_open_again() {\n";
+    let (_, test) = tests.split_once(begins).expect("the test is there");
+    let (test, _) = test.split_once("\n}\n").expect("its end");
+    let tested = test.lines().filter_map(|line| line.trim_start().strip_prefix("(\"")?.split('"').next());
+    assert_eq!(told, tested.map(str::to_owned).collect());
 }

@@ -47,8 +47,8 @@ use std::sync::Arc;
 
 use super::constant::Constant;
 use super::{
-    Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks, Trap,
-    TrapSet, Variables,
+    Attempts, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Ticks,
+    Trap, TrapSet, Variables,
 };
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
@@ -58,7 +58,7 @@ pub use printed::AsPrinted;
 /// One node's part of the algorithm: the paper's 'shared database'.
 ///
 /// - **Inputs**: [`raise_floor`](Capabilities::raise_floor) before all others, [`handle`](Protocol::handle),
-///   [`drop_permissions`](Capabilities::drop_permissions) for a driver that bounds what is cached.
+///   [`Input::GiveBack`] for a driver that bounds what is cached.
 /// - **The fast path**, for entries without a message: [`enter_fast`](Capabilities::enter_fast),
 ///   [`leave_fast`](Capabilities::leave_fast), [`reenter`](Capabilities::reenter).
 /// - **Getters**: [`is_idle`](Protocol::is_idle), [`has_permissions`](Self::has_permissions),
@@ -176,7 +176,7 @@ impl Protocol for CarvalhoRoucairol {
         out.set("fence", self.fences.count());
     }
 
-    /// A permission that is here must be remembered: [`drop_permissions`](Capabilities::drop_permissions) first.
+    /// A permission that is here must be remembered: [`Input::GiveBack`] first.
     fn is_idle(&self) -> bool {
         self.request.is_none() && self.deferred.is_empty() && !self.has_permissions()
     }
@@ -258,17 +258,8 @@ impl Capabilities for CarvalhoRoucairol {
         self.deferred.len() < before
     }
 
-    fn supports_try(&self) -> bool {
-        true
-    }
-
-    /// Drops all permissions. No message is needed, since it is always safe if neither node of a pair has the permission.
-    /// While a request waits or is inside, it needs them, and nothing happens.
-    fn drop_permissions(&mut self) {
-        if self.request.is_none() {
-            self.exclusive = NodeSet::new();
-            self.shared = NodeSet::new();
-        }
+    fn attempts(&self) -> Attempts {
+        Attempts::Marked
     }
 
     fn is_cached(&self) -> bool {
@@ -286,6 +277,15 @@ impl CarvalhoRoucairol {
         !self.exclusive.is_empty() || !self.shared.is_empty()
     }
 
+    /// Drops all permissions. No message is needed, since it is always safe if neither node of a pair has the permission.
+    /// While a request waits or is inside, it needs them, and nothing happens.
+    fn drop_permissions(&mut self) {
+        if self.request.is_none() {
+            self.exclusive = NodeSet::new();
+            self.shared = NodeSet::new();
+        }
+    }
+
     /// Takes one input, up to the waitfor of REQUEST-RESOURCE.
     fn react(&mut self, input: Input<CrMessage, CrTimer>, out: &mut Out) {
         match input {
@@ -295,8 +295,8 @@ impl CarvalhoRoucairol {
             Input::Deliver { from, message: CrMessage::Reply { answers, fence } } => {
                 self.on_reply(from, answers, fence);
             }
-            Input::Timeout(CrTimer::CacheIdle) => self.drop_permissions(),
-            Input::Timeout(CrTimer::Using) | Input::Join { .. } | Input::Leave => {}
+            Input::GiveBack | Input::Timeout(CrTimer::CacheIdle) => self.drop_permissions(),
+            _ => {}
         }
     }
 

@@ -73,10 +73,6 @@ impl Capabilities for AsPrinted {
     fn raise_floor(&mut self, floor: Floor) {
         self.inner.raise_floor(floor);
     }
-
-    fn drop_permissions(&mut self) {
-        self.inner.drop_permissions();
-    }
 }
 
 impl AsPrinted {

@@ -123,7 +123,7 @@ impl Protocol for Lamport {
                     self.on_message(from, message, out);
                 }
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -117,7 +117,7 @@ impl Protocol for LamportFifo {
                     self.enter_if_first(out);
                 }
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

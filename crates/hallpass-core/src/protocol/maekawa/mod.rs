@@ -167,7 +167,7 @@ impl Protocol for Maekawa {
                     self.on_message(from, message, &mut out);
                 }
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
         while let Some(message) = out.to_self.pop_front() {
             self.on_message(self.me, message, &mut out);

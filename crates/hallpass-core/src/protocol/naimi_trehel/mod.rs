@@ -105,7 +105,7 @@ impl Protocol for NaimiTrehel {
                 self.pass_on(out);
             }
             Input::Deliver { from, message } if self.is_member(from) => self.on_message(message, out),
-            Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -124,7 +124,7 @@ impl Protocol for Raymond {
             Input::Join { .. } if self.recovery.is_some() => self.on_restart_of_this_node(out),
             Input::Join { .. } => self.initialize(out),
             Input::Timeout(RaymondTimer::RestartInterval) => self.on_restart_interval_timeout(out),
-            Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -104,8 +104,9 @@ fn given(text: &str, nodes: &[NodeId]) -> Result<Vec<(NodeId, Option<NodeId>)>, 
     if tree.iter().filter(|(_, parent)| parent.is_none()).count() != 1 {
         return refuse("exactly one node is the root, with 0 in place of its parent");
     }
-    if let Some((node, _)) = tree.iter().find(|(_, parent)| parent.is_some_and(|parent| !nodes.contains(&parent))) {
-        return refuse(&format!("the parent of node {node} is no node"));
+    let unknown = |parent: &NodeId| !nodes.contains(parent);
+    if let Some((node, parent)) = tree.iter().find_map(|(node, parent)| Some((node, parent.filter(unknown)?))) {
+        return refuse(&format!("node {parent}, the parent of node {node}, does not exist"));
     }
     let parent = |node: NodeId| tree.iter().find(|(known, _)| *known == node).and_then(|(_, parent)| *parent);
     for (node, _) in &tree {
@@ -160,7 +161,7 @@ mod tests {
             (3, "tree=given:0,1", "2 numbers for 3 nodes"),
             (3, "tree=given:0,0,1", "exactly one node is the root"),
             (3, "tree=given:0,3,2", "circle"),
-            (3, "tree=given:0,1,9", "no node"),
+            (3, "tree=given:0,1,9", "node 9, the parent of node 3, does not exist"),
             (3, "tree=given:0,1,x", "not a list"),
         ] {
             let error = read(nodes, words).expect_err(words).to_string();

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use super::constant::Constant;
 use super::{
-    Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span, Trap,
-    Variables,
+    Attempts, Bounds, Capabilities, Effect, Effects, Floor, Input, Mode, Needs, OptionError, Options, Protocol, Span,
+    Trap, Variables,
 };
 use crate::{Fence, FenceCounter, NodeId, NodeSet, Setup};
 
@@ -125,7 +125,7 @@ impl Protocol for RicartAgrawala {
             Input::Timeout(RaTimer::HoldBack) => self.on_hold_back_timeout(out),
             Input::Timeout(RaTimer::NoteDeferral(node, number)) => self.record_deferral(node, number),
             Input::Timeout(RaTimer::NoteNumber(number)) => self.highest = self.later(self.highest, number),
-            Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 
@@ -210,8 +210,8 @@ impl Capabilities for RicartAgrawala {
         self.deferred.len() < before
     }
 
-    fn supports_try(&self) -> bool {
-        true
+    fn attempts(&self) -> Attempts {
+        Attempts::Marked
     }
 
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {

@@ -128,7 +128,7 @@ impl Protocol for Ring {
             Input::Deliver { from, message: RingMessage::Reply { answers, fence } } => {
                 self.on_reply(from, answers, fence, out)
             }
-            Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -101,7 +101,7 @@ impl Protocol for Sequenced {
                 self.queue.retain(|(node, other, _)| (*node, *other) != (from, id));
                 self.enter_if_first(out);
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

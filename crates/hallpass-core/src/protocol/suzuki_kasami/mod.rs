@@ -108,7 +108,7 @@ impl Protocol for SuzukiKasami {
                     self.on_message(from, message, out);
                 }
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -154,7 +154,7 @@ impl Protocol for TokenAlgorithm {
                     self.on_message(from, message, out);
                 }
             }
-            Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

@@ -144,7 +144,7 @@ impl Protocol for TokenRing {
                 TokenRingMessage::Ok { hop, left, fence } => self.on_ok(hop, left, fence, out),
                 TokenRingMessage::Request { origin, hop } => self.on_request(origin, hop, out),
             },
-            Input::Deliver { .. } | Input::Timeout(_) | Input::Join { .. } | Input::Leave => {}
+            _ => {}
         }
     }
 

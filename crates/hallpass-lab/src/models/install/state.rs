@@ -193,6 +193,7 @@ impl<P: Protocol> InstallState<P> {
             me: id(index),
             view: &view,
             initial,
+            home: id(0),
             incarnation: 0,
             bounds: Bounds::NONE,
             options: &model.options,

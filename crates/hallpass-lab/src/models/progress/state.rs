@@ -55,8 +55,7 @@ pub(super) const fn id(node: usize) -> NodeId {
 }
 
 pub(super) fn member(node: usize, incarnation: Incarnation) -> hallpass_node::model::Member {
-    let one = super::super::member(id(node), incarnation.get());
-    hallpass_node::model::Member { name: (node + 1).to_string(), ..one }
+    super::super::member(id(node), incarnation.get())
 }
 
 impl Node {
@@ -245,7 +244,8 @@ impl ProgressState {
         let holders: &[NodeId] = held.first().map_or(&[], |lock| &lock.holders);
         let initial = InitialHolders { holders, mode: Mode::Exclusive, fence: Fence::new(0) };
         let bounds = Bounds::NONE;
-        let setup = Setup { me: id(index), view: &view, initial, incarnation: 0, bounds, options: &model.rules };
+        let setup =
+            Setup { me: id(index), view: &view, initial, home: id(0), incarnation: 0, bounds, options: &model.rules };
         let mut lock = CarvalhoRoucairol::new(&setup);
         let waits = node.caller == Caller::Waiting;
         let old = node.lock.take();

@@ -312,7 +312,7 @@ fn the_id_of_a_member_is_for_its_name() {
     }
 }
 
-/// Whoever dials a node that looks for a group could be anybody. The operator has said where the group is.
+/// Anybody could dial a node that looks for a group. Only the operator has said where the group is.
 #[test]
 fn a_node_outside_of_any_group_believes_those_whose_addresses_it_was_given() {
     let mut net = Net::default();
