@@ -141,6 +141,7 @@ mod node;
 mod options;
 mod os;
 mod peer;
+mod private_key;
 mod readers;
 mod status;
 mod strangers;
