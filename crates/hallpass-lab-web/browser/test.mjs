@@ -132,6 +132,7 @@ async function play(page) {
     ["protocol=carvalho-roucairol&nodes=3", ["ask", "deliver", "exit", "forget", "cancel", "repeat", "lose", "crash"]],
     ["protocol=ricart-agrawala&nodes=2&membership=classic", ["ask", "crash", "timeout", "restart", "join", "leave"]],
     ["protocol=ricart-agrawala&nodes=2&reply=implicit", ["ask", "tick"]],
+    ["protocol=directory&nodes=2&block=2", ["try", "reenter", "downgrade", "upgrade", "give-back"]],
   ];
   const pressed = new Set();
   for (const [query, wanted] of games) {
@@ -152,7 +153,7 @@ async function play(page) {
       pressed.add(choice.kind);
     }
   }
-  for (const kind of ["ask", "deliver", "cancel", "exit", "lose", "repeat", "crash", "forget", "timeout", "join", "leave", "restart", "tick"]) expect(pressed.has(kind), `Play never offered '${kind}'`);
+  for (const kind of ["ask", "deliver", "cancel", "exit", "lose", "repeat", "crash", "forget", "timeout", "join", "leave", "restart", "tick", "try", "reenter", "downgrade", "upgrade", "give-back"]) expect(pressed.has(kind), `Play never offered '${kind}'`);
   const count = await page.evaluate(() => globalThis.laboratory.current.commands.length);
   await page.click("[data-do=undo]");
   await page.waitForFunction((before) => globalThis.laboratory.current.commands.length === before - 1, count);

@@ -7,7 +7,7 @@ import { playAddress } from "./play.js";
 import { Player } from "./player.js";
 import { Trace } from "./trace.js";
 
-const OWN = ["protocol", "nodes", "entries", "last", "cancels", "readers", "drop-idle", "initial-holders", "faults", "order", "property"];
+const OWN = ["protocol", "nodes", "entries", "first", "last", "cancels", "readers", "tries", "upgrades", "reentry", "drop-idle", "initial-holders", "faults", "order", "property"];
 const DEFAULTS = { nodes: 3, entries: 2, cancels: 0, "initial-holders": "nobody" };
 const EXAMPLES = [
   ["Two nodes, one request each", { protocol: "ricart-agrawala", nodes: 2, entries: 1 }],
@@ -15,6 +15,7 @@ const EXAMPLES = [
   ["Modulo 2N-2: one too few", { protocol: "ricart-agrawala", nodes: 2, entries: "endless", numbers: "modulo:2", fence: "off" }],
   ["A lost REQUEST, as printed (T5)", { protocol: "ricart-agrawala", nodes: 2, entries: 1, faults: "loss:1", membership: "classic", "as-printed": "T5" }],
   ["Maekawa without FAILED to the overtaken", { protocol: "maekawa", nodes: 3, entries: 1, failed: "arrival" }],
+  ["A directory that keeps no zombies", { protocol: "directory", nodes: 3, entries: 1, cancels: "any", order: "fifo", "leave-out": "6" }],
   ["Raymond with a crash", { protocol: "raymond", nodes: 3, entries: 1, tree: "line", recovery: "classic", faults: "crash:1,restart:1" }],
 ];
 
@@ -94,6 +95,9 @@ function buildForm(params, about, onRun) {
         field("Inside at the start", text("initial-holders", 9)),
         field("Only this property", h("input", { name: "property", value: params.property ?? "", placeholder: "exclusion", size: "9" })),
         h("label", { class: "field check" }, box("readers"), h("span", {}, "readers")),
+        h("label", { class: "field check" }, box("tries"), h("span", {}, "attempts")),
+        h("label", { class: "field check" }, box("upgrades"), h("span", {}, "upgrades")),
+        h("label", { class: "field check" }, box("reentry"), h("span", {}, "a next caller follows")),
         h("label", { class: "field check" }, box("drop-idle"), h("span", {}, "idle locks are forgotten"))),
       options.box));
   options.follow(form, select);

@@ -13,8 +13,8 @@ export const STEPS_MAX = 2000;
 const OWN = ["protocol", "nodes", "order", "holders", "faults", "do", "title"];
 const SETTINGS = /^(title|protocol|nodes|order|holders|faults) (.*)$/;
 const GROUPS = [
-  ["deliver", "Deliver a message"], ["ask", "Somebody asks"], ["exit", "Somebody leaves"], ["tick", "Time passes"], ["timeout", "A timer fires"],
-  ["cancel", "Somebody gives up"], ["lose", "Lose a message"], ["repeat", "Deliver a message twice"], ["crash", "A node crashes"], ["restart", "A node comes back"],
+  ["deliver", "Deliver a message"], ["ask", "Somebody asks"], ["try", "Somebody tries"], ["exit", "Somebody leaves"], ["tick", "Time passes"], ["timeout", "A timer fires"],
+  ["reenter", "The next caller follows"], ["downgrade", "A writer reads on"], ["upgrade", "A reader asks to be alone"], ["cancel", "Somebody gives up"], ["give-back", "The unused lock goes back"], ["lose", "Lose a message"], ["repeat", "Deliver a message twice"], ["crash", "A node crashes"], ["restart", "A node comes back"],
   ["join", "A node joins"], ["leave", "A node goes for good"], ["forget", "A node forgets the idle lock"],
 ];
 const RARE = new Set(["lose", "repeat", "crash", "restart", "join", "leave", "forget"]);
@@ -167,7 +167,8 @@ export async function open({ container, params: { at, ...params }, about, signal
 function caption(choice) {
   if (choice.message) return `${choice.message[0]} → ${choice.message[1]} ${choice.message[2]}`;
   const rest = choice.command.split(" ").slice(1).join(" ");
-  return { ask: `${rest.replace("shared", "to read")} asks`.replace(/^(\d+) (.*) asks$/, "$1 asks $2"), exit: `${rest} leaves`, cancel: `${rest} gives up`, tick: "one slot", crash: `${rest} crashes`, restart: `${rest} restarts`, join: `${rest} joins`, leave: `${rest} leaves the group`, forget: `${rest} forgets` }[choice.kind] ?? rest;
+  const wants = (verb) => `${rest.replace("shared", "to read")} ${verb}`.replace(new RegExp(`^(\\d+) (.*) ${verb}$`), `$1 ${verb} $2`);
+  return { ask: wants("asks"), try: wants("tries"), exit: `${rest} leaves`, cancel: `${rest} gives up`, tick: "one slot", crash: `${rest} crashes`, restart: `${rest} restarts`, join: `${rest} joins`, leave: `${rest} leaves the group`, forget: `${rest} forgets`, reenter: `the next one on ${rest}`, downgrade: `${rest} reads on`, upgrade: `${rest} asks to be alone`, "give-back": `${rest} gives back` }[choice.kind] ?? rest;
 }
 
 function setup(params, about, onStart) {

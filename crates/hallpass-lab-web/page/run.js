@@ -40,6 +40,7 @@ const COMMANDS = {
   request: ({ node, mode }) => `ask ${node}${mode === "shared" ? " shared" : ""}`,
   deliver: ({ node, from, message }) => `deliver ${message} ${from} -> ${node}`,
   exit: ({ node }) => `exit ${node}`,
+  "give-back": ({ node }) => `give-back ${node}`,
   send: () => undefined,
   enter: () => undefined,
 };

@@ -108,6 +108,18 @@ const PROTOCOLS: &[Entry] = &[
         options: &[("failed", &["overtaken", "arrival"])],
     },
     Entry {
+        name: "directory",
+        title: "Directory",
+        about: "Ask the lock's home, which keeps the order; the holder hands the lock to the next one. About 3 messages, whatever N is.",
+        options: &[
+            ("give-back", &["at-once", "when-asked"]),
+            ("block", &["1", "2", "16"]),
+            ("block-chained", &["1", "2"]),
+            ("home", &["1", "2"]),
+            ("leave-out", &["1", "4", "6", "9", "22"]),
+        ],
+    },
+    Entry {
         name: "naimi-trehel",
         title: "Naimi-Trehel 1987",
         about: "Follow the guesses who asked last; every node on the way turns its guess around. O(log N) messages.",
@@ -163,6 +175,8 @@ pub(crate) const TOURS: &[(&str, &str)] = &[
     ("cmu-example", "The same algorithm on Lamport clocks, with every timestamp of the lecture notes' example."),
     ("raymond-figure-1", "A token walks along a tree, and requests walk after it."),
     ("naimi-trehel-path-reversal", "Requests chase a token along guesses, and every guess they pass turns around."),
+    ("directory-handover", "One member keeps the order of the requests; the lock itself goes from holder to holder."),
+    ("directory-readers", "A batch of readers, a writer that needs a grant of each, and a writer that reads on."),
     ("maekawa-inquire", "Four arbiters, and a vote that has to be given back."),
 ];
 
@@ -225,9 +239,9 @@ fn setting(setting: &Setting) -> Value {
     json!({"key": key, "label": label, "hint": hint, "kind": kind, "max": max, "choices": choices, "default": default})
 }
 
-/// Lamport's algorithm as first published is for links that keep order, and refuses others.
+/// Two protocols are for links that keep order, and refuse others.
 pub(crate) fn default_order(protocol: &str) -> &'static str {
-    if protocol == "lamport-fifo" { "fifo" } else { "any" }
+    if matches!(protocol, "lamport-fifo" | "directory") { "fifo" } else { "any" }
 }
 
 /// By value, the word that a value of an option needs besides.

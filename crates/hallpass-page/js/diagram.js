@@ -9,6 +9,10 @@ const ARROWS_MAX = 12000;
 /** Up to these numbers each message has its name and an arrowhead. */
 const LABELS_MAX = 70, HEADS_MAX = 900;
 const BLOCK = 256;
+/** What stands in the circle of an event that is neither a message nor an entry. */
+const SIGNS = {
+  timer: "t", cancel: "×", refused: "×", restart: "↻", join: "+", joined: "✓", leave: "–", left: "–", forget: "∅", "give-back": "←", downgrade: "↓", upgrade: "↑",
+};
 
 export class Diagram extends Viewport {
   constructor({ onPick, label }) {
@@ -408,17 +412,16 @@ export class Diagram extends Viewport {
       if (y < -20 || y > this.size.height + 20) continue;
       context.globalAlpha = cursor >= 0 && i > cursor ? 0.25 : 1;
       if (kind === "violation") this.drawViolation(context, x, y);
-      else if (kind === "request") dot(context, x, y, 4, colours["inside-edge"]);
+      else if (kind === "request" || kind === "try") dot(context, x, y, 4, colours["inside-edge"]);
       else if (kind === "deliver" || kind === "send") dot(context, x, y, 2.4, colours.quiet);
       else if (kind === "crash") bigCross(context, x, y, colours.ink);
       else if (kind === "network") this.drawNetwork(context, x, event.text);
-      else if (["timer", "cancel", "restart", "join", "joined", "leave", "left", "forget"].includes(kind)) this.drawSign(context, x, y, kind);
+      else if (kind in SIGNS) this.drawSign(context, x, y, kind);
     }
     context.globalAlpha = 1;
   }
 
   drawSign(context, x, y, kind) {
-    const letter = { timer: "t", cancel: "×", restart: "↻", join: "+", joined: "✓", leave: "–", left: "–", forget: "∅" }[kind];
     context.fillStyle = this.colours.ground;
     context.strokeStyle = this.colours.quiet;
     context.lineWidth = 1.3;
@@ -429,7 +432,7 @@ export class Diagram extends Viewport {
     context.fillStyle = this.colours.ink;
     context.font = "11px system-ui, sans-serif";
     context.textAlign = "center";
-    context.fillText(letter, x, y + 4);
+    context.fillText(SIGNS[kind], x, y + 4);
     context.textAlign = "left";
   }
 

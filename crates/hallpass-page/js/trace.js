@@ -1,6 +1,6 @@
 // A run: its events, and what follows from them.
 
-const INPUTS = new Set(["request", "cancel", "exit", "deliver", "timer", "join", "leave", "restart", "crash", "forget"]);
+const INPUTS = new Set(["request", "try", "cancel", "exit", "downgrade", "upgrade", "give-back", "deliver", "timer", "join", "leave", "restart", "crash", "forget"]);
 
 export const STATES = { waiting: 1, inside: 2, shared: 3, paused: 4, down: 5, away: 6 };
 
@@ -82,8 +82,8 @@ export class Trace {
     this.events.forEach((event, i) => {
       const row = this.rows.get(event.node);
       switch (event.event) {
-        case "request": return begin(row, STATES.waiting, i);
-        case "cancel": return end(row, STATES.waiting, i);
+        case "request": case "try": case "upgrade": return begin(row, STATES.waiting, i);
+        case "cancel": case "refused": return end(row, STATES.waiting, i);
         case "hold": return begin(row, event.mode === "shared" ? STATES.shared : STATES.inside, i);
         case "enter":
           [STATES.waiting, STATES.inside, STATES.shared].forEach((state) => end(row, state, i));
@@ -191,8 +191,8 @@ export class Trace {
     const asked = new Map(), found = [];
     let entries = 0;
     this.events.forEach((event, i) => {
-      if (event.event === "request") asked.set(event.node, { i, entries });
-      else if (event.event === "cancel" || event.event === "crash") asked.delete(event.node);
+      if (["request", "try", "upgrade"].includes(event.event)) asked.set(event.node, { i, entries });
+      else if (["cancel", "refused", "crash"].includes(event.event)) asked.delete(event.node);
       else if (event.event === "enter") {
         const since = asked.get(event.node);
         if (since) found.push({ node: event.node, asked: since.i, entered: i, time: event.at - this.events[since.i].at, overtaken: entries - since.entries });
@@ -214,7 +214,12 @@ export function words(event) {
   switch (event.event) {
     case "hold": return `is inside from the start${shared}`;
     case "request": return `asks${shared}`;
+    case "try": return `tries${shared}`;
     case "cancel": return "gives up";
+    case "refused": return "is refused";
+    case "downgrade": return "goes on, shared";
+    case "upgrade": return "asks to be alone";
+    case "give-back": return "gives the unused lock back";
     case "enter": return `enters${shared}, fence ${event.fence}`;
     case "exit": return "leaves";
     case "send": return `sends ${event.message} to ${event.to}`;

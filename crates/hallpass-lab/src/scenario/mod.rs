@@ -12,15 +12,17 @@
 //! 1 sends REQUEST(1) to 2
 //! ```
 //!
-//! Each command is followed by a line of dashes, its outcome, and an empty line. The steps: `ask N [shared]`, `exit N`, `cancel N`,
-//! `forget N`, `deliver KIND A -> B`, `deliver all`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`,
-//! `crash N`, `restart N`, `join N`, `leave N`; `network` lists the messages in flight. Where a link has several messages of a
-//! kind, one is named with its contents, `deliver REPLY(2) A -> B`, and the second of equal ones with `#2` at the end; `ask N
-//! draw=K` takes the K-th random number. Comments before a command tell what it shows. `explore WORDS` explores the protocol
-//! instead, with the words `entries=2 cancels=0 readers=true drop-idle=true initial-holders=all faults=crash:1 order=fifo nodes=3
-//! property=exclusion` and options of the protocol; `simulate WORDS` runs it in virtual time, with `seed=1 load=light hold=5ms
-//! latency=1ms faults=.. readers=0.5`. A line `holders 1,3:shared` before the first command says who is inside at the start,
-//! and `faults none` or `faults loss,crash` which faults may happen: where none may, no timer waits for them.
+//! Each command is followed by a line of dashes, its outcome, and an empty line. The steps: `ask N [shared]`, `exit N`,
+//! `cancel N`, `try N [shared]`, `downgrade N`, `upgrade N`, `reenter N`, `give-back N`, `forget N`, `deliver KIND A -> B`,
+//! `deliver all`, `lose KIND A -> B`, `repeat KIND A -> B`, `tick [K]`, `timeout N NAME`, `crash N`, `restart N`, `join N`,
+//! `leave N`; `network` lists the messages in flight. Where a link has several messages of a kind, one is named with its
+//! contents, `deliver REPLY(2) A -> B`, and the second of equal ones with `#2` at the end; `ask N draw=K` takes the K-th
+//! random number. Comments before a command tell what it shows. `explore WORDS` explores the protocol instead, with the
+//! words `entries=2 cancels=0 readers=true tries=true upgrades=true reentry=true drop-idle=true initial-holders=all
+//! faults=crash:1 order=fifo nodes=3 property=exclusion` and options of the protocol; `simulate WORDS` runs it in virtual
+//! time, with `seed=1 load=light hold=5ms latency=1ms faults=.. readers=0.5`. A line `holders 1,3:shared` before the first
+//! command says who is inside at the start, and `faults none` or `faults loss,crash` which faults may happen: where none
+//! may, no timer waits for them.
 
 mod choice;
 mod parse;
@@ -49,6 +51,11 @@ shipped![
     "carvalho-roucairol-readers",
     "carvalho-roucairol-reentry",
     "cmu-example",
+    "directory-attempt",
+    "directory-crossing",
+    "directory-handover",
+    "directory-readers",
+    "directory-upgrade",
     "lamport-cases",
     "lamport-fifo-order",
     "ricart-agrawala-decision-table",

@@ -23,16 +23,17 @@ fn forgetting(protocol: &str) -> CheckSpec {
     CheckSpec { cancels: None, drop_idle: true, initial: InitialSpec::All, ..CheckSpec::of(protocol) }
 }
 
-/// Every state machine of the roster but the one that puts errors of the paper back.
+/// Every state machine of the roster but those that put errors back, or leave rules out.
 fn roster() -> Vec<CheckSpec> {
-    let kinds = ProtocolKind::ALL.iter().filter(|kind| **kind != ProtocolKind::CarvalhoRoucairolAsPrinted);
+    let broken = [ProtocolKind::CarvalhoRoucairolAsPrinted, ProtocolKind::DirectoryIncomplete];
+    let kinds = ProtocolKind::ALL.iter().filter(|kind| !broken.contains(kind));
     let spec = |kind: &ProtocolKind| {
         let spec = forgetting(kind.name());
         match kind {
             ProtocolKind::RicartAgrawalaClassic => spec.with("membership=classic"),
             ProtocolKind::RicartAgrawalaSequenced => spec.with("medium=sequenced"),
             ProtocolKind::CentralHosted => spec.with("server=member"),
-            ProtocolKind::LamportFifo => CheckSpec { order: Order::Fifo, ..spec },
+            ProtocolKind::LamportFifo | ProtocolKind::Directory => CheckSpec { order: Order::Fifo, ..spec },
             _ => spec,
         }
     };

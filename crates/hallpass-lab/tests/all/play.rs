@@ -89,6 +89,8 @@ fn every_step_that_is_offered_can_be_taken_and_exported() {
         "protocol suzuki-kasami\nnodes 1 2 3\n",
         "protocol maekawa\nnodes 1 2 3 4\n",
         "protocol carvalho-roucairol\nnodes 1 2 3\nholders 1,3:shared\n",
+        "protocol directory block=2\nnodes 1 2 3\norder fifo\n",
+        "protocol directory\nnodes 1 2 3\norder fifo\nholders 1,3:shared\n",
     ];
     for head in heads {
         for seed in 0..3 {

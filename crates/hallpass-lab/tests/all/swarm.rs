@@ -21,6 +21,7 @@ fn draw(seed: u64) -> RunSpec {
         "lamport-fifo",
         "token-ring",
         "permissions",
+        "directory",
     ])
     .as_str()
     {
@@ -28,6 +29,7 @@ fn draw(seed: u64) -> RunSpec {
         "lamport" => ("lamport", String::new()),
         "lamport-fifo" => ("lamport-fifo", String::new()),
         "token-ring" => ("token-ring", String::new()),
+        "directory" => ("directory", pick(&["", "", "block=1", "block-chained=2", "give-back=when-asked", "home=1"])),
         "permissions" => ("carvalho-roucairol", pick(&["", "", "cache-idle=3T"])),
         "plain" => (
             "ricart-agrawala",
@@ -58,7 +60,8 @@ fn draw(seed: u64) -> RunSpec {
     };
     let classic = options.contains("classic");
     let exact = options.contains("implicit") || options.contains("sequenced") || options == "modulo";
-    let exact = exact || protocol == "lamport-fifo";
+    let ordered = ["lamport-fifo", "directory"].contains(&protocol);
+    let exact = exact || ordered;
     let faults = match (classic, exact) {
         (true, _) => pick(&[
             "",
@@ -76,8 +79,7 @@ fn draw(seed: u64) -> RunSpec {
     let load = pick(&["saturated", "saturated", "light", "0.3", "2", "hotspot:0.8"]);
     let latency = pick(&["1ms", "200us..3ms", "900us..1100us", "links:1-2=9ms,else=1ms"]);
     let hold = pick(&["0ns", "100us", "1ms", "7ms"]);
-    let order =
-        if protocol == "lamport-fifo" || pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
+    let order = if ordered || pick(&["any", "any", "fifo"]) == "fifo" { Order::Fifo } else { Order::Any };
     let readers = if options == "modulo" { 0.0 } else { pick(&["0", "0", "0.5", "0.95"]).parse().unwrap() };
     let nodes = if classic { 3 + rng.below(5) } else { 1 + rng.below(12) } as u32;
     let options = options.replace("modulo", &format!("numbers=modulo:{}", 2 * nodes - 1));

@@ -13,7 +13,7 @@ mod step;
 
 use hallpass_core::{Effects, Input, Mode, NodeId, Protocol};
 
-use crate::oracle::{Exclusion, FenceOrder, Progress, Violation};
+use crate::oracle::{Exclusion, FenceOrder, Progress, Violation, check_bound};
 use crate::trace::{Event, EventKind};
 
 pub use config::ModelConfig;
@@ -208,9 +208,8 @@ impl<P: Protocol> Model<P> {
                 return Some(Violation { property: "memory", text });
             }
             let Some((bound, mode)) = protocol.fence_bound().zip(mode) else { continue };
-            if fence > bound + u64::from(mode == Mode::Shared) {
-                let text = format!("an entry has the fence {fence}, and its home knows of {bound} at most");
-                return Some(Violation { property: "bound", text });
+            if let Some(violation) = check_bound(mode, fence, bound) {
+                return Some(violation);
             }
         }
         None

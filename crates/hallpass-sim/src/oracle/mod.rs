@@ -1,7 +1,9 @@
 //! The properties that must hold in every run, one oracle per file. Each has tests that feed it violations.
 
 mod answers;
+mod arrivals;
 mod attempts;
+mod bound;
 mod epochs;
 mod exclusion;
 mod fairness;
@@ -15,7 +17,9 @@ mod progress;
 use std::fmt;
 
 pub use answers::Answers;
+pub use arrivals::Arrivals;
 pub use attempts::Attempts;
+pub(crate) use bound::check_bound;
 pub use epochs::Epochs;
 pub use exclusion::Exclusion;
 pub use fairness::{Entered, Fairness};

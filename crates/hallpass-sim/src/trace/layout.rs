@@ -244,7 +244,7 @@ const CRASH: [State; 4] = [State::Waiting, INSIDE[0], INSIDE[1], State::Paused];
 
 fn ended_by(kind: &EventKind) -> &'static [State] {
     match kind {
-        EventKind::Cancel => &[State::Waiting],
+        EventKind::Cancel | EventKind::Refused => &[State::Waiting],
         EventKind::Enter { .. } => &ENTER,
         EventKind::Exit => &INSIDE,
         EventKind::Crash => &CRASH,
@@ -257,7 +257,7 @@ fn ended_by(kind: &EventKind) -> &'static [State] {
 
 fn begun_by(kind: &EventKind) -> Option<State> {
     match kind {
-        EventKind::Request(_) => Some(State::Waiting),
+        EventKind::Request(_) | EventKind::Try(_) | EventKind::Upgrade => Some(State::Waiting),
         EventKind::Hold(mode) | EventKind::Enter { mode, .. } => Some(State::Inside(*mode)),
         EventKind::Crash => Some(State::Down),
         EventKind::Pause => Some(State::Paused),

@@ -1,10 +1,10 @@
 //! The workload of a [`World`]: which nodes make requests, and when they enter and leave the critical section.
 
-use hallpass_core::{Fence, Input, Mode, Protocol, Ticks};
+use hallpass_core::{Fence, Input, Mode, NodeId, Protocol, Ticks};
 
 use super::{Event, Node, Phase, Request, World};
 use crate::Load;
-use crate::oracle::Violation;
+use crate::oracle::{Violation, check_bound};
 use crate::trace::EventKind;
 
 impl<P: Protocol> Node<P> {
@@ -128,6 +128,8 @@ impl<P: Protocol> World<'_, P> {
         let mode = request.mode;
         self.nodes[index].phase = Phase::Waiting(request);
         self.record(index, EventKind::Request(mode));
+        // It is at home already.
+        self.note_arrival(self.nodes[index].id, index);
         let draw = self.rng.next_u64() as u32;
         self.handle_input(index, Input::Acquire { mode, draw });
         if self.watch_numbers {
@@ -135,6 +137,21 @@ impl<P: Protocol> World<'_, P> {
             let gap = numbers().max().unwrap_or(0) - numbers().min().unwrap_or(0);
             self.stats.spread.widest = self.stats.spread.widest.max(gap);
         }
+    }
+
+    /// A request has come to this node, which may be the lock's home.
+    pub(super) fn note_arrival(&mut self, from: NodeId, at: usize) {
+        let Node { id, protocol: Some(protocol), .. } = &self.nodes[at] else { return };
+        let asker = self.index_of(from).filter(|_| protocol.home() == Some(*id));
+        if let Some(Phase::Waiting(request)) = asker.map(|asker| self.nodes[asker].phase) {
+            self.arrivals.on_arrival(from, request.mode);
+        }
+    }
+
+    /// The home's part, as a node knows its home.
+    fn home_of(&self, index: usize) -> Option<&P> {
+        let home = self.nodes[index].protocol.as_ref()?.home()?;
+        self.nodes[self.index_of(home)?].protocol.as_ref()
     }
 
     pub(super) fn on_enter(&mut self, index: usize, fence: Fence) {
@@ -148,6 +165,10 @@ impl<P: Protocol> World<'_, P> {
             self.exclusion.on_enter(id, mode),
             if self.needs.fences { self.fences.on_enter(id, mode, fence) } else { None },
             self.overtaking.on_enter(id, entries, self.nodes[index].entries - own_entries),
+            self.arrivals.on_enter(id, mode),
+            self.home_of(index)
+                .and_then(|home| home.fence_bound())
+                .and_then(|bound| check_bound(mode, fence.count(), bound)),
         ];
         violations.into_iter().flatten().for_each(|violation| self.report_violation(index, violation));
         self.progress.on_progress(self.now);

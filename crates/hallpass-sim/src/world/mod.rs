@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use hallpass_core::protocol::{Needs, Variables};
 use hallpass_core::{Effect, Effects, InitialHolders, Input, Mode, NodeId, Protocol, Setup, Ticks, View};
 
-use crate::oracle::{Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
+use crate::oracle::{Arrivals, Exclusion, FenceOrder, MessageCount, Overtaking, Progress, Violation};
 use crate::queue::Queue;
 use crate::trace::{self, EventKind, States};
 use crate::{Config, ConfigError, FaultEvent, Report, Rng};
@@ -51,6 +51,7 @@ pub struct World<'a, P: Protocol> {
     exclusion: Exclusion,
     fences: FenceOrder,
     overtaking: Overtaking,
+    arrivals: Arrivals,
     progress: Progress,
     messages: MessageCount,
     violations: Vec<Violation>,
@@ -147,6 +148,7 @@ impl<'a, P: Protocol> World<'a, P> {
             exclusion: Exclusion::default(),
             fences: FenceOrder::default(),
             overtaking: Overtaking::new(config.overtakes_max),
+            arrivals: Arrivals::default(),
             progress: Progress::new(patience),
             messages: MessageCount::default(),
             violations: Vec::new(),

@@ -5,6 +5,7 @@ use hallpass_core::{Input, Message, NodeId, Protocol, Ticks};
 
 use super::{Event, World};
 use crate::Order;
+use crate::oracle::Arrivals;
 use crate::trace::EventKind;
 
 pub(super) struct Network {
@@ -106,6 +107,9 @@ impl<P: Protocol> World<'_, P> {
         let lost = node.protocol.is_none() || self.network.separates(from, node.id);
         self.record_arrival(from, to, &message, id, lost);
         if !lost {
+            if message.kind() == Arrivals::REQUEST {
+                self.note_arrival(from, to);
+            }
             self.handle_input(to, Input::Deliver { from, message });
         }
     }
