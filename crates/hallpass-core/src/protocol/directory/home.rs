@@ -1,6 +1,6 @@
 //! The home's part: the chain of requests, in the order in which they arrived.
 
-use super::message::{Asker, Asking, DirectoryMessage, GivenBack, Share, Successor};
+use super::message::{Asker, Asking, DirectoryMessage, GivenBack, NAMED_MAX, Share, Successor};
 use super::rules::{DirectoryRules, Discipline, Rule};
 use super::{NUMBER_MAX, Out};
 use crate::protocol::{Effect, Mode};
@@ -117,6 +117,12 @@ impl Home {
         }
     }
 
+    /// The members of the first segment, if the request is not in it itself: who may be inside.
+    pub(super) fn before(&self, asker: Asker) -> impl Iterator<Item = NodeId> + '_ {
+        let first = self.chain.iter().find(|segment| !segment.is_empty()).filter(|segment| !segment.has(asker));
+        first.into_iter().flat_map(Segment::askers).map(|asker| asker.member)
+    }
+
     /// The largest number that this member has in the chain.
     fn newest_of(&self, member: NodeId) -> Option<u64> {
         let askers = self.chain.iter().flat_map(Segment::askers);
@@ -177,6 +183,13 @@ impl<D: Discipline> AtHome<'_, D> {
     pub(super) fn on_back(&mut self, asker: Asker, used: u64, served: u32, keep: bool) {
         self.ended(asker, used, served, keep);
         self.retry_attempt();
+    }
+
+    /// WHO: people want to know whom this request waits for.
+    pub(super) fn on_who(&mut self, asker: Asker) {
+        let members: Box<[NodeId]> = self.home.before(asker).take(NAMED_MAX).collect();
+        let message = DirectoryMessage::Has { number: asker.number, members };
+        self.out.push(Effect::Send { to: asker.member, message });
     }
 
     /// HELD: somebody uses what the attempt needs.

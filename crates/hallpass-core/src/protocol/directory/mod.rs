@@ -128,6 +128,7 @@ impl<D: Discipline> Protocol for Machine<D> {
             Input::Cancel => self.on_cancel(out),
             Input::Release => self.on_release(out),
             Input::GiveBack => self.on_give_back(out),
+            Input::Inquire => self.on_inquire(out),
             Input::Downgrade => self.on_downgrade(out),
             Input::Upgrade => self.on_upgrade(out),
             Input::Deliver { from, message } => self.on_message(from, message, out),
@@ -148,8 +149,9 @@ impl<D: Discipline> Protocol for Machine<D> {
             DirectoryMessage::Grant { number, .. }
             | DirectoryMessage::Forward { number, .. }
             | DirectoryMessage::Probe { number, .. }
+            | DirectoryMessage::Has { number, .. }
             | DirectoryMessage::Busy { number } => *number <= self.highest && !self.has_record(*number),
-            DirectoryMessage::Request { .. } | DirectoryMessage::Back { .. } | DirectoryMessage::Held { .. } => false,
+            _ => false,
         }
     }
 
@@ -205,7 +207,14 @@ impl<D: Discipline> Machine<D> {
             DirectoryMessage::Forward { number, next } if from == self.home => self.on_forward(number, next, out),
             DirectoryMessage::Probe { number, attempt } if from == self.home => self.on_probe(number, attempt, out),
             DirectoryMessage::Busy { number } if from == self.home => self.on_busy(number, out),
-            DirectoryMessage::Forward { .. } | DirectoryMessage::Probe { .. } | DirectoryMessage::Busy { .. } => {}
+            DirectoryMessage::Has { number, members } if from == self.home => self.on_has(number, members),
+            DirectoryMessage::Forward { .. } | DirectoryMessage::Probe { .. } => {}
+            DirectoryMessage::Busy { .. } | DirectoryMessage::Has { .. } => {}
+            DirectoryMessage::Who { number } => {
+                if let Some(mut home) = self.at_home(out) {
+                    home.on_who(Asker { member: from, number });
+                }
+            }
             DirectoryMessage::Request { number, mode, asking, back } => {
                 if let Some(mut home) = self.at_home(out) {
                     home.on_request(Asker { member: from, number }, mode, asking, back);
@@ -326,17 +335,17 @@ impl<D: Discipline> Capabilities for Machine<D> {
         self.can_give_back() || self.desk.as_ref().is_some_and(|desk| desk.hint.is_some())
     }
 
-    /// Those before this request in the chain, where this is known: at the home.
+    /// Those who may be inside, where this is known: at the home, and where the home was asked. Otherwise the home itself,
+    /// without which nobody enters.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let Some(pending) = &self.pending else { return Some(Vec::new()) };
-        let Some(desk) = &self.desk else { return Some(vec![self.home]) };
-        let own = Asker { member: self.me, number: pending.number };
-        let mut before: Vec<NodeId> = Vec::new();
-        for segment in &desk.chain {
-            if segment.askers().any(|asker| asker == own) {
-                break;
-            }
-            before.extend(segment.askers().map(|asker| asker.member).filter(|member| *member != self.me));
+        let mut before: Vec<NodeId> = match &self.desk {
+            Some(desk) => desk.before(Asker { member: self.me, number: pending.number }).collect(),
+            None => pending.before.to_vec(),
+        };
+        before.retain(|member| *member != self.me);
+        if before.is_empty() && self.home != self.me {
+            before.push(self.home);
         }
         before.sort_unstable();
         before.dedup();

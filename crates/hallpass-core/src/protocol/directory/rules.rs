@@ -18,7 +18,6 @@ pub(super) struct DirectoryRules {
     pub(super) caches: bool,
 }
 
-
 impl DirectoryRules {
     /// Parses the options, and the rules that are left out where the laboratory may leave some out.
     pub(super) fn parse(options: &Options, offers_rules: bool) -> Result<(Self, Option<Rule>), OptionError> {

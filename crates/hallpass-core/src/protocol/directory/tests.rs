@@ -259,6 +259,35 @@ mod races {
     }
 }
 
+mod people {
+    use super::*;
+
+    #[test]
+    fn a_member_that_waits_learns_from_the_home_who_is_inside() {
+        let mut net = net("");
+        net.acquire(2);
+        net.deliver_all();
+        net.acquire(3);
+        net.deliver_all();
+        assert_eq!(
+            net.nodes[&3].missing_permissions(),
+            Some(vec![NodeId(1)]),
+            "the home, as long as nothing else is known"
+        );
+        assert_eq!(net.act(3, Input::Inquire), ["WHO(1) to 1"]);
+        assert_eq!(net.deliver(3, 1), ["HAS(1: 2) to 3"]);
+        assert_eq!(net.deliver(1, 3), NOTHING);
+        assert_eq!(net.nodes[&3].missing_permissions(), Some(vec![NodeId(2)]));
+        net.acquire(1);
+        assert_eq!(net.act(1, Input::Inquire), NOTHING, "the home knows");
+        assert_eq!(net.nodes[&1].missing_permissions(), Some(vec![NodeId(2)]));
+        net.release(2);
+        net.deliver_all();
+        assert_eq!(net.act(3, Input::Inquire), NOTHING, "it is inside");
+        assert_eq!(net.nodes[&1].missing_permissions(), Some(vec![NodeId(2)]), "it has not heard of the handover");
+    }
+}
+
 mod holders {
     use super::*;
 
@@ -410,6 +439,9 @@ fn message() -> impl Strategy<Value = DirectoryMessage> {
         (count(), asker()).prop_map(|(number, attempt)| DirectoryMessage::Probe { number, attempt }),
         asker().prop_map(|attempt| DirectoryMessage::Held { attempt }),
         count().prop_map(|number| DirectoryMessage::Busy { number }),
+        count().prop_map(|number| DirectoryMessage::Who { number }),
+        (count(), prop::collection::vec((0u32..9).prop_map(NodeId), 0..8))
+            .prop_map(|(number, members)| DirectoryMessage::Has { number, members: members.into() }),
     ]
 }
 
@@ -433,6 +465,8 @@ fn given() -> impl Strategy<Value = Given> {
             | DirectoryMessage::Forward { number: named, .. }
             | DirectoryMessage::Back { number: named, .. }
             | DirectoryMessage::Probe { number: named, .. }
+            | DirectoryMessage::Who { number: named }
+            | DirectoryMessage::Has { number: named, .. }
             | DirectoryMessage::Busy { number: named } => *named = number,
             DirectoryMessage::Held { attempt } => attempt.number = number,
         }
@@ -498,10 +532,10 @@ fn messages_are_small_and_unknown_kinds_are_refused() {
         bytes
     };
     let request = DirectoryMessage::Request { number: 100, mode: Shared, asking: Asking::Plain, back: None };
-    assert_eq!(bytes(request), [9, 100]);
+    assert_eq!(bytes(request), [17, 100]);
     let share = Share { count: 9, upto: 9, need: 1 };
     assert_eq!(bytes(DirectoryMessage::Grant { number: 100, share }), [2, 100, 9, 0, 1]);
-    for kind in [0, 8, 2 | 8, 4 | 8, 7 | 16, 1 | 16 | 32, 128 | 1] {
+    for kind in [0, 10, 2 | 16, 4 | 16, 7 | 32, 1 | 32 | 64, 8 | 128] {
         let refused = DirectoryMessage::decode(&mut crate::codec::Reader::new(&[kind, 0, 0, 1, 0, 1, 1]));
         assert_eq!(refused, Err(crate::codec::DecodeError::Unknown), "{kind}");
     }
