@@ -10,6 +10,7 @@
 mod appendix;
 mod carvalho_roucairol;
 mod cmu;
+mod directory;
 mod membership;
 mod raymond;
 mod ricart_agrawala;
@@ -74,6 +75,7 @@ fn all() -> Vec<Claim> {
         appendix::CLAIMS,
         cmu::CLAIMS,
         carvalho_roucairol::CLAIMS,
+        directory::CLAIMS,
         raymond::CLAIMS,
         token::CLAIMS,
         table::CLAIMS,

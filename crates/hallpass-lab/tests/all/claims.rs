@@ -6,7 +6,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hallpass_core::protocol::Mutation::{
-    self, Deaf, EnterAtOnce, HalfDone, Impatient, LoadedDice, NeverDefer, SendTwice, StuckFence, Swallow, WritersOnly,
+    self, Deaf, EnterAtOnce, HalfDone, Impatient, LoadedDice, NeverDefer, ReadersAhead, SendTwice, StuckFence, Swallow,
+    WritersOnly,
 };
 use hallpass_lab::claims::{ClaimsSpec, Row, run};
 
@@ -45,6 +46,11 @@ const PLANTED: &[(&str, &[Mutation])] = &[
     ("CMU-7", &[StuckFence, HalfDone]),
     ("CR-1", &[NeverDefer, HalfDone, StuckFence, Swallow("REQUEST")]),
     ("CR-2", &[SendTwice, HalfDone, StuckFence, Swallow("REQUEST")]),
+    ("DIR-1", &[SendTwice]),
+    ("DIR-2", &[SendTwice, StuckFence, WritersOnly]),
+    ("DIR-3", &[SendTwice, StuckFence]),
+    ("DIR-4", &[EnterAtOnce, ReadersAhead, Swallow("REQ")]),
+    ("DIR-5", &[EnterAtOnce, HalfDone, StuckFence]),
     ("RT-1", &[SendTwice, StuckFence]),
     ("RT-2", &[Swallow("REPLY")]),
     ("NT-1", &[StuckFence]),
@@ -122,6 +128,7 @@ fn every_id_has_a_planted_bug() {
     let mut expected: Vec<String> = (1..=24).map(|n| format!("RA-{n}")).collect();
     expected.extend((1..=7).map(|n| format!("CMU-{n}")));
     expected.extend((1..=2).map(|n| format!("CR-{n}")));
+    expected.extend((1..=5).map(|n| format!("DIR-{n}")));
     expected.extend(["RT-1", "RT-2", "NT-1", "SK-1", "MK-1"].map(str::to_owned));
     expected.extend((1..=9).map(|n| format!("RY-{n}")));
     expected.push("TBL-1".to_owned());
