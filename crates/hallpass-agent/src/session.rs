@@ -158,8 +158,8 @@ impl Session {
             }
             Request::Evict { node, ban, timeout_ms } => match self.service.find_member(&node) {
                 Ok(id) => {
-                    let by = self.holds.origin();
-                    self.done(self.service.evict((id, &node), ban, limit(timeout_ms), by).await)
+                    let (limit, by) = (timeout_ms.map(Duration::from_millis), self.holds.origin());
+                    self.done(self.service.evict((id, &node), ban, limit, by).await)
                 }
                 Err(text) => Response::Error { text },
             },
