@@ -32,7 +32,7 @@ use std::hash::Hash;
 use crate::codec::{DecodeError, Reader};
 use crate::{Fence, NodeId, Setup};
 
-pub use capabilities::{Attempts, Capabilities, Floor};
+pub use capabilities::{Attempts, Capabilities, Comer, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{ProtocolKind, Visitor};

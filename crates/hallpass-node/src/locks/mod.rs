@@ -268,7 +268,11 @@ impl<C> Locks<C> {
     fn add(&mut self, name: &str) -> Slot {
         let class = self.classes().find(name);
         let mut machine = self.classes().unheld(class, name);
-        machine.capabilities_mut().raise_floor(self.floors.get(name));
+        let lock = machine.capabilities_mut();
+        lock.raise_floor(self.floors.get(name));
+        if let Some(comer) = self.floors.comer(name) {
+            lock.remember_comer(comer);
+        }
         self.table.add(name, class, machine)
     }
 

@@ -186,8 +186,6 @@ impl<P: Protocol> Model<P> {
         let mut effects = Effects::new();
         let mut is_left_over = |protocol: &P| {
             let mut unused = protocol.clone();
-            // What is held first, then what is remembered of it.
-            unused.handle(Input::GiveBack, &mut effects);
             unused.handle(Input::GiveBack, &mut effects);
             unused.floor().is_some() && !unused.is_idle()
         };
@@ -252,7 +250,7 @@ impl<P: Protocol> Model<P> {
         let Some(protocol) = actor.protocol.as_ref().filter(|_| actor.phase == Phase::Idle) else { return false };
         let (mut given, mut effects) = (protocol.clone(), Effects::new());
         given.handle(Input::GiveBack, &mut effects);
-        !effects.is_empty() || (given != *protocol && given.home().is_some())
+        !effects.is_empty() || given != *protocol
     }
 
     fn actor(&self, node: u8) -> &Actor<P> {

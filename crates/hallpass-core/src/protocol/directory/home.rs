@@ -3,7 +3,7 @@
 use super::message::{Asker, Asking, DirectoryMessage, GivenBack, NAMED_MAX, Share, Successor};
 use super::rules::{DirectoryRules, Discipline, Rule};
 use super::{NUMBER_MAX, Out};
-use crate::protocol::{Effect, Mode};
+use crate::protocol::{Comer, Effect, Mode};
 use crate::{Fence, InitialHolders, NodeId};
 
 /// What the home of a lock keeps: who comes after whom.
@@ -19,9 +19,8 @@ pub(super) struct Home {
     /// The largest count given to a writer. Every exclusive fence given out is at most this, every shared one at most one
     /// more. It outlives the instance.
     pub(super) top: u64,
-    /// The last writer if no reader has come since, and the size of its block: one that comes back gets a larger one. May
-    /// be lost at any time.
-    pub(super) hint: Option<(NodeId, u64)>,
+    /// The last writer if no reader has come since: one that comes back gets a larger block. May be lost at any time.
+    pub(super) comer: Option<Comer>,
 }
 
 /// A part of the chain.
@@ -97,7 +96,7 @@ impl Home {
                 vec![Segment::Readers { count: top + 1, readers }]
             }
         };
-        Self { chain, attempt: None, top, hint: None }
+        Self { chain, attempt: None, top, comer: None }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -254,7 +253,7 @@ impl<D: Discipline> AtHome<'_, D> {
     }
 
     fn append_reader(&mut self, asker: Asker) {
-        self.home.hint = None;
+        self.home.comer = None;
         let above = self.home.top + u64::from(self.discipline.keeps(Rule::SharedAbove));
         if !self.discipline.keeps(Rule::JoinLast)
             && let [Segment::Readers { count, readers }, _, ..] = self.home.chain.as_mut_slice()
@@ -315,18 +314,22 @@ impl<D: Discipline> AtHome<'_, D> {
     /// How many counts a writer gets: more if it comes back to a lock that nobody else has wanted.
     fn block(&mut self, member: NodeId) -> u64 {
         if !self.home.chain.is_empty() {
-            self.home.hint = self.rules.block.is_none().then_some((member, 1));
+            self.note_comer(member);
             return self.rules.block_chained;
         }
         if let Some(block) = self.rules.block {
             return block;
         }
-        let block = match self.home.hint {
-            Some((last, block)) if last == member => (2 * block).clamp(BLOCK_MIN, BLOCK_MAX),
+        let block = match self.home.comer {
+            Some(Comer { member: last, used }) if last == member => (2 * used).clamp(BLOCK_MIN, BLOCK_MAX),
             _ => 1,
         };
-        self.home.hint = Some((member, block));
+        self.note_comer(member);
         block
+    }
+
+    fn note_comer(&mut self, member: NodeId) {
+        self.home.comer = self.rules.block.is_none().then_some(Comer { member, used: 1 });
     }
 
     fn block_max(&self) -> u64 {
@@ -362,6 +365,9 @@ impl<D: Discipline> AtHome<'_, D> {
             self.home.top = used.clamp(share.count.saturating_sub(1), share.upto);
         }
         if is_alone {
+            if let Some(comer) = self.home.comer.as_mut().filter(|comer| comer.member == asker.member) {
+                comer.used = used.clamp(share.count.saturating_sub(1), share.upto) + 1 - share.count.max(1);
+            }
             self.home.drop_first(1);
             if !self.discipline.keeps(Rule::TopOutlives) {
                 self.home.top = 0;
@@ -459,7 +465,7 @@ fn reading(count: u64) -> Share {
     Share { count, upto: count, need: 1 }
 }
 
-/// The first block of a member that comes back, and the largest one. A block is at most twice as large as one that was used
-/// up, so at most two counts are given for each that is used.
+/// The first block of a member that comes back, and the largest one. A larger block than the first is at most twice what the
+/// member has just used, so that few counts are lost where another member asks meanwhile.
 const BLOCK_MIN: u64 = 16;
 pub(super) const BLOCK_MAX: u64 = 1 << 20;

@@ -123,12 +123,10 @@ impl<D: Discipline> Machine<D> {
         self.settle(out);
     }
 
-    /// Nobody here wants the lock: the home gets it back. Where nothing is held, the home forgets who came last.
+    /// Nobody here wants the lock: the home gets it back.
     pub(super) fn on_give_back(&mut self, out: &mut Out) {
         if self.can_give_back() {
             self.give_back(out);
-        } else if let Some(desk) = &mut self.desk {
-            desk.hint = None;
         }
     }
 

@@ -33,7 +33,8 @@ mod tests;
 
 use super::constant::Constant;
 use super::{
-    Attempts, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+    Attempts, Capabilities, Comer, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol,
+    Variables,
 };
 use crate::{Fence, InitialHolders, Mode, NodeId, Setup};
 
@@ -140,7 +141,7 @@ impl<D: Discipline> Protocol for Machine<D> {
     /// What is held must be remembered: [`Input::GiveBack`] first.
     fn is_idle(&self) -> bool {
         let is_unused = self.caller == Caller::Nobody && self.held.is_none() && self.pending.is_none();
-        is_unused && self.desk.as_ref().is_none_or(|desk| desk.is_idle() && desk.hint.is_none())
+        is_unused && self.desk.as_ref().is_none_or(|desk| desk.is_idle())
     }
 
     /// What names a request of this member that is over, or an attempt that is.
@@ -272,6 +273,16 @@ impl<D: Discipline> Capabilities for Machine<D> {
         }
     }
 
+    fn last_comer(&self) -> Option<Comer> {
+        self.desk.as_ref()?.comer
+    }
+
+    fn remember_comer(&mut self, comer: Comer) {
+        if let Some(desk) = &mut self.desk {
+            desk.comer = Some(comer);
+        }
+    }
+
     fn number_floor(&self) -> Option<u64> {
         let waits = matches!(self.caller, Caller::Waiting { .. });
         self.pending.as_ref().filter(|_| waits).map(|record| record.number - 1)
@@ -330,9 +341,8 @@ impl<D: Discipline> Capabilities for Machine<D> {
         self.can_give_back() && self.held.as_ref().is_some_and(|held| !self.keeps(held))
     }
 
-    /// Also what the home remembers of who came last.
     fn is_cached(&self) -> bool {
-        self.can_give_back() || self.desk.as_ref().is_some_and(|desk| desk.hint.is_some())
+        self.can_give_back()
     }
 
     /// Those who may be inside, where this is known: at the home, and where the home was asked. Otherwise the home itself,
