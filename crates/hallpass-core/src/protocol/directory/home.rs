@@ -128,6 +128,14 @@ impl Home {
         askers.filter(|asker| asker.member == member).map(|asker| asker.number).max()
     }
 
+    /// Most chains have one segment: the usual room for four in each of a million locks is wasted.
+    fn push(&mut self, segment: Segment) {
+        if self.chain.capacity() == 0 {
+            self.chain.reserve_exact(1);
+        }
+        self.chain.push(segment);
+    }
+
     fn drop_first(&mut self, count: usize) {
         self.chain.drain(..count.min(self.chain.len()));
     }
@@ -263,7 +271,7 @@ impl<D: Discipline> AtHome<'_, D> {
             return self.grant(asker, share);
         }
         if !self.home.chain.last().is_some_and(Segment::is_shared) {
-            self.home.chain.push(Segment::Readers { count: above, readers: Vec::with_capacity(1) });
+            self.home.push(Segment::Readers { count: above, readers: Vec::with_capacity(1) });
         }
         let mut before = None;
         if let [.., Segment::Writer { asker, forwarded, .. }, _] = self.home.chain.as_mut_slice()
@@ -302,7 +310,7 @@ impl<D: Discipline> AtHome<'_, D> {
             }
         };
         share.need = (asked.len() as u32).max(1);
-        self.home.chain.push(Segment::Writer { asker, share, forwarded: 0 });
+        self.home.push(Segment::Writer { asker, share, forwarded: 0 });
         if asked.is_empty() {
             self.grant(asker, share);
         }
