@@ -23,15 +23,16 @@ function headers() {
 }
 
 export async function get(path) {
-  return request("GET", path);
+  return request("GET", path, undefined, PATIENCE_MS);
 }
 
-export async function post(path, body) {
-  return request("POST", path, body);
+export async function post(path, body, patience = PATIENCE_MS) {
+  return request("POST", path, body, patience);
 }
 
-async function request(method, path, body) {
-  const options = { method, headers: headers(), cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) };
+async function request(method, path, body, patience) {
+  const options = { method, headers: headers(), cache: "no-store" };
+  if (patience !== Infinity) options.signal = AbortSignal.timeout(patience);
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["content-type"] = "application/json";
@@ -39,7 +40,7 @@ async function request(method, path, body) {
   const answer = await fetch(path, options);
   if (answer.status === 401) {
     await askForToken();
-    return request(method, path, body);
+    return request(method, path, body, patience);
   }
   const document = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new ApiError(answer.status, document.error ?? `status ${answer.status}`);

@@ -108,7 +108,8 @@ async function askToEvict(name) {
   });
   if (ban === null) return;
   try {
-    await post(`/v1/members/${encodeURIComponent(name)}/evict`, { ban });
+    // A session has to run out first, however long those of this group are. The agent knows when to give up.
+    await post(`/v1/members/${encodeURIComponent(name)}/evict`, { ban }, Infinity);
     toast(`${name} is evicted.`);
     await refreshMembers();
   } catch (error) {

@@ -5,7 +5,8 @@
 //! - A newcomer is always let in. If there are too many strangers, one of them is ended: one of the same source if that has used its share,
 //!   else one of any source. Those that have asked nothing yet are ended first, and among these the oldest.
 //! - A connection whose client is known is never ended to make room: its client may wait for a lock, or keep a lease alive. Instead, the
-//!   requests of a newcomer are refused when there are too many.
+//!   requests of a newcomer are refused when there are too many. Each token or user has [a share](crate::shares), and root and the agent's own
+//!   user are refused only when there is nothing left: an operator can act while others hold all the rest.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,13 +17,13 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::registry::counts::Gauge;
+use crate::shares::{Room, room};
 
 /// How many connections one door takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// One token or user has a share of them.
     pub(crate) known: usize,
-    /// Of one token or user.
-    pub(crate) known_of_one: usize,
     pub(crate) strangers: usize,
     /// Of one source.
     pub(crate) strangers_of_one: usize,
@@ -47,7 +48,7 @@ impl Limits {
 
     fn new(known: usize, strangers: usize) -> Self {
         let (known, strangers) = (known.clamp(16, 10_000), strangers.clamp(8, 1_024));
-        Self { known, known_of_one: known / 2, strangers, strangers_of_one: strangers / 2 }
+        Self { known, strangers, strangers_of_one: strangers / 2 }
     }
 }
 
@@ -173,16 +174,16 @@ impl Table {
         true
     }
 
-    fn count_known(&mut self, holder: &Holder, limits: &Limits) -> Result<(), TooMany> {
-        if self.known >= limits.known {
-            return Err(TooMany::InAll(self.known));
+    /// A holder is root or the agent's own user by its source: clients of TCP that need no token have no holder, either.
+    fn count_known(&mut self, holder: &Holder, source: Source, limits: &Limits) -> Result<(), TooMany> {
+        let of_one = holder.as_ref().and_then(|name| self.known_of.get(name)).copied().unwrap_or_default();
+        match (room(limits.known, self.known, of_one, source == Source::Own), holder) {
+            (Room::Some, _) => {}
+            (Room::NoneOfOne, Some(name)) => return Err(TooMany::OfOne(Arc::clone(name), of_one)),
+            (Room::None | Room::NoneOfOne, _) => return Err(TooMany::InAll(self.known)),
         }
         if let Some(name) = holder {
-            let of_one = self.known_of.entry(Arc::clone(name)).or_default();
-            if *of_one >= limits.known_of_one {
-                return Err(TooMany::OfOne(Arc::clone(name), *of_one));
-            }
-            *of_one += 1;
+            *self.known_of.entry(Arc::clone(name)).or_default() += 1;
         }
         self.known += 1;
         Ok(())
@@ -251,10 +252,8 @@ impl Connection {
         let holder = holder();
         let mut table = self.door.table();
         // It may just have been ended, or two requests may come at once.
-        if !table.strangers.contains_key(&self.id) {
-            return Ok(());
-        }
-        table.count_known(&holder, &self.door.limits)?;
+        let Some(source) = table.strangers.get(&self.id).map(|stranger| stranger.source) else { return Ok(()) };
+        table.count_known(&holder, source, &self.door.limits)?;
         table.strangers.remove(&self.id);
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
         self.is_known.store(true, Ordering::Release);
@@ -316,7 +315,7 @@ impl Drop for OpenRequest {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { known: 4, known_of_one: 2, strangers: 6, strangers_of_one: 3 };
+    const LIMITS: Limits = Limits { known: 8, strangers: 6, strangers_of_one: 3 };
 
     fn come(door: &Arc<Connections>, source: Source) -> (Arc<Connection>, AbortHandle) {
         let mut came = None;
@@ -362,24 +361,59 @@ mod tests {
         assert!(!is_ended(&more[2].1).await, "the newest is let in");
     }
 
+    fn of(name: &str) -> Holder {
+        Some(Arc::from(name))
+    }
+
+    /// As many connections of a known client as it gets, and why it gets no more.
+    fn fill(door: &Arc<Connections>, source: Source, holder: &Holder) -> (Vec<Arc<Connection>>, TooMany) {
+        let mut all = Vec::new();
+        loop {
+            let (connection, _) = come(door, source);
+            match connection.introduce(|| holder.clone()) {
+                Ok(()) => all.push(connection),
+                Err(error) => return (all, error),
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_client_beyond_its_share_is_not_served() {
         let door = Connections::new(LIMITS);
-        let holder = |name: &str| Some(Arc::from(name));
-        let mut all: Vec<_> = (0..6).map(|last| come(&door, from(last)).0).collect();
-        for one in &all[..2] {
-            one.introduce(|| holder("a")).unwrap();
-        }
-        assert_eq!(all[2].introduce(|| holder("a")), Err(TooMany::OfOne("a".into(), 2)));
-        all[2].introduce(|| holder("b")).unwrap();
-        all[3].introduce(|| None).unwrap();
-        assert_eq!(all[4].introduce(|| None), Err(TooMany::InAll(4)));
-        all.remove(0);
-        all[3].introduce(|| holder("a")).unwrap();
-        assert_eq!(door.len(), 5);
-        drop(all);
+        let (mut ones, error) = fill(&door, Source::User(Some(1)), &of("a"));
+        assert_eq!((ones.len(), error), (4, TooMany::OfOne("a".into(), 4)));
+        let (others, error) = fill(&door, Source::User(Some(2)), &of("b"));
+        assert_eq!((others.len(), error), (2, TooMany::OfOne("b".into(), 2)));
+        ones.truncate(1);
+        let (more, _) = fill(&door, Source::User(Some(1)), &of("a"));
+        assert_eq!(more.len(), 2, "as much as it leaves");
+        drop((ones, others, more));
         assert_eq!(door.len(), 0);
         assert!(door.table().known_of.is_empty());
+    }
+
+    /// The operator's break, evict, status and leave come over the same socket.
+    #[tokio::test]
+    async fn the_agents_own_user_is_served_where_others_have_all_the_rest() {
+        for known in [16, 102, 10_000] {
+            let door = Connections::new(Limits { known, ..Limits::of_socket(usize::MAX) });
+            let users: Vec<_> =
+                (1..40).map(|user| fill(&door, Source::User(Some(user)), &of(&format!("user {user}")))).collect();
+            let theirs: usize = users.iter().map(|(connections, _)| connections.len()).sum();
+            assert!(theirs < known && theirs >= known * 9 / 10, "{theirs} of {known}");
+            assert_eq!(users[39 - 1].1, TooMany::InAll(theirs), "others have had as much as they get");
+            let (own, error) = fill(&door, Source::Own, &None);
+            assert_eq!((own.len(), error), (known - theirs, TooMany::InAll(known)));
+        }
+    }
+
+    /// A client over TCP that needs no token has no share, and is not the agent's own user for that.
+    #[tokio::test]
+    async fn who_is_known_without_a_name_leaves_the_last_for_the_agents_own_user() {
+        let door = Connections::new(LIMITS);
+        let (theirs, error) = fill(&door, from(1), &None);
+        assert_eq!((theirs.len(), error), (7, TooMany::InAll(7)));
+        come(&door, Source::Own).0.introduce(|| None).unwrap();
     }
 
     #[test]
@@ -390,10 +424,7 @@ mod tests {
             assert!(all < descriptors, "{all} of {descriptors}");
         }
         let many = Limits::of_socket(usize::MAX);
-        assert_eq!(
-            (many.known, many.known_of_one, many.strangers, many.strangers_of_one),
-            (10_000, 5_000, 10_000, 5_000)
-        );
+        assert_eq!((many.known, many.strangers, many.strangers_of_one), (10_000, 10_000, 5_000));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::{audit, status};
 
 /// How often to check whether a waiting client is to be told something new about what it waits for.
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the member that knows has for its answer. A round trip between members is rarely longer; a later answer is told next time.
+const ANSWER_TIME: Duration = Duration::from_millis(20);
 /// How long the group has to do what it is asked for, unless the client says otherwise.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -156,8 +158,8 @@ impl Session {
             }
             Request::Evict { node, ban, timeout_ms } => match self.service.find_member(&node) {
                 Ok(id) => {
-                    let by = self.holds.origin();
-                    self.done(self.service.evict((id, &node), ban, limit(timeout_ms), by).await)
+                    let (limit, by) = (timeout_ms.map(Duration::from_millis), self.holds.origin());
+                    self.done(self.service.evict((id, &node), ban, limit, by).await)
                 }
                 Err(text) => Response::Error { text },
             },
@@ -202,6 +204,7 @@ impl Session {
         let acquired = self.holds.acquire(&lock, wanted);
         tokio::pin!(acquired);
         let mut told = WaitingLine::default();
+        let mut is_asked = false;
         let acquired = loop {
             tokio::select! {
                 biased;
@@ -215,7 +218,13 @@ impl Session {
                     }
                 }),
                 () = self.holds.next_look() => self.tell_news().await?,
-                () = tokio::time::sleep(EXPLAIN_INTERVAL), if explain => {
+                // The member that keeps the lock's order is asked, and its answer is looked at a moment later.
+                () = tokio::time::sleep(if is_asked { ANSWER_TIME } else { EXPLAIN_INTERVAL }), if explain => {
+                    is_asked = !is_asked;
+                    if is_asked {
+                        self.service.shared().node().inquire(&lock);
+                        continue;
+                    }
                     let waiting = status::waiting(self.service.shared(), &lock);
                     if !status::says_the_same(&waiting, &told) {
                         self.lines.send(&Response::Waiting(waiting.clone())).await?;

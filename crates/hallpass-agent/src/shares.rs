@@ -1,4 +1,5 @@
-//! How much of what all clients share one of them may have: the owner of leases, or a source of connections whose client is not known.
+//! How much of what all clients share one of them may have: the owner of leases, the holder of connections, or a source of connections whose
+//! client is not known.
 //!
 //! One may have as much as is left for others: half of all if it is alone, less if others have some. The last part is for root and the
 //! agent's own user, so that an operator can act while others have all the rest.
@@ -12,6 +13,27 @@ use crate::owner::Owner;
 
 /// The part of all that others than root and the agent's own user do not get: one of so many.
 const RESERVE: usize = 50;
+
+/// Whether there is room for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Some,
+    /// There are too many of all.
+    None,
+    /// It has its share.
+    NoneOfOne,
+}
+
+/// Whether one that has `of_one` of `all` may have one more.
+pub(crate) fn room(max: usize, all: usize, of_one: usize, is_trusted: bool) -> Room {
+    let left = max.saturating_sub(all);
+    let reserve = if is_trusted { 0 } else { (max / RESERVE).max(1) };
+    match left {
+        left if left <= reserve => Room::None,
+        left if of_one >= left && !is_trusted => Room::NoneOfOne,
+        _ => Room::Some,
+    }
+}
 
 /// Whose share it is.
 #[derive(Clone, Debug)]
@@ -75,9 +97,8 @@ impl Shares {
         let of = of.into();
         let name = Name::of(&of);
         let mut table = self.table();
-        let left = max.saturating_sub(table.all);
         let of_one = table.of.get(&name).copied().unwrap_or_default();
-        if left == 0 || !of.is_trusted() && (of_one >= left || left <= max / RESERVE) {
+        if room(max, table.all, of_one, of.is_trusted()) != Room::Some {
             return None;
         }
         table.all += 1;

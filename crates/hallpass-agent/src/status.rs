@@ -201,7 +201,7 @@ fn holders(here: Vec<ClientLine>, lock: &LockInfo, status: &Status) -> Vec<Clien
     members.map(line).collect()
 }
 
-/// The reasons why a client waits.
+/// The reasons why a client waits, as far as this agent knows.
 pub(crate) fn waiting(agent: &AgentShared, lock: &str) -> WaitingLine {
     let status = agent.node().status();
     let LockClients { held_by, waiting } = agent.clients.of_lock(&status.name, lock);

@@ -71,27 +71,57 @@ pub(crate) fn floor(launcher: &Launcher, keys: &Path) -> Result<Vec<Group>, Benc
 const CONTENDED: [Workload; 4] =
     [Workload::Contended(3), Workload::Contended(8), Workload::Contended(32), Workload::Rotating(32)];
 
-/// hallpass embedded in three processes.
+/// hallpass embedded in three processes, with the protocol of new groups.
 pub(crate) fn hallpass(launcher: &Launcher, keys: Option<&Path>) -> Result<Group, BenchError> {
-    let addresses = free_addresses(HOSTS)?;
+    let alone = [Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::HotShared];
+    let (name, workloads) = match keys {
+        None => ("hallpass", [&alone[..], &CONTENDED].concat()),
+        Some(_) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
+    };
+    embedded(launcher, name, HOSTS, DEFAULT, keys, workloads)
+}
+
+/// The same, where every member's permission is needed.
+pub(crate) fn permissions(launcher: &Launcher) -> Result<Group, BenchError> {
+    let workloads = [&[Workload::Cold, Workload::Hot, Workload::HotShared][..], &CONTENDED].concat();
+    embedded(launcher, "hallpass, permissions", HOSTS, PERMISSIONS, None, workloads)
+}
+
+/// Groups of this many members, by both protocols.
+pub(crate) fn sized(launcher: &Launcher, members: usize) -> Result<[Group; 2], BenchError> {
+    let workloads = || vec![Workload::Cold, Workload::Contended(8), Workload::Rotating(32)];
+    let name = format!("hallpass, {members} members");
+    let homes = embedded(launcher, &name, members, DEFAULT, None, workloads())?;
+    let all = embedded(launcher, &format!("{name}, permissions"), members, PERMISSIONS, None, workloads())?;
+    Ok([homes, all])
+}
+
+/// What new groups are founded with.
+const DEFAULT: &str = "-";
+const PERMISSIONS: &str = "carvalho-roucairol";
+
+fn embedded(
+    launcher: &Launcher,
+    name: &str,
+    members: usize,
+    protocol: &str,
+    keys: Option<&Path>,
+    workloads: Vec<Workload>,
+) -> Result<Group, BenchError> {
+    let addresses = free_addresses(members)?;
     let named = addresses.iter().enumerate().map(|(index, address)| format!("n{index}@{address}"));
     let peers = named.collect::<Vec<_>>().join(",");
     let mut workers = Vec::new();
     for (index, address) in addresses.iter().enumerate() {
         let name = format!("n{index}");
         let own = keys.map(|keys| keys.join(&name).display().to_string());
-        let mut args = vec!["hallpass", &name, address, &peers];
+        let mut args = vec!["hallpass", &name, address, &peers, protocol];
         args.extend(own.as_deref());
         workers.push(launcher.start(&args)?);
     }
     for worker in &mut workers {
         worker.ready()?;
     }
-    let alone = [Workload::Cold, Workload::Hot, Workload::HotChecked, Workload::HotShared];
-    let (name, workloads) = match keys {
-        None => ("hallpass", [&alone[..], &CONTENDED].concat()),
-        Some(_) => ("hallpass, tls", vec![Workload::Cold, Workload::Contended(3)]),
-    };
     Ok(Group { name: name.to_owned(), workers, servers: Rc::default(), workloads })
 }
 

@@ -55,18 +55,21 @@ impl FromStr for Peer {
 pub enum Section {
     /// Acquiring and releasing, beside others.
     Locks,
+    /// The same in groups of several sizes.
+    Sizes,
     /// Founding a group, and changes of its members.
     Views,
 }
 
 impl Section {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Locks, Self::Views];
+    pub const ALL: [Self; 3] = [Self::Locks, Self::Sizes, Self::Views];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Locks => "locks",
+            Self::Sizes => "sizes",
             Self::Views => "views",
         }
     }
@@ -92,6 +95,8 @@ pub struct Spec {
     pub seconds: f64,
     /// Which lock services to compare with.
     pub peers: Vec<Peer>,
+    /// The sizes of the groups in the part about sizes.
+    pub sizes: Vec<usize>,
     /// How large the groups are that change.
     pub scale: Scale,
 }
@@ -99,14 +104,14 @@ pub struct Spec {
 impl Default for Spec {
     fn default() -> Self {
         let peers = vec![Peer::Redis, Peer::Postgres];
-        Self { only: None, rounds: 3, seconds: 1.0, peers, scale: Scale::default() }
+        Self { only: None, rounds: 3, seconds: 1.0, peers, sizes: vec![3, 16, 50], scale: Scale::default() }
     }
 }
 
 impl Spec {
     /// A few seconds in all, to see that it works; the figures are worth little.
     pub fn quick() -> Self {
-        Self { only: None, rounds: 1, seconds: 0.05, peers: Vec::new(), scale: Scale::quick() }
+        Self { only: None, rounds: 1, seconds: 0.05, peers: Vec::new(), sizes: vec![3, 5], scale: Scale::quick() }
     }
 
     fn includes(&self, section: Section) -> bool {
@@ -130,7 +135,11 @@ pub fn run(spec: &Spec, launcher: &Launcher, progress: &mut dyn FnMut(Progress<'
     let load = load();
     let mut skipped = Vec::new();
     let locks = spec.includes(Section::Locks).then(|| measure_locks(spec, launcher, &mut skipped, progress));
-    let cells = locks.transpose()?.unwrap_or_default();
+    let mut cells = locks.transpose()?.unwrap_or_default();
+    let sizes: &[usize] = if spec.includes(Section::Sizes) { &spec.sizes } else { &[] };
+    for members in sizes {
+        cells.extend(measure_size(spec, *members, launcher, &mut skipped, progress)?);
+    }
     let views = spec.includes(Section::Views).then(|| measure_changes(spec, launcher, &mut skipped, progress));
     let changes = views.transpose()?.unwrap_or_default();
     Ok(Report::new(spec, load, &cells, &changes, skipped))
@@ -143,8 +152,32 @@ fn measure_locks(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Cell>, BenchError> {
     let scratch = Scratch::in_memory(launcher)?;
-    let (mut groups, missing) = start(spec, launcher, scratch.path(), progress)?;
+    let (groups, missing) = start(spec, launcher, scratch.path(), progress)?;
     skipped.extend(missing);
+    measure_all(spec, groups, scratch.path(), skipped, progress)
+}
+
+/// One size after the other: a hundred processes are too many to be there while others are measured.
+fn measure_size(
+    spec: &Spec,
+    members: usize,
+    launcher: &Launcher,
+    skipped: &mut Vec<Skipped>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Cell>, BenchError> {
+    let scratch = Scratch::in_memory(launcher)?;
+    progress(Progress { done: 0, total: 0, now: &format!("starting groups of {members} members") });
+    let groups = group::sized(launcher, members)?;
+    measure_all(spec, groups.into(), scratch.path(), skipped, progress)
+}
+
+fn measure_all(
+    spec: &Spec,
+    mut groups: Vec<Group>,
+    scratch: &Path,
+    skipped: &mut Vec<Skipped>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Cell>, BenchError> {
     let mut cells: Vec<(usize, Workload, Cell)> = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         cells.extend(group.workloads.iter().map(|&workload| {
@@ -160,7 +193,7 @@ fn measure_locks(
             if skipped.iter().any(|skipped| skipped.peer == cell.system) {
                 continue;
             }
-            match measure(&mut groups[*group], *workload, spec.seconds, scratch.path()) {
+            match measure(&mut groups[*group], *workload, spec.seconds, scratch) {
                 Ok(run) => cell.runs.push(run),
                 // A peer that fails is left out; the figures of the others are not lost with it.
                 Err(error) if Report::is_peer(&cell.system) => {
@@ -220,6 +253,7 @@ fn start(
     report("starting hallpass");
     let mut groups = floor(launcher, &keys)?;
     groups.push(hallpass(launcher, None)?);
+    groups.push(group::permissions(launcher)?);
     groups.push(hallpass(launcher, Some(&keys))?);
     groups.push(agents(launcher, scratch)?);
     let (peers, skipped) = start_peers(&spec.peers, launcher, scratch, &mut report);

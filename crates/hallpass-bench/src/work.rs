@@ -29,9 +29,9 @@ pub fn work(args: &[String]) -> Result<(), BenchError> {
         }
         ["ping-woken", address] => serve(|| async { Ok(Woken { address: (*address).to_owned() }) }),
         ["locker"] => serve(|| async { Ok(Locker::default()) }),
-        ["hallpass", name, listen, peers, keys @ ..] => {
+        ["hallpass", name, listen, peers, protocol, keys @ ..] => {
             let peers: Vec<&str> = peers.split(',').collect();
-            serve(|| async { Embedded::start(name, listen, &peers, keys.first().copied()).await })
+            serve(|| async { Embedded::start(name, listen, &peers, protocol, keys.first().copied()).await })
         }
         ["change", change, scale, directory] => changes(change, scale, Path::new(directory)),
         ["agent", name, listen, peers, socket, api @ ..] => {

@@ -87,7 +87,7 @@ fn one_part_can_be_measured_alone() {
 fn what_cannot_be_measured_is_refused() {
     for (line, says) in [
         ("--peers chubby", "no peer is called 'chubby'"),
-        ("--only shards", "it is one of locks, views"),
+        ("--only shards", "it is one of locks, sizes, views"),
         ("--seconds 0", "it takes 0.01 to 600"),
         ("--rounds 0", "0 is not in 1..=100"),
     ] {

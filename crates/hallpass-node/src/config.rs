@@ -19,8 +19,8 @@ pub struct NodeConfig {
     pub incarnation: Incarnation,
     /// Drawn at random at each start: tells two processes apart that have the same incarnation by mistake.
     pub boot_id: u64,
-    /// Which protocol serves which locks, in a group that this node founds; the longest prefix counts. Other locks use Carvalho and
-    /// Roucairol's.
+    /// Which protocol serves which locks, in a group that this node founds; the longest prefix counts. Other locks use
+    /// [`FOUNDED_WITH`].
     pub classes: Vec<Class>,
     /// How many local callers may follow each other while another node waits. More is faster and less fair.
     pub local_streak: u32,
@@ -108,11 +108,23 @@ pub struct Class {
 }
 
 impl Class {
-    /// The default protocol for these locks.
+    /// The protocol of locks for which a group has agreed on none. Every version must serve them alike.
     pub(crate) fn default_for(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), protocol: "carvalho-roucairol".to_owned(), options: Vec::new() }
     }
+
+    /// The classes with which a group is founded: these, and [`FOUNDED_WITH`] for all other locks.
+    pub(crate) fn founded_with(classes: &[Self]) -> Vec<Self> {
+        let mut classes = classes.to_vec();
+        if !classes.iter().any(|class| class.prefix.is_empty()) {
+            classes.push(Self { prefix: String::new(), protocol: FOUNDED_WITH.to_owned(), options: Vec::new() });
+        }
+        classes
+    }
 }
+
+/// The protocol of new groups. Groups that exist keep the one that they have agreed on.
+pub const FOUNDED_WITH: &str = "directory";
 
 impl NodeConfig {
     /// The defaults of every setting, in one place.

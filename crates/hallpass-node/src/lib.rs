@@ -135,7 +135,7 @@ pub mod wire;
 #[doc(hidden)]
 pub use membership::model;
 
-pub use config::{Class, Founding, NodeConfig, ViewsConfig};
+pub use config::{Class, FOUNDED_WITH, Founding, NodeConfig, ViewsConfig};
 pub use faults::Honest;
 #[doc(hidden)]
 #[cfg(any(test, feature = "planted-bugs"))]
@@ -145,6 +145,8 @@ pub use links::LinkError;
 pub use locks::Slot;
 pub use membership::{HelloError, RecoverError, keys, last_members, recover};
 pub use node::Node;
-pub use output::{Answer, Grant, Ordered, Outcome, Output, Patience, Refusal, Request, RequestError, Ticket, Write};
+pub use output::{
+    Answer, Grant, Ordered, Outcome, Output, Patience, Refusal, Request, RequestError, Stage, Ticket, Write,
+};
 pub use status::{Contact, Counters, LockState, LockStatus, MemberStatus, Status, ViewState};
 pub use tap::{TapId, TracedMessage};

@@ -164,7 +164,7 @@ pub enum Request {
     },
 }
 
-/// What a member has asked for, in words.
+/// What a member has asked for, or has brought about, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Ordered {
@@ -174,8 +174,20 @@ pub struct Ordered {
     pub action: &'static str,
     /// The lock, member or class of locks.
     pub what: String,
-    /// This node is the steward, and the member has asked it. If not, the steward has told this node to do its part.
-    pub is_steward: bool,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// How far this node is with what a member has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Stage {
+    /// The member has asked this node, the steward, which begins.
+    Begun,
+    /// The steward has told this node to do its part, which begins.
+    PartBegun,
+    /// This node, the steward, has seen it done.
+    Done,
 }
 
 /// Why a [`Request`] was not carried out.
@@ -234,7 +246,7 @@ pub enum Output<C> {
         /// What became of it.
         result: Result<(), RequestError>,
     },
-    /// This node begins to carry out what a member has asked for: for the log.
+    /// This node begins to carry out what a member has asked for, or the group has changed: for the log.
     Ordered(Ordered),
     /// Something that [`Node::status`](crate::Node::status), [`members`](crate::Node::members) or
     /// [`contacts`](crate::Node::contacts) show has changed: connections may have to be made or closed.

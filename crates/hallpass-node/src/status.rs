@@ -17,6 +17,10 @@ pub struct LockStatus<'a> {
     /// The members whose permission the caller who is next here still lacks: they hold the lock, asked for it before, or
     /// are not connected. Empty if nobody here waits for them, and for protocols that pass a token, which cannot tell.
     pub missing: Vec<NodeId>,
+    /// The member that keeps the order of its callers, for protocols in which one does.
+    pub home: Option<NodeId>,
+    /// The members that hold it or wait for it, in the order in which they asked, where this node keeps that order.
+    pub order: Option<Vec<NodeId>>,
     /// How it is held here, if it is.
     pub held: Option<Mode>,
     /// How many callers hold it here.

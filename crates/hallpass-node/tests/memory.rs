@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hallpass_core::{Mode, NodeId};
+use hallpass_core::{Mode, NodeId, View};
 use hallpass_node::{Answer, Founding, Node, NodeConfig, Outcome, Output, Patience, Ticket, ViewsConfig};
 
 struct Counting;
@@ -33,8 +33,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// A power of two, so that tables which double are full.
 const LOCKS: usize = 8192;
-/// The most that a lock may cost beyond its name.
-const BYTES_MAX: usize = 400;
+/// The most that a held lock may cost beyond its name, on its holder and its home together: the same in a group of any size.
+const BYTES_MAX: usize = 900;
 
 /// No session is shorter than the test.
 const TTL: u64 = 24 * 3600 * 1_000_000_000;
@@ -110,27 +110,34 @@ fn group() -> (Vec<Node<()>>, u64) {
 
 // One test: another one at the same time would be counted, too.
 #[test]
-fn a_lock_on_three_nodes_costs_at_most_400_bytes_beyond_its_name() {
+fn a_held_lock_costs_memory_on_its_holder_and_its_home_and_an_idle_one_nowhere() {
     let names: Vec<String> = (0..LOCKS).map(|number| format!("invoices/{number:08}")).collect();
     let (mut nodes, now) = group();
+    let view = View::new([1, 2, 3].map(NodeId));
     let mut tickets = Vec::with_capacity(LOCKS);
     let before = LIVE.load(Ordering::Relaxed);
     for name in &names {
         let asked = nodes[0].handle_acquire(name, Mode::Exclusive, Patience::Wait, now, || ());
-        assert!(matches!(asked, Ok(Answer::Waiting(_))));
-        tickets.push(run(&mut nodes, now).expect("nobody else wants it"));
+        let ticket = match asked {
+            Ok(Answer::Granted(grant)) => Some(grant.ticket),
+            _ => run(&mut nodes, now),
+        };
+        tickets.push(ticket.expect("nobody else wants it"));
     }
-    assert_eq!((nodes[0].len(), nodes[1].len(), nodes[2].len()), (LOCKS, 0, 0), "who has no part in it keeps nothing");
+    let at_home = |node: u32| names.iter().filter(|name| view.home_of(name) == NodeId(node)).count();
+    let kept = (nodes[0].len(), nodes[1].len(), nodes[2].len());
+    assert_eq!(kept, (LOCKS, at_home(2), at_home(3)), "who has no part in it keeps nothing");
     let cost = || (LIVE.load(Ordering::Relaxed) - before) / LOCKS;
     let held = cost() - names[0].len();
     assert!(held <= BYTES_MAX, "a lock that is held costs {held} bytes");
 
     tickets.drain(..).for_each(|ticket| assert!(nodes[0].handle_release(ticket, now)));
-    let cached = cost() - names[0].len();
-    assert!(cached <= BYTES_MAX, "a lock whose permissions are kept costs {cached} bytes");
-
-    nodes[0].handle_timeout(LATE);
-    assert!(nodes[0].is_empty());
+    run(&mut nodes, now);
+    for node in &mut nodes {
+        node.handle_timeout(LATE);
+        assert!(node.is_empty(), "who used a lock once gives it back");
+    }
+    run(&mut nodes, LATE);
     let left = LIVE.load(Ordering::Relaxed).saturating_sub(before);
     assert!(left < LOCKS, "{left} bytes are left of locks that are forgotten");
 }

@@ -153,6 +153,11 @@ impl Node {
         self.node.lock_info(name)
     }
 
+    /// Asks for whom the callers of a lock wait. See [`hallpass::Node::inquire`](crate::Node::inquire).
+    pub fn inquire(&self, name: &str) {
+        self.node.inquire(name);
+    }
+
     /// Stops the node. See [`hallpass::Node::stop`](crate::Node::stop).
     ///
     /// Waits for its end, except inside an async runtime.

@@ -242,7 +242,7 @@ impl Builder {
     /// Sets the protocol of all locks with this prefix. Options have the form `key=value`.
     ///
     /// This holds for a group that this node founds. All founding nodes must be given the same classes. A group that the node joins has its
-    /// own classes, and [`Node::set_class`] changes them. If several prefixes fit, the longest counts. Default: `carvalho-roucairol` for
+    /// own classes, and [`Node::set_class`] changes them. If several prefixes fit, the longest counts. Default: `directory` for
     /// all locks.
     pub fn class(mut self, prefix: impl Into<String>, protocol: impl Into<String>, options: &[&str]) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();

@@ -12,10 +12,13 @@ use hallpass_core::codec::DecodeError;
 use hallpass_node::wire::{CONTROL_MAX, Hello};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::allowance::{Allowance, PAUSE};
 use crate::connection::decrypt;
 use crate::driver::{Driver, ReceiveError};
 use crate::greeting::{Fresh, GREETING_BYTES, GreetError, REJECTION, rejection};
+use crate::os::now;
 use crate::peer::Peer;
 use crate::text::printable;
 use crate::tls::PeerCertificate;
@@ -26,6 +29,8 @@ const WAITING_MAX: usize = 4 * CONTROL_MAX;
 const GUEST_BYTES: usize = 128 * 1024;
 /// How much is given to the socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
+/// How many messages of one peer are handled before those of others, and sessions, have their turn.
+const BATCH: usize = 16;
 
 /// The messages to be sent over one connection.
 pub(crate) struct Outbox {
@@ -187,7 +192,9 @@ async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Arc<Outbox
     let mut is_new = plain.is_empty();
     let mut out = Vec::new();
     let mut written = 0;
-    handle(driver, hello, outbox, &mut plain)?;
+    let mut allowance = Allowance::new(now());
+    // Until when nothing is read.
+    let mut pause = handle(driver, hello, outbox, &mut allowance, &mut plain).await?;
     loop {
         if written == out.len() {
             out.clear();
@@ -202,7 +209,10 @@ async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Arc<Outbox
             }
         }
         tokio::select! {
-            read = reading.read(&mut buffer) => {
+            () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => {
+                pause = handle(driver, hello, outbox, &mut allowance, &mut plain).await?;
+            }
+            read = reading.read(&mut buffer), if pause.is_none() => {
                 let length = read?;
                 if length == 0 {
                     return Ok(());
@@ -215,7 +225,7 @@ async fn serve(fresh: Fresh, driver: &Driver, hello: &Hello, outbox: &Arc<Outbox
                     return Err(ReceiveError::Rejected(why));
                 }
                 is_new &= plain.is_empty();
-                handle(driver, hello, outbox, &mut plain)?;
+                pause = handle(driver, hello, outbox, &mut allowance, &mut plain).await?;
             }
             taken = writing.write(&out[written..]), if written < out.len() => {
                 let taken = taken?;
@@ -243,11 +253,43 @@ fn encrypt(tls: &mut rustls::Connection, plain: &[u8], out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// Hands over all whole messages.
-fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<u8>) -> Result<(), ReceiveError> {
-    outbox.set_peer(driver.peer(hello.from).as_deref());
-    let length_max = if outbox.has_little_room.load(Relaxed) { GUEST_BYTES } else { CONTROL_MAX };
-    let mut taken = 0;
+/// Hands over whole messages: all of them, unless the peer could be anybody and has sent too many. Then it says until when the rest waits.
+async fn handle(
+    driver: &Driver,
+    hello: &Hello,
+    outbox: &Arc<Outbox>,
+    allowance: &mut Allowance,
+    plain: &mut Vec<u8>,
+) -> Result<Option<Instant>, ReceiveError> {
+    loop {
+        outbox.set_peer(driver.peer(hello.from).as_deref());
+        let batch = handle_batch(driver, hello, outbox, allowance, plain)?;
+        match batch {
+            Batch::All => return Ok(None),
+            Batch::TooMany => return Ok(Some(Instant::now() + PAUSE)),
+            Batch::Some => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// How much was handed over.
+enum Batch {
+    All,
+    Some,
+    /// All that the peer may say now.
+    TooMany,
+}
+
+fn handle_batch(
+    driver: &Driver,
+    hello: &Hello,
+    outbox: &Arc<Outbox>,
+    allowance: &mut Allowance,
+    plain: &mut Vec<u8>,
+) -> Result<Batch, ReceiveError> {
+    let has_little_room = outbox.has_little_room.load(Relaxed);
+    let length_max = if has_little_room { GUEST_BYTES } else { CONTROL_MAX };
+    let (mut taken, mut count, mut batch) = (0, 0, Batch::All);
     while let Some((length, rest)) = plain[taken..].split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
         // A rejection may come in place of a first message, and in parts. Read as a length it is too long for a message.
@@ -256,11 +298,20 @@ fn handle(driver: &Driver, hello: &Hello, outbox: &Arc<Outbox>, plain: &mut Vec<
             return Err(DecodeError::TooLong.into());
         }
         let Some(message) = rest.get(..length) else { break };
+        if count == BATCH {
+            batch = Batch::Some;
+            break;
+        }
+        if has_little_room && !allowance.take(now()) {
+            batch = Batch::TooMany;
+            break;
+        }
         driver.receive_control(hello.from, outbox, message)?;
         taken += 4 + length;
+        count += 1;
     }
     plain.drain(..taken);
-    Ok(())
+    Ok(batch)
 }
 
 #[cfg(test)]

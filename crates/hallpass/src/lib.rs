@@ -119,6 +119,7 @@
 
 #![warn(missing_debug_implementations)]
 
+mod allowance;
 pub mod blocking;
 mod builder;
 mod certificate;
@@ -140,6 +141,7 @@ mod node;
 mod options;
 mod os;
 mod peer;
+mod private_key;
 mod readers;
 mod status;
 mod strangers;

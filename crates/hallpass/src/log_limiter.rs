@@ -90,12 +90,26 @@ pub(crate) struct LogLimiters {
     pub(crate) accepting: LogLimiter,
     /// About what members ask of the group.
     pub(crate) orders: LogLimiter,
+    /// About what they take away from others: nobody hides that behind other changes.
+    pub(crate) taken: LogLimiter,
+    /// About who joins and leaves.
+    pub(crate) comings: LogLimiter,
 }
 
 impl LogLimiters {
+    /// The limiter of the audit lines about this action.
+    pub(crate) fn of_order(&self, action: &str) -> &LogLimiter {
+        match action {
+            "break" | "evict" | "ban" => &self.taken,
+            "join" | "leave" => &self.comings,
+            _ => &self.orders,
+        }
+    }
+
     /// Logs how many lines were left out where no later line could tell it.
     pub(crate) fn log_left_out<'a>(&'a self, peers: impl Iterator<Item = &'a LogLimiter>) {
-        let own = [&self.strangers, &self.denied, &self.places, &self.accepting, &self.orders];
+        let Self { strangers, denied, places, accepting, orders, taken, comings } = self;
+        let own = [strangers, denied, places, accepting, orders, taken, comings];
         let left_out: u64 = own.into_iter().chain(peers).filter_map(LogLimiter::left_out).sum();
         if left_out > 0 {
             tracing::warn!(left_out, "lines like earlier ones were left out of the log");
@@ -120,6 +134,19 @@ mod tests {
         assert_eq!(minute.pass(Some("a"), 6 + MINUTE), None);
         assert_eq!(minute.left_out(5 + 2 * MINUTE), Some(1), "nobody came to tell it");
         assert_eq!(minute.left_out(5 + 2 * MINUTE), None);
+    }
+
+    #[test]
+    fn nobody_hides_a_break_behind_other_changes() {
+        let limits = LogLimiters::default();
+        let passed = |action: &str| (0..1000).filter(|_| limits.of_order(action).pass_change().is_some()).count();
+        assert_eq!(["class set", "admit", "join", "leave"].map(passed), [LINES as usize, 0, LINES as usize, 0]);
+        assert!(
+            ["break", "evict", "ban"]
+                .map(|action| limits.of_order(action).pass_change().is_some())
+                .iter()
+                .all(|is| *is)
+        );
     }
 
     #[test]

@@ -241,6 +241,12 @@ impl Node {
         self.running.driver.state().node.lock_status(name).map(|lock| LockInfo::of(&lock))
     }
 
+    /// Asks the member that keeps a lock's order for whom the callers here wait. Its answer is in [`lock_info`](Self::lock_info) a round
+    /// trip later.
+    pub fn inquire(&self, name: &str) {
+        self.running.driver.inquire(name);
+    }
+
     /// Watches the messages of one lock. Returns `None` if sixteen are watched already.
     pub fn trace(&self, lock: &str) -> Option<Trace> {
         Trace::new(&self.running.driver, lock)

@@ -102,6 +102,10 @@ pub struct LockInfo {
     /// asked for it before, or are not connected. Empty if nobody here waits for them, and for protocols that pass a token,
     /// which cannot tell.
     pub missing: Vec<u32>,
+    /// The number of the member that keeps the order of its callers, for protocols in which one does.
+    pub home: Option<u32>,
+    /// The numbers of the members that hold it or wait for it, in the order in which they asked, where this node keeps that order.
+    pub order: Option<Vec<u32>>,
     /// How it is held on this node, if it is.
     pub held: Option<Mode>,
     /// How many callers of this node hold it.
@@ -164,6 +168,8 @@ impl LockInfo {
             protocol: lock.protocol.to_owned(),
             state: lock.state,
             missing: lock.missing.iter().map(|member| member.0).collect(),
+            home: lock.home.map(|home| home.0),
+            order: lock.order.as_ref().map(|order| order.iter().map(|member| member.0).collect()),
             held: lock.held,
             holders: lock.holders,
             waiters: lock.waiters,

@@ -8,9 +8,10 @@ use std::time::SystemTime;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::SingleCertAndKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error, RootCertStore, ServerConfig,
     ServerConnection,
@@ -18,7 +19,7 @@ use rustls::{
 
 use crate::certificate::{Identity, KeyDigest, MEMBER};
 use crate::text::printable;
-use crate::{StartError, os};
+use crate::{StartError, os, private_key};
 
 /// The files of a node's keys, in PEM, as `hallpass init` makes them. They are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,13 +187,12 @@ impl Loaded {
         if own.name != name {
             return Err(fail(&keys.certificate, format!("it is not a certificate of '{}'", printable(name))));
         }
-        if std::fs::metadata(&keys.key).is_ok_and(|found| os::is_public(&found)) {
-            let why = "other users of this machine can read it, so others may have a copy: only its owner may read a key (mode 600)";
-            return Err(fail(&keys.key, why.to_owned()));
-        }
-        let key = PrivateKeyDer::from_pem_file(&keys.key).map_err(|error| fail(&keys.key, error.to_string()))?;
+        let key = private_key::read(&keys.key).map_err(|why| fail(&keys.key, why))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let unfit = |error: rustls::Error| fail(&keys.certificate, error.to_string());
+        let certified = private_key::certify(chain, &key).map_err(unfit)?;
+        drop(key);
+        let identity = Arc::new(SingleCertAndKey::from(certified));
         let untrusted = |error: rustls::server::VerifierBuilderError| fail(&keys.authority, error.to_string());
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let clients = clients.build().map_err(untrusted)?;
@@ -202,16 +202,14 @@ impl Loaded {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unfit)?
             .with_client_cert_verifier(Arc::clone(&clients))
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(unfit)?;
+            .with_cert_resolver(Arc::clone(&identity) as _);
         // Peers stay connected, so tickets to resume a session would never be used.
         server.send_tls13_tickets = 0;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unfit)?
             .with_webpki_verifier(Arc::clone(&servers))
-            .with_client_auth_cert(chain, key)
-            .map_err(unfit)?;
+            .with_client_cert_resolver(identity);
         let own_since = number;
         Ok(Self {
             number,

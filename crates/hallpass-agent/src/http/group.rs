@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::answer;
-use super::input::{Key, Limit, MemberName, Unread, limit};
+use super::input::{Key, Limit, MemberName, Unread};
 use super::{Api, Caller, Fault};
 use crate::line_protocol::MemberLine;
 use crate::status;
@@ -47,7 +49,8 @@ pub(super) async fn evict(
     caller.needs_some(Right::Administer)?;
     let request = request.read(&caller).await?;
     let id = api.service.find_member(&name).map_err(|text| Fault::new(StatusCode::NOT_FOUND, text))?;
-    api.service.evict((id, &name), request.ban, limit(request.timeout_ms), &caller.origin).await?;
+    let limit = request.timeout_ms.map(Duration::from_millis);
+    api.service.evict((id, &name), request.ban, limit, &caller.origin).await?;
     Ok(answer(&json!({"member": name, "evicted": true})))
 }
 

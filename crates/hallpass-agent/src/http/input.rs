@@ -142,6 +142,6 @@ impl Limit {
 }
 
 /// How long the group has to do what it is asked for: ten seconds unless the client says otherwise.
-pub(super) fn limit(timeout_ms: Option<u64>) -> Duration {
+fn limit(timeout_ms: Option<u64>) -> Duration {
     timeout_ms.map_or(Duration::from_secs(10), Duration::from_millis)
 }

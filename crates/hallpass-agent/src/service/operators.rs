@@ -9,6 +9,9 @@ use super::{LeaseError, LeaseId, Service};
 use crate::audit;
 use crate::registry::{Event, EventKind, Origin};
 
+/// How long an eviction may take beyond the session that has to run out, unless the client says otherwise.
+const EVICT_MARGIN: Duration = Duration::from_secs(10);
+
 impl Service {
     /// Takes a lock from its holder. It is done, and noted in the log, even if the client that asked is gone.
     pub(crate) async fn break_lock(&self, lock: &str, limit: Duration, by: &Arc<Origin>) -> Result<(), GroupError> {
@@ -27,9 +30,10 @@ impl Service {
         &self,
         (id, name): (u32, &str),
         ban: bool,
-        limit: Duration,
+        limit: Option<Duration>,
         by: &Arc<Origin>,
     ) -> Result<(), GroupError> {
+        let limit = limit.unwrap_or_else(|| EVICT_MARGIN.saturating_add(self.shared.ttl()));
         let (shared, member, by) = (Arc::clone(&self.shared), name.to_owned(), Arc::clone(by));
         finish(async move {
             let done = shared.node().evict(id, ban, limit).await;

@@ -14,9 +14,13 @@ impl Embedded {
         name: &str,
         listen: &str,
         peers: &[&str],
+        protocol: &str,
         keys: Option<&str>,
     ) -> Result<Self, BenchError> {
         let mut builder = Node::builder().group("bench").name(name).listen(listen).peers(peers.iter().copied());
+        if protocol != "-" {
+            builder = builder.class("", protocol, &[]);
+        }
         if let Some(directory) = keys {
             builder = builder.keys(Keys::in_directory(directory));
         }

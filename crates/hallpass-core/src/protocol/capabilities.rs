@@ -32,6 +32,15 @@ pub enum Attempts {
     Asked,
 }
 
+/// Who used a lock last, and how much of it: a home gives more at once to one that comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Comer {
+    /// The member.
+    pub member: NodeId,
+    /// How many fences it has used in a row.
+    pub used: u64,
+}
+
 /// What a node asks of a protocol beyond its paper, to serve many locks and many callers well.
 ///
 /// Every method has a default that is right for a protocol that implements its paper and nothing more. The trait is
@@ -45,6 +54,14 @@ pub trait Capabilities {
     /// Later requests and entries stay above what earlier instances on this node have used. A request that waits keeps its
     /// number.
     fn raise_floor(&mut self, _floor: Floor) {}
+
+    /// Who used the lock last, where this node is its home. A node may keep it for the next instance, or lose it at any time.
+    fn last_comer(&self) -> Option<Comer> {
+        None
+    }
+
+    /// Tells a fresh instance who used the lock last.
+    fn remember_comer(&mut self, _comer: Comer) {}
 
     /// The floor from which a fresh instance gives its first request the number of the request that waits here, so that
     /// the request keeps its place in the next view. `None` if none waits, or if numbers mean nothing outside the view.

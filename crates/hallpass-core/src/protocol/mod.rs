@@ -32,7 +32,7 @@ use std::hash::Hash;
 use crate::codec::{DecodeError, Reader};
 use crate::{Fence, NodeId, Setup};
 
-pub use capabilities::{Attempts, Capabilities, Floor};
+pub use capabilities::{Attempts, Capabilities, Comer, Floor};
 pub use mutant::{Mutant, Mutation};
 pub use options::{OptionError, Options, Parsed};
 pub use roster::{ProtocolKind, Visitor};
@@ -137,6 +137,9 @@ pub enum Input<M, T> {
     Release,
     /// Nobody here uses what is cached: permissions, a token, a lock. Give it up. Nothing happens while a caller is here.
     GiveBack,
+    /// People want to know whom the local caller waits for: see [`Capabilities::missing_permissions`]. Protocols that know, or
+    /// cannot know, ignore it.
+    Inquire,
     /// The local caller that is inside alone goes on in shared mode: it enters again, with a shared entry's fence.
     Downgrade,
     /// The local caller that is inside in shared mode asks to be alone, with nobody in between. It enters again, or

@@ -1,8 +1,8 @@
 use std::hash::{Hash, Hasher};
 
 use super::{
-    Attempts, Capabilities, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol, Span,
-    Variables,
+    Attempts, Capabilities, Comer, Effect, Effects, Floor, Input, Message, Mode, Needs, OptionError, Options, Protocol,
+    Span, Variables,
 };
 use crate::{Fence, InitialHolders, NodeId, Setup};
 
@@ -175,6 +175,14 @@ impl<P: Protocol> Capabilities for Mutant<P> {
             Some(Mutation::ForgetFences) => Floor { fence: 0, ..floor },
             _ => floor,
         });
+    }
+
+    fn last_comer(&self) -> Option<Comer> {
+        self.inner.last_comer()
+    }
+
+    fn remember_comer(&mut self, comer: Comer) {
+        self.inner.remember_comer(comer);
     }
 
     fn number_floor(&self) -> Option<u64> {

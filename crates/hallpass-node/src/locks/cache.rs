@@ -73,6 +73,9 @@ impl<C> Locks<C> {
         };
         if entry.machine.is_idle() {
             self.floors.raise(&entry.name, floor);
+            if let Some(comer) = entry.machine.capabilities().last_comer() {
+                self.floors.keep_comer(&entry.name, comer);
+            }
             self.fences_used = self.fences_used.max(floor.fence);
             self.table.forget(slot);
         } else if self.is_open && may_expire(entry.machine.capabilities()) {

@@ -103,6 +103,14 @@ impl<C> Locks<C> {
         true
     }
 
+    /// People want to know whom the callers of a lock wait for. What is found out is shown by its status a little later.
+    pub(crate) fn inquire(&mut self, lock: &str, now: Ticks, links: &mut Links) {
+        let Some(slot) = self.table.find(lock).filter(|_| self.is_open) else { return };
+        if matches!(self.table[slot].phase, Phase::Asking(_)) {
+            self.handle(slot, Input::Inquire, now, links);
+        }
+    }
+
     /// Answers the caller of this attempt, if it still waits, that others come first.
     pub(super) fn answer_busy(&mut self, slot: Slot, attempt: Attempt, now: Ticks, links: &mut Links) {
         let entry = &mut self.table[slot];

@@ -95,6 +95,12 @@ impl Classes {
         }
     }
 
+    /// The home of a lock, if its class has homes.
+    pub(crate) fn home_of(&self, name: &str) -> Option<NodeId> {
+        let has_homes = self.get(self.find(name)).unheld.is_none();
+        has_homes.then(|| self.view.home_of(name))
+    }
+
     /// The machine of a lock that is held at the start of the view.
     pub(crate) fn held(&self, class: ClassIndex, name: &str, initial: InitialHolders<'_>) -> Machine {
         let template = self.get(class);

@@ -247,6 +247,7 @@ fn handle<P: Protocol>(
         },
         Input::Try { mode } => Input::Try { mode },
         Input::GiveBack => Input::GiveBack,
+        Input::Inquire => Input::Inquire,
         Input::Downgrade => Input::Downgrade,
         Input::Upgrade => Input::Upgrade,
         // Classic membership is for the laboratory; no class has it.

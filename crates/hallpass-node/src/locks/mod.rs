@@ -241,6 +241,8 @@ impl<C> Locks<C> {
             protocol: self.classes.as_ref().map_or("", |classes| classes.get(entry.class).protocol),
             state: entry.state(),
             missing: asked.flatten().unwrap_or_default(),
+            home: entry.machine.capabilities().home(),
+            order: entry.machine.capabilities().order(),
             held: if let Phase::Inside(mode) = entry.phase { Some(mode) } else { None },
             holders: entry.holders.len(),
             waiters: entry.queue.len(),
@@ -266,7 +268,11 @@ impl<C> Locks<C> {
     fn add(&mut self, name: &str) -> Slot {
         let class = self.classes().find(name);
         let mut machine = self.classes().unheld(class, name);
-        machine.capabilities_mut().raise_floor(self.floors.get(name));
+        let lock = machine.capabilities_mut();
+        lock.raise_floor(self.floors.get(name));
+        if let Some(comer) = self.floors.comer(name) {
+            lock.remember_comer(comer);
+        }
         self.table.add(name, class, machine)
     }
 

@@ -172,7 +172,8 @@ impl Group {
 }
 
 /// The names of all protocols that a user can type.
-const PROTOCOLS: [&str; 12] = [
+const PROTOCOLS: [&str; 13] = [
+    "directory",
     "ricart-agrawala",
     "ricart-agrawala-ring",
     "central",

@@ -294,6 +294,26 @@ impl Installation {
     }
 }
 
+/// Which members need to know of which locks that are held when a view starts.
+pub(crate) struct Needs<'a> {
+    /// Each with its home, if it has one.
+    locks: Vec<(&'a HeldLock, Option<NodeId>)>,
+}
+
+impl<'a> Needs<'a> {
+    /// A lock with a home concerns its home and its holders. Of other locks every member must know the holders.
+    pub(crate) fn of(locks: &'a [HeldLock], home_of: impl Fn(&str) -> Option<NodeId>) -> Self {
+        Self { locks: locks.iter().map(|lock| (lock, home_of(&lock.name))).collect() }
+    }
+
+    pub(crate) fn of_member(&self, member: NodeId) -> Vec<HeldLock> {
+        let concerns = |(lock, home): &&(&HeldLock, Option<NodeId>)| {
+            home.is_none_or(|home| home == member || lock.holders.contains(&member))
+        };
+        self.locks.iter().filter(concerns).map(|(lock, _)| (*lock).clone()).collect()
+    }
+}
+
 /// Cuts a list into the parts that are sent; at least one.
 pub(crate) fn parts<T: Clone>(list: &[T]) -> Vec<Vec<T>> {
     if list.is_empty() { vec![Vec::new()] } else { list.chunks(LOCKS_A_PART).map(<[T]>::to_vec).collect() }
@@ -301,7 +321,27 @@ pub(crate) fn parts<T: Clone>(list: &[T]) -> Vec<Vec<T>> {
 
 #[cfg(test)]
 mod tests {
+    use hallpass_core::Fence;
+
     use super::*;
+
+    #[test]
+    fn a_lock_with_a_home_is_told_to_its_home_and_its_holders_only() {
+        let lock = |name: &str, holders: &[u32]| HeldLock {
+            name: name.into(),
+            mode: Mode::Shared,
+            fence: Fence::new(1),
+            holders: holders.iter().copied().map(NodeId).collect(),
+        };
+        let locks = [lock("at 1", &[2, 3]), lock("at 4", &[4]), lock("everywhere", &[2])];
+        let home_of = |name: &str| name.strip_prefix("at ").map(|home| NodeId(home.parse().unwrap()));
+        let needs = Needs::of(&locks, home_of);
+        let told = |member| needs.of_member(NodeId(member)).into_iter().map(|lock| lock.name).collect::<Vec<_>>();
+        assert_eq!(told(1), [Box::from("at 1"), "everywhere".into()]);
+        assert_eq!(told(3), [Box::from("at 1"), "everywhere".into()]);
+        assert_eq!(told(4), [Box::from("at 4"), "everywhere".into()]);
+        assert_eq!(told(5), [Box::from("everywhere")]);
+    }
 
     #[test]
     fn a_view_is_not_started_again_after_its_session_is_over() {

@@ -1,5 +1,6 @@
 //! Which control message is accepted from which sender, by whom, and in which phase: one row a message. Every message goes through this
-//! table before its handler. What is not in it is dropped and counted.
+//! table before its handler. What is not in it is dropped and counted. What comes at the wrong time, or is for another group, is dropped, and
+//! counted if its sender is no member and has no vote: a member may only be late.
 //!
 //! Who a sender is to this node is worked out in [`senders`](super::views), from what consensus, the view and the steward have told this
 //! node. A member is an id under the name that the group knows it by: with keys the name is in the certificate.
@@ -115,6 +116,13 @@ pub(super) struct Standing {
     pub(super) prepared: Option<u64>,
 }
 
+impl Standing {
+    /// It is no member, and does not vote.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.member.is_none() && !self.votes && !self.is_steward
+    }
+}
+
 /// Whether a sender's name is banned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Ban {
@@ -147,7 +155,7 @@ pub(super) enum Verdict<'a> {
     },
     /// The sender is told which group this is.
     TellContacts,
-    /// It is for another group, or comes at the wrong time.
+    /// It is for another group, or comes at the wrong time. Of a stranger it is counted like what it may not say.
     Drop,
     /// The sender may not say this.
     Deny,

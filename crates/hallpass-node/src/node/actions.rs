@@ -7,7 +7,7 @@ use crate::config::Class;
 use crate::faults::{Conduct, Sabotage};
 use crate::locks::{Classes, HeldLock};
 use crate::membership::Action;
-use crate::output::{Ordered, Output};
+use crate::output::{Ordered, Output, Stage};
 use crate::status::ViewState;
 
 impl<C, F: Conduct> Node<C, F> {
@@ -52,7 +52,7 @@ impl<C, F: Conduct> Node<C, F> {
                     let told = self.views.on_break(from, token, &self.locks.holders_of(&lock), at);
                     if !told.is_empty() {
                         let by = self.views.member_name(from);
-                        let ordered = Ordered { by, action: "break", what: lock, is_steward: false };
+                        let ordered = Ordered { by, action: "break", what: lock, stage: Stage::PartBegun };
                         self.notices.push_back(Output::Ordered(ordered));
                     }
                     self.notices.extend(told.into_iter().map(|ticket| Output::Revoked { ticket, at }));

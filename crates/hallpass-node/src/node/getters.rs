@@ -76,6 +76,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.views.is_replacing_voters()
     }
 
+    /// How many leave, as far as the steward knows.
+    #[cfg(test)]
+    pub(crate) fn leaving(&self) -> usize {
+        self.views.leaving()
+    }
+
     /// True if the group that this node is in has had more than one member.
     pub fn is_shared(&self) -> bool {
         self.views.is_shared()

@@ -144,6 +144,12 @@ impl<C, F: Conduct> Node<C, F> {
         self.locks.release(ticket, now.ticks(), &mut self.links)
     }
 
+    /// Asks whom the callers of a lock wait for. What is found out is shown by [`lock_status`](Self::lock_status) a little later.
+    pub fn handle_inquiry(&mut self, lock: &str, now: Ticks) {
+        let now = self.begin(now);
+        self.locks.inquire(lock, now.ticks(), &mut self.links);
+    }
+
     /// A waiting caller gives up, wherever it is in the queue. If it holds the lock by now, it releases it. False if it
     /// neither waits nor holds.
     pub fn handle_cancel(&mut self, ticket: Ticket, now: Ticks) -> bool {

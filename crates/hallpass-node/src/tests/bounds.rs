@@ -294,7 +294,7 @@ fn a_lock_whose_numbers_are_used_up_is_refused() {
 fn a_class_whose_locks_stay_for_ever_keeps_no_other_from_working() {
     let mut nodes: [_; 2] = connected(|config| {
         config.locks_max = 2;
-        config.classes = vec![class("t/", "token", &[])];
+        config.classes.push(class("t/", "token", &[]));
     });
     for lock in ["t/1", "t/2"] {
         let Ok(Answer::Granted(grant)) = ask(&mut nodes[0], lock) else { panic!("the token is here") };

@@ -9,8 +9,8 @@ use hallpass_core::{Mode, NodeId, Ticks};
 
 use crate::wire::Hello;
 use crate::{
-    Answer, Founding, Grant, HelloError, LinkError, Node, NodeConfig, Outcome, Output, Patience, Refusal, Slot, Ticket,
-    ViewsConfig, Write,
+    Answer, Class, Founding, Grant, HelloError, LinkError, Node, NodeConfig, Outcome, Output, Patience, Refusal, Slot,
+    Ticket, ViewsConfig, Write,
 };
 
 /// No session is shorter than these tests.
@@ -44,11 +44,12 @@ impl Deref for Driven {
     }
 }
 
-/// The settings of one of the founders.
+/// The settings of one of the founders. Most tests are about permissions, which every node of a group gives every other one.
 pub(super) fn founder(me: u32, founders: usize) -> NodeConfig {
+    let classes = vec![Class::default_for("")];
     let views =
         ViewsConfig { founding: Founding::Together(founders), ttl: TTL, ..ViewsConfig::new(format!("host-{me}:1")) };
-    NodeConfig { boot_id: me.into(), ..NodeConfig::new(NodeId(me), views) }
+    NodeConfig { boot_id: me.into(), classes, ..NodeConfig::new(NodeId(me), views) }
 }
 
 impl Driven {

@@ -1,6 +1,7 @@
 mod attempts;
 mod bounds;
 mod contract;
+mod directory;
 mod driven;
 mod membership;
 mod status;
@@ -232,7 +233,7 @@ fn the_longest_prefix_decides_which_protocol_serves_a_lock() {
     ];
     let mut nodes: [_; 3] = connected(|config| config.classes = classes.to_vec());
     for (lock, protocol) in
-        [("a/x", "token"), ("a/b/x", "maekawa"), ("a/b", "token"), ("cx", "lamport"), ("x", "carvalho-roucairol")]
+        [("a/x", "token"), ("a/b/x", "maekawa"), ("a/b", "token"), ("cx", "lamport"), ("x", FOUNDED_WITH)]
     {
         nodes[1].handle_acquire(lock, WRITE, Patience::Wait, 0, || 1).unwrap();
         exchange(&mut nodes);

@@ -12,8 +12,8 @@ use hallpass_core::{Mode, NodeId, Ticks};
 
 use crate::wire::Plane;
 use crate::{
-    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Outcome, Output, Patience, Planted, Request, RequestError,
-    Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
+    Answer, Founding, Grant, Incarnation, Node, NodeConfig, Ordered, Outcome, Output, Patience, Planted, Request,
+    RequestError, Sabotage, Ticket, ViewState, ViewsConfig, Write, keys,
 };
 
 mod versions;
@@ -31,6 +31,8 @@ struct One {
     done: Vec<(u64, Result<(), RequestError>)>,
     /// Messages that were dropped because of who sent them.
     denied: Vec<(NodeId, &'static str)>,
+    /// What went to the log as audit lines.
+    ordered: Vec<Ordered>,
     locks_with: BTreeSet<NodeId>,
     control_with: BTreeSet<NodeId>,
 }
@@ -77,6 +79,7 @@ impl Net {
             lapses: 0,
             done: Vec::new(),
             denied: Vec::new(),
+            ordered: Vec::new(),
             locks_with: BTreeSet::new(),
             control_with: BTreeSet::new(),
         };
@@ -183,7 +186,8 @@ impl Net {
                 Output::Lost(ticket) => one.lost.push(ticket),
                 Output::Denied { from, message, .. } => one.denied.push((from, message)),
                 Output::Refuse(peer) => refused.push(peer),
-                Output::Ordered(_) | Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
+                Output::Ordered(ordered) => one.ordered.push(ordered),
+                Output::Revoked { .. } | Output::View | Output::Transmit(_) => {}
                 Output::Done { token, result } => one.done.push((token, result)),
                 Output::Disconnect(peer) => closed.push(peer),
                 Output::Control { to, bytes } => self.control.push_back((id, to, bytes)),

@@ -149,7 +149,9 @@ impl fmt::Display for Cut {
 }
 
 /// A prefix for every protocol that a class may have.
-pub(super) const CLASSES: [(&str, &str); 11] = [
+pub(super) const CLASSES: [(&str, &str); 13] = [
+    ("dir/", "directory"),
+    ("cr/", "carvalho-roucairol"),
     ("central/", "central"),
     ("ra/", "ricart-agrawala"),
     ("rr/", "ricart-agrawala-ring"),
@@ -164,9 +166,9 @@ pub(super) const CLASSES: [(&str, &str); 11] = [
 ];
 
 /// The prefixes of locks whose protocol answers a caller who only tries in one round trip.
-const ONE_ROUND_TRIP: [&str; 2] = ["", "ra/"];
+const ONE_ROUND_TRIP: [&str; 2] = ["cr/", "ra/"];
 /// The prefixes of locks whose protocol asks all other nodes itself.
-const ASKING_ALL: [&str; 6] = ["", "ra/", "lamport/", "lf/", "token/", "sk/"];
+const ASKING_ALL: [&str; 6] = ["cr/", "ra/", "lamport/", "lf/", "token/", "sk/"];
 
 impl Odd {
     /// Some of the founders, but not all.
@@ -222,7 +224,7 @@ impl Plan {
     }
 
     fn busy_class(rng: &mut Rng) -> &'static str {
-        ["", "token/", "nt/", "sk/", "ry/", "central/"][rng.below(6) as usize]
+        ["", "cr/", "token/", "nt/", "sk/", "ry/", "central/"][rng.below(7) as usize]
     }
 
     /// Few members, short sessions, and little that goes wrong but what is told as one scene: some faults that belong together,
@@ -268,7 +270,7 @@ impl Plan {
             85..98 => 6 + rng.below(2),
             _ => 20 + rng.below(40),
         } as usize;
-        // Permissions are the default: most locks are theirs.
+        // Most locks are of no class.
         let locks = (0..1 + rng.below(4)).map(|number| {
             let class = rng.below(3 * CLASSES.len() as u64) as usize;
             format!("{}{number}", CLASSES.get(class).map_or("", |(prefix, _)| prefix))

@@ -18,7 +18,7 @@ impl<P: Protocol> Model<P> {
     ) -> Option<Violation> {
         let context = &mut Context { config, scratch, trace };
         let violation = self.take(context, step);
-        let found = violation.or_else(|| self.check_quiet()).or_else(|| self.check_bounds(None, 0));
+        let found = violation.or_else(|| self.check_quiet(config)).or_else(|| self.check_bounds(None, 0));
         if let Some(violation) = &found
             && !matches!(violation.property, "exclusion" | "fence" | "protocol")
         {

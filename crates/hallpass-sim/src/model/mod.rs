@@ -169,8 +169,8 @@ impl<P: Protocol> Model<P> {
 
     /// What a state must be like in which nothing is in flight: nobody who only tries waits, no reader waits for readers, and
     /// nobody remembers a lock that nobody holds, wants or keeps.
-    fn check_quiet(&self) -> Option<Violation> {
-        if !self.packets.is_empty() {
+    fn check_quiet(&self, config: &ModelConfig<P>) -> Option<Violation> {
+        if !config.needs.home || !self.packets.is_empty() {
             return None;
         }
         let has = |wanted: fn(Phase) -> bool| self.actors.iter().any(|actor| wanted(actor.phase));
@@ -250,7 +250,7 @@ impl<P: Protocol> Model<P> {
         let Some(protocol) = actor.protocol.as_ref().filter(|_| actor.phase == Phase::Idle) else { return false };
         let (mut given, mut effects) = (protocol.clone(), Effects::new());
         given.handle(Input::GiveBack, &mut effects);
-        !effects.is_empty() || (given != *protocol && given.home().is_some())
+        !effects.is_empty() || given != *protocol
     }
 
     fn actor(&self, node: u8) -> &Actor<P> {

@@ -130,6 +130,11 @@ impl Driver {
         });
     }
 
+    /// Asks whom the callers of a lock wait for.
+    pub(crate) fn inquire(&self, lock: &str) {
+        self.input(|state| state.node.handle_inquiry(lock, state.now));
+    }
+
     /// Says whether a grant is still held, by the clock: the session may have ended unnoticed.
     pub(crate) fn validity(&self, granted: Granted) -> Validity {
         let state = self.state();

@@ -4,10 +4,11 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use hallpass_core::{NodeId, Ticks};
-use hallpass_node::{Ordered, Outcome, Output, Write};
+use hallpass_node::{Ordered, Outcome, Output, Stage, Write};
 
 use super::{Driver, Granted, State, Storage, TICK};
 use crate::AcquireError;
+use crate::certificate::KeyDigest;
 use crate::clock::sleep_before;
 use crate::disk::Job;
 use crate::os::now;
@@ -127,10 +128,14 @@ impl Driver {
 
     /// Names the member that has asked for something, in the form of the agent's audit lines.
     fn log_order(&self, ordered: &Ordered) {
-        let Ordered { by, action, what, is_steward, .. } = ordered;
-        let who = format!("member {by}");
-        let result = if *is_steward { "begun" } else { "begun for holders here" };
-        if let Some(left_out) = self.limits.orders.pass_change() {
+        let (action, what) = in_audit_words(ordered.action, &ordered.what);
+        let who = format!("member {}", ordered.by);
+        let result = match ordered.stage {
+            Stage::Begun => "begun",
+            Stage::PartBegun => "begun for holders here",
+            _ => "done",
+        };
+        if let Some(left_out) = self.limits.of_order(ordered.action).pass_change() {
             tracing::warn!(target: "audit", what, who, from = "the group", result, left_out, "audit: {action}");
         }
     }
@@ -159,6 +164,15 @@ impl Driver {
     }
 }
 
+/// The action and what it is done to. The group knows a banned key by a name that its digest makes.
+fn in_audit_words<'a>(action: &'a str, what: &str) -> (&'a str, String) {
+    match (action, KeyDigest::of_label(what)) {
+        ("ban", Some(key)) => ("ban key", key.to_string()),
+        ("admit", Some(key)) => ("admit key", key.to_string()),
+        (action, _) => (action, what.to_owned()),
+    }
+}
+
 impl State {
     fn transmit(&mut self, peer: NodeId) {
         let Some(connection) = self.lock_connections.get_mut(peer) else { return };
@@ -171,6 +185,22 @@ impl State {
             Storage::Thread(disk) => drop(disk.send(Job::Write(write))),
             Storage::Nowhere => self.node.handle_persisted(write, self.now),
             Storage::NotBegun | Storage::Closed => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_lines_tell_keys_from_names() {
+        let label = "0f".repeat(32);
+        let key = format!("sha256:{label}");
+        assert_eq!(in_audit_words("ban", &label), ("ban key", key.clone()));
+        assert_eq!(in_audit_words("admit", &label), ("admit key", key));
+        for (action, what) in [("ban", "b"), ("admit", "b"), ("break", &label)] {
+            assert_eq!(in_audit_words(action, what), (action, what.to_owned()));
         }
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use hallpass::{AcquireError, AcquireOptions, Mode, Node, Refusal};
 use tokio::io::AsyncReadExt;
 
-use crate::common::{group, node_with_silent_peer, soon};
+use crate::common::{by_permissions, group, node_with_silent_peer, soon};
 
 /// Long enough for every machine. Whatever takes longer would never end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn modes_timeouts_and_tries_combine() {
-    let nodes = group(2, |_, builder| builder).await;
+    let nodes = group(2, by_permissions).await;
     let (near, far) = (nodes[0].lock("x"), nodes[1].lock("x"));
     let shortly = Duration::from_millis(5);
     let failed = async |options| far.acquire_with(options).await.map(drop).unwrap_err();
@@ -138,7 +138,7 @@ async fn a_future_dropped_between_grant_and_poll_leaves_the_lock_free() {
 /// Its permissions are on this node, which needs nobody to grant it.
 #[tokio::test]
 async fn a_stopped_node_does_not_grant_its_cached_lock() {
-    let nodes = group(2, |_, builder| builder).await;
+    let nodes = group(2, by_permissions).await;
     let lock = nodes[0].lock("x");
     drop(lock.acquire().await.unwrap());
     // Long enough for the lock to count as uncontended again: until then nobody takes the fast path.

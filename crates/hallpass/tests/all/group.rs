@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hallpass::{Keys, Node, StartError};
@@ -186,6 +186,16 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
             put_numbers(&mut renewed, [hello.incarnation.get().into(), u64::MAX]);
             let mut breaks = vec![7, 6];
             put_text(&mut breaks, "x");
+            let mut join = Vec::new();
+            put_numbers(&mut join, [hello.from.0.into(), hello.incarnation.get().into(), 1]);
+            put_text(&mut join, "n2");
+            put_text(&mut join, "127.0.0.1:9");
+            put_number(&mut join, 0);
+            let mut founding = Vec::new();
+            put_numbers(&mut founding, [1, 1, 77, 1, 1]);
+            put_text(&mut founding, "n2");
+            put_text(&mut founding, "127.0.0.1:9");
+            put_numbers(&mut founding, [EPOCH, 0]);
             let incarnation = hello.incarnation.get() as u8;
             for (number, content) in [
                 (13, prepare),
@@ -194,6 +204,11 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
                 (17, breaks),
                 (5, vec![incarnation]),
                 (14, vec![1, 1, 0, 1, 0]),
+                (12, vec![1, incarnation, 1]),
+                (16, vec![1, incarnation]),
+                (20, vec![7, 1, 0]),
+                (6, join),
+                (1, founding),
             ] {
                 stream.write_all(&control(hello.group_id, number, &content).repeat(30)).unwrap();
             }
@@ -203,7 +218,8 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
     });
     let streams = lies.await.unwrap();
     let denied = || nodes.iter().map(|node| node.counters().denied).collect::<Vec<_>>();
-    until("the lies to arrive", || denied().iter().all(|count| *count >= 4 * 30)).await;
+    // All but the order, at the node that is not the steward: it says who is.
+    until("the lies to arrive", || denied().iter().all(|count| *count >= 10 * 30)).await;
     let said = log.with("dropped a message that its sender may not send");
     assert!(said.iter().any(|line| line.contains("n2") && line.contains("Prepare")), "{said:?}");
     assert!(said.len() <= 2 * 10, "{} lines for {:?}", said.len(), denied());
@@ -215,6 +231,74 @@ async fn a_peer_with_a_valid_certificate_that_lies_changes_nothing() {
     }
     drop((streams, guard));
     drop(soon("the lock", nodes[1].lock("x").acquire()).await.unwrap());
+}
+
+/// Each request to join makes a node write down the whole group, on the thread that renews sessions. What cannot be read at once waits at its
+/// sender.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_that_floods_is_read_at_a_steady_rate() {
+    // In src/allowance.rs.
+    const BURST: f64 = 400.0;
+    const PER_SECOND: f64 = 200.0;
+    let nodes = group(2, |_, builder| builder).await;
+    complete(&nodes.iter().collect::<Vec<_>>(), 2).await;
+    let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let (begun, is_over) = (std::time::Instant::now(), Arc::new(AtomicBool::new(false)));
+    let _end = EndOnDrop(Arc::clone(&is_over));
+    for address in addresses {
+        let is_over = Arc::clone(&is_over);
+        tokio::task::spawn_blocking(move || {
+            let hello = Hello { from: hallpass_core::NodeId(77), ..greeting("guest") };
+            let (group_id, mut stream) = greet(&address, &hello);
+            let mut join = Vec::new();
+            put_numbers(&mut join, [77, 1, 0]);
+            put_text(&mut join, "guest");
+            put_text(&mut join, "127.0.0.1:9");
+            put_number(&mut join, 0);
+            // The second is counted, since no stranger may say it.
+            let flood = [control(group_id, 6, &join), control(group_id, 5, &[1])].concat().repeat(1000);
+            stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+            let mut written = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                written += stream.write(&flood[written % flood.len()..]).unwrap_or(0);
+            }
+        });
+    }
+    let denied = || nodes.iter().map(|node| node.counters().denied).collect::<Vec<_>>();
+    until("more than the first of it", || denied().iter().all(|count| *count >= 400)).await;
+    let (denied, seconds) = (denied(), begun.elapsed().as_secs_f64());
+    let most = (BURST + PER_SECOND * seconds) / 2.0;
+    assert!(denied.iter().all(|count| *count as f64 <= most + 1.0), "{denied:?} of {most} after {seconds} s");
+    for node in &nodes {
+        assert!(node.status().complete && node.counters().lapses == 0, "{:?}", node.status());
+    }
+}
+
+/// Sets a flag, also where a test fails.
+struct EndOnDrop(Arc<AtomicBool>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Greets a node without keys. Returns its group, and the connection.
+fn greet(address: &str, hello: &Hello) -> (u64, std::net::TcpStream) {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes);
+    stream.write_all(&bytes).unwrap();
+    let mut answer = Vec::new();
+    loop {
+        let mut part = [0; 1024];
+        let length = stream.read(&mut part).unwrap();
+        assert!(length > 0, "it is refused");
+        answer.extend_from_slice(&part[..length]);
+        if let Ok((theirs, _)) = Hello::decode(&answer) {
+            return (theirs.group_id, stream);
+        }
+    }
 }
 
 /// A node that is alone grants nothing more when a member of another group of its name greets: one that can prove who it is.

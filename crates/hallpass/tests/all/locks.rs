@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use hallpass::{LockState, Mode, Node};
 
-use crate::common::group;
+use crate::common::{by_permissions, group, until};
 
 #[tokio::test]
 async fn one_lock_is_found_by_its_name() {
-    let nodes = group(2, |_, builder| builder).await;
+    let nodes = group(2, by_permissions).await;
     assert!(nodes[0].lock_info("x").is_none());
     let guard = nodes[0].lock("x").acquire().await.unwrap();
     let held = nodes[0].lock_info("x").unwrap();
@@ -26,6 +26,25 @@ async fn one_lock_is_found_by_its_name() {
     assert_eq!(nodes[1].lock_info("x").unwrap().state, LockState::Cached);
 }
 
+/// The home knows the order; who waits elsewhere learns from it who is inside, when somebody asks.
+#[tokio::test]
+async fn who_waits_learns_from_the_home_who_has_the_lock() {
+    let nodes = group(3, |_, builder| builder).await;
+    let ids: Vec<u32> = nodes.iter().map(|node| node.status().id).collect();
+    let holder = nodes[0].lock("x").acquire().await.unwrap();
+    let home = nodes[0].lock_info("x").unwrap().home.unwrap();
+    let asking = (1..3).find(|index| ids[*index] != home).unwrap();
+    let waiting = nodes[asking].lock("x");
+    let mut waits = Box::pin(waiting.acquire());
+    assert!(tokio::time::timeout(Duration::from_millis(5), &mut waits).await.is_err(), "another node holds it");
+    nodes[asking].inquire("x");
+    until("the home says who has it", || nodes[asking].lock_info("x").unwrap().missing == [ids[0]]).await;
+    let at_home = ids.iter().position(|id| *id == home).unwrap();
+    assert_eq!(nodes[at_home].lock_info("x").unwrap().order, Some(vec![ids[0], ids[asking]]));
+    holder.release().await.unwrap();
+    drop(waits.await.unwrap());
+}
+
 /// More locks than are looked at in one go.
 #[tokio::test]
 async fn all_locks_are_listed_by_name() {
@@ -39,7 +58,7 @@ async fn all_locks_are_listed_by_name() {
 
 #[tokio::test]
 async fn the_messages_of_a_lock_can_be_watched() {
-    let nodes = group(3, |_, builder| builder).await;
+    let nodes = group(3, by_permissions).await;
     let trace = nodes[0].trace("x").unwrap();
     drop(nodes[1].lock("other").acquire().await.unwrap());
     // The first asks everybody; the second asks those who have the permission now, and so on.

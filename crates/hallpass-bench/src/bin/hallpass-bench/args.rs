@@ -10,7 +10,8 @@ Callers run in three processes on this machine. Rounds are interleaved, and figu
 started on free ports, with data in a directory of the benchmark, and stopped at the end. Peers that are not \
 installed are named and omitted. Their clients are first built in bench-peers.
 
-The part 'locks' measures callers. The part 'views' measures how long a group takes to be founded, and to \
+The part 'locks' measures callers. The part 'sizes' does the same in groups of 3, 16 and 50 processes. \
+The part 'views' measures how long a group takes to be founded, and to \
 continue when members join, leave and fail. All its nodes run in one process, with their directories in the \
 place for temporary files.
 
@@ -26,7 +27,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "hallpass-bench", bin_name = "hallpass bench", version, max_term_width = 80, after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Measure only one part: locks or views [default: both]
+    /// Measure only one part: locks, sizes or views [default: all]
     #[arg(long, value_name = "PART")]
     only: Option<Section>,
     /// Lock services to compare with, separated by commas: etcd, redis, zookeeper, postgres, or none

@@ -1,9 +1,9 @@
 //! The home's part: the chain of requests, in the order in which they arrived.
 
-use super::message::{Asker, Asking, DirectoryMessage, GivenBack, Share, Successor};
+use super::message::{Asker, Asking, DirectoryMessage, GivenBack, NAMED_MAX, Share, Successor};
 use super::rules::{DirectoryRules, Discipline, Rule};
 use super::{NUMBER_MAX, Out};
-use crate::protocol::{Effect, Mode};
+use crate::protocol::{Comer, Effect, Mode};
 use crate::{Fence, InitialHolders, NodeId};
 
 /// What the home of a lock keeps: who comes after whom.
@@ -19,9 +19,8 @@ pub(super) struct Home {
     /// The largest count given to a writer. Every exclusive fence given out is at most this, every shared one at most one
     /// more. It outlives the instance.
     pub(super) top: u64,
-    /// The last writer if no reader has come since, and the size of its block: one that comes back gets a larger one. May
-    /// be lost at any time.
-    pub(super) hint: Option<(NodeId, u64)>,
+    /// The last writer if no reader has come since: one that comes back gets a larger block. May be lost at any time.
+    pub(super) comer: Option<Comer>,
 }
 
 /// A part of the chain.
@@ -97,7 +96,7 @@ impl Home {
                 vec![Segment::Readers { count: top + 1, readers }]
             }
         };
-        Self { chain, attempt: None, top, hint: None }
+        Self { chain, attempt: None, top, comer: None }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -117,10 +116,24 @@ impl Home {
         }
     }
 
+    /// The members of the first segment, if the request is not in it itself: who may be inside.
+    pub(super) fn before(&self, asker: Asker) -> impl Iterator<Item = NodeId> + '_ {
+        let first = self.chain.iter().find(|segment| !segment.is_empty()).filter(|segment| !segment.has(asker));
+        first.into_iter().flat_map(Segment::askers).map(|asker| asker.member)
+    }
+
     /// The largest number that this member has in the chain.
     fn newest_of(&self, member: NodeId) -> Option<u64> {
         let askers = self.chain.iter().flat_map(Segment::askers);
         askers.filter(|asker| asker.member == member).map(|asker| asker.number).max()
+    }
+
+    /// Most chains have one segment: the usual room for four in each of a million locks is wasted.
+    fn push(&mut self, segment: Segment) {
+        if self.chain.capacity() == 0 {
+            self.chain.reserve_exact(1);
+        }
+        self.chain.push(segment);
     }
 
     fn drop_first(&mut self, count: usize) {
@@ -177,6 +190,13 @@ impl<D: Discipline> AtHome<'_, D> {
     pub(super) fn on_back(&mut self, asker: Asker, used: u64, served: u32, keep: bool) {
         self.ended(asker, used, served, keep);
         self.retry_attempt();
+    }
+
+    /// WHO: people want to know whom this request waits for.
+    pub(super) fn on_who(&mut self, asker: Asker) {
+        let members: Box<[NodeId]> = self.home.before(asker).take(NAMED_MAX).collect();
+        let message = DirectoryMessage::Has { number: asker.number, members };
+        self.out.push(Effect::Send { to: asker.member, message });
     }
 
     /// HELD: somebody uses what the attempt needs.
@@ -241,7 +261,7 @@ impl<D: Discipline> AtHome<'_, D> {
     }
 
     fn append_reader(&mut self, asker: Asker) {
-        self.home.hint = None;
+        self.home.comer = None;
         let above = self.home.top + u64::from(self.discipline.keeps(Rule::SharedAbove));
         if !self.discipline.keeps(Rule::JoinLast)
             && let [Segment::Readers { count, readers }, _, ..] = self.home.chain.as_mut_slice()
@@ -251,7 +271,7 @@ impl<D: Discipline> AtHome<'_, D> {
             return self.grant(asker, share);
         }
         if !self.home.chain.last().is_some_and(Segment::is_shared) {
-            self.home.chain.push(Segment::Readers { count: above, readers: Vec::with_capacity(1) });
+            self.home.push(Segment::Readers { count: above, readers: Vec::with_capacity(1) });
         }
         let mut before = None;
         if let [.., Segment::Writer { asker, forwarded, .. }, _] = self.home.chain.as_mut_slice()
@@ -290,7 +310,7 @@ impl<D: Discipline> AtHome<'_, D> {
             }
         };
         share.need = (asked.len() as u32).max(1);
-        self.home.chain.push(Segment::Writer { asker, share, forwarded: 0 });
+        self.home.push(Segment::Writer { asker, share, forwarded: 0 });
         if asked.is_empty() {
             self.grant(asker, share);
         }
@@ -302,18 +322,22 @@ impl<D: Discipline> AtHome<'_, D> {
     /// How many counts a writer gets: more if it comes back to a lock that nobody else has wanted.
     fn block(&mut self, member: NodeId) -> u64 {
         if !self.home.chain.is_empty() {
-            self.home.hint = self.rules.block.is_none().then_some((member, 1));
+            self.note_comer(member);
             return self.rules.block_chained;
         }
         if let Some(block) = self.rules.block {
             return block;
         }
-        let block = match self.home.hint {
-            Some((last, block)) if last == member => (2 * block).clamp(BLOCK_MIN, BLOCK_MAX),
+        let block = match self.home.comer {
+            Some(Comer { member: last, used }) if last == member => (2 * used).clamp(BLOCK_MIN, BLOCK_MAX),
             _ => 1,
         };
-        self.home.hint = Some((member, block));
+        self.note_comer(member);
         block
+    }
+
+    fn note_comer(&mut self, member: NodeId) {
+        self.home.comer = self.rules.block.is_none().then_some(Comer { member, used: 1 });
     }
 
     fn block_max(&self) -> u64 {
@@ -349,6 +373,9 @@ impl<D: Discipline> AtHome<'_, D> {
             self.home.top = used.clamp(share.count.saturating_sub(1), share.upto);
         }
         if is_alone {
+            if let Some(comer) = self.home.comer.as_mut().filter(|comer| comer.member == asker.member) {
+                comer.used = used.clamp(share.count.saturating_sub(1), share.upto) + 1 - share.count.max(1);
+            }
             self.home.drop_first(1);
             if !self.discipline.keeps(Rule::TopOutlives) {
                 self.home.top = 0;
@@ -446,6 +473,7 @@ fn reading(count: u64) -> Share {
     Share { count, upto: count, need: 1 }
 }
 
-/// The first block of a member that comes back, and the largest one.
+/// The first block of a member that comes back, and the largest one. A larger block than the first is at most twice what the
+/// member has just used, so that few counts are lost where another member asks meanwhile.
 const BLOCK_MIN: u64 = 16;
-pub(super) const BLOCK_MAX: u64 = 4096;
+pub(super) const BLOCK_MAX: u64 = 1 << 20;

@@ -41,6 +41,8 @@ pub(super) struct Record {
     readers: Vec<Successor>,
     /// The writer after this record.
     next: Option<Box<Successor>>,
+    /// Whom the home has named as those before this request, when it was last asked.
+    pub(super) before: Box<[NodeId]>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -58,8 +60,8 @@ impl Record {
     }
 
     fn asked(number: u64, mode: Mode, asking: RecordKind) -> Self {
-        let readers = Vec::new();
-        Self { number, mode, asking, got: 0, count: 0, upto: 0, need: 0, is_block: false, readers, next: None }
+        let (readers, before) = (Vec::new(), Box::default());
+        Self { number, mode, asking, got: 0, count: 0, upto: 0, need: 0, is_block: false, readers, next: None, before }
     }
 
     /// The caller may enter in this mode without asking.
@@ -121,11 +123,8 @@ impl<D: Discipline> Machine<D> {
         self.settle(out);
     }
 
-    /// Nobody here wants the lock: the home gets it back, and forgets who came last.
+    /// Nobody here wants the lock: the home gets it back.
     pub(super) fn on_give_back(&mut self, out: &mut Out) {
-        if let Some(desk) = &mut self.desk {
-            desk.hint = None;
-        }
         if self.can_give_back() {
             self.give_back(out);
         }
@@ -136,6 +135,18 @@ impl<D: Discipline> Machine<D> {
             self.send_back(&held, 0, false, out);
         }
         self.settle(out);
+    }
+
+    pub(super) fn on_inquire(&mut self, out: &mut Out) {
+        if let Some(pending) = self.pending.as_ref().filter(|_| self.desk.is_none()) {
+            out.push(Effect::Send { to: self.home, message: DirectoryMessage::Who { number: pending.number } });
+        }
+    }
+
+    pub(super) fn on_has(&mut self, number: u64, members: Box<[NodeId]>) {
+        if let Some(pending) = self.pending.as_mut().filter(|pending| pending.number == number) {
+            pending.before = members;
+        }
     }
 
     /// The caller inside goes on in shared mode, with a shared entry's fence.
@@ -250,6 +261,7 @@ impl<D: Discipline> Machine<D> {
             |pending: &mut Record| pending.is_granted() || (pending.got > 0 && !self.discipline.keeps(Rule::NeedAll));
         let Some(mut granted) = self.pending.take_if(enough) else { return };
         granted.is_block = granted.upto > granted.count;
+        granted.before = Box::default();
         if granted.mode == Mode::Exclusive {
             granted.count -= 1;
         }

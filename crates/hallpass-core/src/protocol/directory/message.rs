@@ -114,6 +114,18 @@ pub enum DirectoryMessage {
         /// The receiver's request.
         number: u64,
     },
+    /// WHO, from a member that waits to the home: who has the lock? For people; nothing else depends on it.
+    Who {
+        /// The sender's request.
+        number: u64,
+    },
+    /// HAS, from the home: these members are before the receiver's request and may be inside.
+    Has {
+        /// The receiver's request.
+        number: u64,
+        /// A few of them.
+        members: Box<[NodeId]>,
+    },
 }
 
 // The first byte is the kind, and bits above it that are set where more follows or where the mode is shared.
@@ -124,12 +136,17 @@ const BACK: u8 = 4;
 const PROBE: u8 = 5;
 const HELD: u8 = 6;
 const BUSY: u8 = 7;
-const KIND: u8 = 7;
-const SHARED: u8 = 1 << 3;
-const TRY: u8 = 1 << 4;
-const UPGRADE: u8 = 1 << 5;
-const WITH_BACK: u8 = 1 << 6;
-const KEEP: u8 = 1 << 4;
+const WHO: u8 = 8;
+const HAS: u8 = 9;
+const KIND: u8 = 15;
+const SHARED: u8 = 1 << 4;
+const TRY: u8 = 1 << 5;
+const UPGRADE: u8 = 1 << 6;
+const WITH_BACK: u8 = 1 << 7;
+const KEEP: u8 = 1 << 5;
+
+/// The most members that a HAS names.
+pub(super) const NAMED_MAX: usize = 8;
 
 fn flag(set: bool, bit: u8) -> u8 {
     if set { bit } else { 0 }
@@ -145,11 +162,22 @@ impl Message for DirectoryMessage {
             Self::Probe { .. } => "PROBE",
             Self::Held { .. } => "HELD",
             Self::Busy { .. } => "BUSY",
+            Self::Who { .. } => "WHO",
+            Self::Has { .. } => "HAS",
         }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
+            Self::Who { number } => {
+                out.push(WHO);
+                put_number(out, number);
+            }
+            Self::Has { number, ref members } => {
+                out.push(HAS);
+                put_numbers(out, [number, members.len() as u64]);
+                members.iter().for_each(|member| put_number(out, member.0.into()));
+            }
             Self::Request { number, mode, asking, back } => {
                 let how = match asking {
                     Asking::Plain => 0,
@@ -243,6 +271,18 @@ impl Message for DirectoryMessage {
                 allow(0)?;
                 Self::Busy { number: bytes.count()? }
             }
+            WHO => {
+                allow(0)?;
+                Self::Who { number: bytes.count()? }
+            }
+            HAS => {
+                allow(0)?;
+                let (number, members) = (bytes.count()?, bytes.list(Reader::node)?);
+                if members.len() > NAMED_MAX {
+                    return Err(DecodeError::TooLong);
+                }
+                Self::Has { number, members }
+            }
             _ => return Err(DecodeError::Unknown),
         })
     }
@@ -311,6 +351,11 @@ impl fmt::Display for DirectoryMessage {
             Self::Probe { number, attempt } => write!(f, "PROBE({number} for {attempt})"),
             Self::Held { attempt } => write!(f, "HELD({attempt})"),
             Self::Busy { number } => write!(f, "BUSY({number})"),
+            Self::Who { number } => write!(f, "WHO({number})"),
+            Self::Has { number, members } => {
+                let members: Vec<String> = members.iter().map(NodeId::to_string).collect();
+                write!(f, "HAS({number}: {})", members.join(" "))
+            }
         }
     }
 }

@@ -33,7 +33,8 @@ mod tests;
 
 use super::constant::Constant;
 use super::{
-    Attempts, Capabilities, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol, Variables,
+    Attempts, Capabilities, Comer, Effect, Effects, Floor, Input, Needs, NoTimer, OptionError, Options, Protocol,
+    Variables,
 };
 use crate::{Fence, InitialHolders, Mode, NodeId, Setup};
 
@@ -128,6 +129,7 @@ impl<D: Discipline> Protocol for Machine<D> {
             Input::Cancel => self.on_cancel(out),
             Input::Release => self.on_release(out),
             Input::GiveBack => self.on_give_back(out),
+            Input::Inquire => self.on_inquire(out),
             Input::Downgrade => self.on_downgrade(out),
             Input::Upgrade => self.on_upgrade(out),
             Input::Deliver { from, message } => self.on_message(from, message, out),
@@ -139,7 +141,7 @@ impl<D: Discipline> Protocol for Machine<D> {
     /// What is held must be remembered: [`Input::GiveBack`] first.
     fn is_idle(&self) -> bool {
         let is_unused = self.caller == Caller::Nobody && self.held.is_none() && self.pending.is_none();
-        is_unused && self.desk.as_ref().is_none_or(|desk| desk.is_idle() && desk.hint.is_none())
+        is_unused && self.desk.as_ref().is_none_or(|desk| desk.is_idle())
     }
 
     /// What names a request of this member that is over, or an attempt that is.
@@ -148,8 +150,9 @@ impl<D: Discipline> Protocol for Machine<D> {
             DirectoryMessage::Grant { number, .. }
             | DirectoryMessage::Forward { number, .. }
             | DirectoryMessage::Probe { number, .. }
+            | DirectoryMessage::Has { number, .. }
             | DirectoryMessage::Busy { number } => *number <= self.highest && !self.has_record(*number),
-            DirectoryMessage::Request { .. } | DirectoryMessage::Back { .. } | DirectoryMessage::Held { .. } => false,
+            _ => false,
         }
     }
 
@@ -205,7 +208,14 @@ impl<D: Discipline> Machine<D> {
             DirectoryMessage::Forward { number, next } if from == self.home => self.on_forward(number, next, out),
             DirectoryMessage::Probe { number, attempt } if from == self.home => self.on_probe(number, attempt, out),
             DirectoryMessage::Busy { number } if from == self.home => self.on_busy(number, out),
-            DirectoryMessage::Forward { .. } | DirectoryMessage::Probe { .. } | DirectoryMessage::Busy { .. } => {}
+            DirectoryMessage::Has { number, members } if from == self.home => self.on_has(number, members),
+            DirectoryMessage::Forward { .. } | DirectoryMessage::Probe { .. } => {}
+            DirectoryMessage::Busy { .. } | DirectoryMessage::Has { .. } => {}
+            DirectoryMessage::Who { number } => {
+                if let Some(mut home) = self.at_home(out) {
+                    home.on_who(Asker { member: from, number });
+                }
+            }
             DirectoryMessage::Request { number, mode, asking, back } => {
                 if let Some(mut home) = self.at_home(out) {
                     home.on_request(Asker { member: from, number }, mode, asking, back);
@@ -260,6 +270,16 @@ impl<D: Discipline> Capabilities for Machine<D> {
         self.highest = self.highest.max(floor.number);
         if let Some(desk) = &mut self.desk {
             desk.top = desk.top.max(floor.fence.min(Fence::COUNT_MAX));
+        }
+    }
+
+    fn last_comer(&self) -> Option<Comer> {
+        self.desk.as_ref()?.comer
+    }
+
+    fn remember_comer(&mut self, comer: Comer) {
+        if let Some(desk) = &mut self.desk {
+            desk.comer = Some(comer);
         }
     }
 
@@ -321,22 +341,21 @@ impl<D: Discipline> Capabilities for Machine<D> {
         self.can_give_back() && self.held.as_ref().is_some_and(|held| !self.keeps(held))
     }
 
-    /// Also what the home remembers of who came last.
     fn is_cached(&self) -> bool {
-        self.can_give_back() || self.desk.as_ref().is_some_and(|desk| desk.hint.is_some())
+        self.can_give_back()
     }
 
-    /// Those before this request in the chain, where this is known: at the home.
+    /// Those who may be inside, where this is known: at the home, and where the home was asked. Otherwise the home itself,
+    /// without which nobody enters.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let Some(pending) = &self.pending else { return Some(Vec::new()) };
-        let Some(desk) = &self.desk else { return Some(vec![self.home]) };
-        let own = Asker { member: self.me, number: pending.number };
-        let mut before: Vec<NodeId> = Vec::new();
-        for segment in &desk.chain {
-            if segment.askers().any(|asker| asker == own) {
-                break;
-            }
-            before.extend(segment.askers().map(|asker| asker.member).filter(|member| *member != self.me));
+        let mut before: Vec<NodeId> = match &self.desk {
+            Some(desk) => desk.before(Asker { member: self.me, number: pending.number }).collect(),
+            None => pending.before.to_vec(),
+        };
+        before.retain(|member| *member != self.me);
+        if before.is_empty() && self.home != self.me {
+            before.push(self.home);
         }
         before.sort_unstable();
         before.dedup();

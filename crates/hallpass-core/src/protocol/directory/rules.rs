@@ -1,6 +1,7 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use super::home::BLOCK_MAX;
 use crate::NodeId;
 use crate::protocol::{OptionError, Options};
 
@@ -16,9 +17,6 @@ pub(super) struct DirectoryRules {
     /// A member keeps what it does not use until it is asked for it.
     pub(super) caches: bool,
 }
-
-/// The largest block. The counts of an epoch last for millions of them.
-const BLOCK_MAX: u64 = 4096;
 
 impl DirectoryRules {
     /// Parses the options, and the rules that are left out where the laboratory may leave some out.

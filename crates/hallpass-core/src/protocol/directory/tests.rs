@@ -90,6 +90,20 @@ mod costs {
     }
 
     #[test]
+    fn the_home_itself_gets_blocks_too() {
+        let mut net = net("");
+        for _ in 0..2 {
+            net.acquire(1);
+            net.release(1);
+            if net.nodes[&1].gives_back() {
+                net.give_back(1);
+            }
+        }
+        assert!(net.nodes[&1].held.is_some(), "it came back, and keeps the lock");
+        assert!(net.nodes[&1].allows(Exclusive));
+    }
+
+    #[test]
     fn counts_that_were_not_used_come_back() {
         let mut net = net("block=100");
         net.pass_through(2);
@@ -245,6 +259,35 @@ mod races {
     }
 }
 
+mod people {
+    use super::*;
+
+    #[test]
+    fn a_member_that_waits_learns_from_the_home_who_is_inside() {
+        let mut net = net("");
+        net.acquire(2);
+        net.deliver_all();
+        net.acquire(3);
+        net.deliver_all();
+        assert_eq!(
+            net.nodes[&3].missing_permissions(),
+            Some(vec![NodeId(1)]),
+            "the home, as long as nothing else is known"
+        );
+        assert_eq!(net.act(3, Input::Inquire), ["WHO(1) to 1"]);
+        assert_eq!(net.deliver(3, 1), ["HAS(1: 2) to 3"]);
+        assert_eq!(net.deliver(1, 3), NOTHING);
+        assert_eq!(net.nodes[&3].missing_permissions(), Some(vec![NodeId(2)]));
+        net.acquire(1);
+        assert_eq!(net.act(1, Input::Inquire), NOTHING, "the home knows");
+        assert_eq!(net.nodes[&1].missing_permissions(), Some(vec![NodeId(2)]));
+        net.release(2);
+        net.deliver_all();
+        assert_eq!(net.act(3, Input::Inquire), NOTHING, "it is inside");
+        assert_eq!(net.nodes[&1].missing_permissions(), Some(vec![NodeId(2)]), "it has not heard of the handover");
+    }
+}
+
 mod holders {
     use super::*;
 
@@ -282,6 +325,7 @@ mod holders {
         net.deliver_all();
         for member in [1, 2] {
             net.give_back(member);
+            assert!(net.nodes[&member].is_idle());
             let floor = net.nodes[&member].floor().unwrap();
             let mut fresh = net.fresh(member, 0, InitialHolders::NOBODY);
             fresh.raise_floor(floor);
@@ -350,7 +394,7 @@ mod limits {
     fn options_say_what_they_take() {
         assert_eq!(parse::<Directory>("home=9").unwrap_err(), "option home=9 names no member; there are 1, 2, 3");
         let error = parse::<Directory>("block=0").unwrap_err();
-        assert_eq!(error, "a block of 0 counts is not possible; it has 1 to 4096");
+        assert_eq!(error, "a block of 0 counts is not possible; it has 1 to 1048576");
         assert!(parse::<Directory>("leave-out=4").is_err(), "what ships lacks no rule");
         let error = parse::<IncompleteDirectory>("leave-out=15").unwrap_err();
         assert!(error.starts_with("option leave-out=15 names no rule; there are 1, 2, 3,"), "{error}");
@@ -395,6 +439,9 @@ fn message() -> impl Strategy<Value = DirectoryMessage> {
         (count(), asker()).prop_map(|(number, attempt)| DirectoryMessage::Probe { number, attempt }),
         asker().prop_map(|attempt| DirectoryMessage::Held { attempt }),
         count().prop_map(|number| DirectoryMessage::Busy { number }),
+        count().prop_map(|number| DirectoryMessage::Who { number }),
+        (count(), prop::collection::vec((0u32..9).prop_map(NodeId), 0..8))
+            .prop_map(|(number, members)| DirectoryMessage::Has { number, members: members.into() }),
     ]
 }
 
@@ -418,6 +465,8 @@ fn given() -> impl Strategy<Value = Given> {
             | DirectoryMessage::Forward { number: named, .. }
             | DirectoryMessage::Back { number: named, .. }
             | DirectoryMessage::Probe { number: named, .. }
+            | DirectoryMessage::Who { number: named }
+            | DirectoryMessage::Has { number: named, .. }
             | DirectoryMessage::Busy { number: named } => *named = number,
             DirectoryMessage::Held { attempt } => attempt.number = number,
         }
@@ -483,10 +532,10 @@ fn messages_are_small_and_unknown_kinds_are_refused() {
         bytes
     };
     let request = DirectoryMessage::Request { number: 100, mode: Shared, asking: Asking::Plain, back: None };
-    assert_eq!(bytes(request), [9, 100]);
+    assert_eq!(bytes(request), [17, 100]);
     let share = Share { count: 9, upto: 9, need: 1 };
     assert_eq!(bytes(DirectoryMessage::Grant { number: 100, share }), [2, 100, 9, 0, 1]);
-    for kind in [0, 8, 2 | 8, 4 | 8, 7 | 16, 1 | 16 | 32, 128 | 1] {
+    for kind in [0, 10, 2 | 16, 4 | 16, 7 | 32, 1 | 32 | 64, 8 | 128] {
         let refused = DirectoryMessage::decode(&mut crate::codec::Reader::new(&[kind, 0, 0, 1, 0, 1, 1]));
         assert_eq!(refused, Err(crate::codec::DecodeError::Unknown), "{kind}");
     }

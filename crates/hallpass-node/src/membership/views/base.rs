@@ -102,7 +102,7 @@ impl<F: Conduct> Base<F> {
             durable: views.durable,
         };
         let settings = Settings {
-            classes: config.classes.clone(),
+            classes: Class::founded_with(&config.classes),
             ttl: views.ttl,
             drift_ppm: views.drift_ppm,
             replace_after: views.replace_after,

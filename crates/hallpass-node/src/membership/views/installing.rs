@@ -13,7 +13,7 @@ use crate::links::Sender;
 use crate::locks::{Classes, Held, HeldLock};
 use crate::membership::control::Control;
 use crate::membership::group::Group;
-use crate::membership::install::{Prepare, Step, parts};
+use crate::membership::install::{Needs, Prepare, Step, parts};
 use crate::node::Checked;
 
 /// The steward's side.
@@ -58,21 +58,26 @@ impl<F: Conduct> Views<F> {
         let Some((_, group, steward)) = Voter::serving(&mut self.voter) else { return };
         let installation = &steward.installation;
         let epoch = installation.epoch;
-        let messages: Vec<Control> = match installation.step {
-            Step::Probing => vec![Control::Probe { epoch }],
-            Step::Preparing => vec![Control::Prepare { group: group.clone(), voters }],
+        let message = match installation.step {
+            Step::Probing => Control::Probe { epoch },
+            Step::Preparing => Control::Prepare { group: group.clone(), voters },
             Step::Starting => {
-                let chunks = parts(&installation.locks);
-                let count = chunks.len() as u32;
-                let start = |(part, locks)| Control::Start { epoch, part, parts: count, locks };
-                (0..).zip(chunks).map(start).collect()
+                let view = View::new(installation.incarnations().map(|(id, _)| id)).with_epoch(epoch);
+                let classes = Classes::fitting(self.base.me.id, &view, &group.classes);
+                let needs = Needs::of(&installation.locks, |name| classes.home_of(name));
+                for id in installation.missing.keys() {
+                    let chunks = parts(&needs.of_member(*id));
+                    let count = chunks.len() as u32;
+                    for (part, locks) in (0..).zip(chunks) {
+                        self.base.send(*id, Control::Start { epoch, part, parts: count, locks });
+                    }
+                }
+                return;
             }
-            Step::Done | Step::Void => Vec::new(),
+            Step::Done | Step::Void => return,
         };
         for id in installation.missing.keys() {
-            for message in &messages {
-                self.base.send(*id, message.clone());
-            }
+            self.base.send(*id, message.clone());
         }
     }
 

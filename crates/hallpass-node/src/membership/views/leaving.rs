@@ -13,14 +13,20 @@ use crate::output::Request;
 
 /// The side of the member that leaves.
 impl<F: Conduct> Views<F> {
-    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has.
+    /// Members without directories have no vote in a group whose members have some: they cannot go on without the last one that has. Only the
+    /// steward knows who else leaves.
     pub(super) fn cannot_leave(&self) -> Option<String> {
         let group = self.group().filter(|group| group.durable && self.base.me.durable)?;
-        let others =
-            || group.members.values().chain(group.absent.values()).filter(|member| member.id != self.base.me.id);
-        (others().count() > 0 && !others().any(|member| member.durable)).then(|| {
-            "no other member has a data directory, so nobody could take its vote over: start one with a directory first, or stop \
-             the others"
+        let withdrawal = |id: &NodeId| self.steward().and_then(|steward| steward.withdrawn.get(id));
+        let leaves = |id: &NodeId| withdrawal(id).is_some_and(|withdrawal| !withdrawal.keeps_vote);
+        // One that was expelled comes back, but not for certain.
+        let is_out = |id: NodeId| self.steward().is_some_and(|steward| steward.sessions.is_unacknowledged(id));
+        let others = || group.members.values().chain(group.absent.values());
+        let staying = || others().filter(|member| member.id != self.base.me.id && !leaves(&member.id));
+        let is_last = !staying().any(|member| member.durable && !is_out(member.id));
+        (staying().count() > 0 && is_last).then(|| {
+            "no other member that stays has a data directory, so nobody could take its vote over: start one with a directory first, \
+             or stop the others"
                 .to_owned()
         })
     }
@@ -97,18 +103,29 @@ impl<F: Conduct> Views<F> {
             return self.send_contacts(from);
         };
         let is_in = group.incarnation_of(from) == Some(incarnation);
-        let is_needed = voters.contains(&from) || group.absent.contains_key(&from) || !engine.voters_are_stored();
-        let votes = !keeps_vote && is_needed;
+        let votes = !keeps_vote && (voters.contains(&from) || group.absent.contains_key(&from));
         // A steward that leaves goes when another one has taken over, and says so.
-        if !is_in && !votes && (from != self.base.me.id || group.members.is_empty()) {
-            steward.withdrawn.remove(&from);
-            return self.base.send(from, Control::Withdrawn { incarnation });
+        let is_steward = from == self.base.me.id && !group.members.is_empty();
+        if !is_in && !votes && !is_steward {
+            // It may have voted until just now, and be needed if the voters are started again; or it is anybody. Nothing is kept of it:
+            // it asks again until it may go.
+            if keeps_vote || engine.voters_are_stored() {
+                steward.withdrawn.remove(&from);
+                self.base.send(from, Control::Withdrawn { incarnation });
+            }
+            return;
         }
         steward.sessions.stop_acknowledging(from);
         let known = steward.withdrawn.get(&from).and_then(|withdrawal| withdrawal.member.clone());
         let member = group.find(from).cloned().or(known);
         steward.withdrawn.insert(from, Withdrawal { incarnation, keeps_vote, member });
         steward.announce_at = 0;
+    }
+
+    /// How many leave, as far as the steward knows.
+    #[cfg(test)]
+    pub(crate) fn leaving(&self) -> usize {
+        self.steward().map_or(0, |steward| steward.withdrawn.len())
     }
 
     /// Tells those that are out, and whose votes nobody needs; false if there are none.

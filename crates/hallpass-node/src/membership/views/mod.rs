@@ -197,6 +197,8 @@ impl<F: Conduct> Views<F> {
             }
             Verdict::Founded { group_id, founders } => self.on_founded(group_id, founders),
             Verdict::TellContacts => self.send_contacts(from),
+            // A member may be late. Nobody else has anything to say that only they may.
+            Verdict::Drop if sender.is_stranger() && situation.group_id != 0 => self.deny(from, &message),
             Verdict::Drop => {}
             Verdict::Deny
                 if self.base.breaks(Sabotage::AcceptStaleStart) && matches!(message, Control::Start { .. }) =>

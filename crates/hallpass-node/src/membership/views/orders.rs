@@ -14,7 +14,7 @@ use crate::membership::control::Control;
 use crate::membership::group::{Group, Member};
 use crate::membership::steward::{Order, OrderState, Steward};
 use crate::node::Checked;
-use crate::output::{Ordered, Request, RequestError};
+use crate::output::{Ordered, Request, RequestError, Stage};
 
 /// How many names and keys a group bans at a time.
 const BANS_MAX: usize = 1024;
@@ -142,11 +142,29 @@ impl<F: Conduct> Views<F> {
             _ => None,
         };
         if let Some((action, what)) = in_words(group, &request) {
-            let ordered = Ordered { by: name_in(group, from), action, what, is_steward: true };
+            let ordered = Ordered { by: name_in(group, from), action, what, stage: Stage::Begun };
             self.base.actions.push_back(Action::Ordered(ordered));
         }
         steward.orders.push(Order { from, token, request, state, bans });
         steward.announce_at = 0;
+    }
+
+    /// Says whom the group has let in or forgotten, compared with the members and voters before.
+    pub(super) fn report_changes(&mut self, before: &BTreeMap<NodeId, Member>) {
+        let (me, mut reports) = (&self.base.me, Vec::new());
+        let Some((_, group, steward)) = Voter::serving(&mut self.voter) else { return };
+        let now = known(group);
+        for joined in now.values().filter(|member| !before.contains_key(&member.id)) {
+            reports.push((joined.name.clone(), "join", joined));
+        }
+        for gone in before.values().filter(|member| !now.contains_key(&member.id)) {
+            let by = if steward.withdrawn.contains_key(&gone.id) { &gone.name } else { &me.name };
+            reports.push((by.clone(), "leave", gone));
+        }
+        for (by, action, Member { name, address, .. }) in reports {
+            let ordered = Ordered { by, action, what: format!("{name} at {address}"), stage: Stage::Done };
+            self.base.actions.push_back(Action::Ordered(ordered));
+        }
     }
 
     /// The name of a member, for people.
@@ -266,6 +284,11 @@ fn result_of(
     }
 }
 
+/// The members, and the voters that are away.
+pub(super) fn known(group: &Group) -> BTreeMap<NodeId, Member> {
+    group.absent.iter().chain(&group.members).map(|(id, member)| (*id, member.clone())).collect()
+}
+
 fn name_in(group: &Group, id: NodeId) -> String {
     group.find(id).map_or_else(|| id.to_string(), |member| member.name.clone())
 }
@@ -273,8 +296,8 @@ fn name_in(group: &Group, id: NodeId) -> String {
 /// What a request does, and to what. None if that is the member's own affair.
 fn in_words(group: &Group, request: &Request) -> Option<(&'static str, String)> {
     Some(match request {
-        Request::Stop => return None,
-        Request::Leave => ("leave", String::new()),
+        // They are nobody's to order for others.
+        Request::Stop | Request::Leave => return None,
         Request::Evict { node, ban: false } => ("evict", name_in(group, *node)),
         Request::Evict { node, ban: true } => ("ban", name_in(group, *node)),
         Request::Ban { name } => ("ban", name.clone()),

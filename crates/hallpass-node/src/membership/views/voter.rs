@@ -6,6 +6,7 @@ use hallpass_core::codec::Reader;
 use hallpass_core::{NodeId, Ticks};
 
 use super::base::{Base, Purpose};
+use super::orders::known;
 use super::{Action, Views};
 use crate::faults::Conduct;
 use crate::membership::control::Control;
@@ -144,7 +145,10 @@ impl<F: Conduct> Views<F> {
             Event::Apply { term, data, .. } => {
                 // What was committed was proposed by a steward: it can be read.
                 let Ok(command) = Command::decode(&data) else { return true };
-                if voter.replica.as_mut().is_some_and(|replica| replica.group.apply(term, &command)) {
+                let Some(replica) = &mut voter.replica else { return true };
+                let before = replica.steward.is_some().then(|| known(&replica.group));
+                if replica.group.apply(term, &command) {
+                    before.iter().for_each(|before| self.report_changes(before));
                     self.on_group_changed();
                 }
             }

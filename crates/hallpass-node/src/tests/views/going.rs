@@ -112,3 +112,41 @@ fn a_node_that_joins_a_recovered_group_and_is_started_again_goes_on_joining() {
     let waits_for = net.nodes[&NodeId(9)].node.status().waits_for.unwrap();
     assert!(!waits_for.contains("of its own"), "{waits_for}");
 }
+
+/// What the steward's log says about who came and went.
+#[test]
+fn the_steward_says_who_joins_and_leaves() {
+    let mut net = Net::founded(3);
+    let steward = net.steward();
+    let said = |net: &mut Net| {
+        let ordered = std::mem::take(&mut net.nodes.get_mut(&NodeId(steward)).unwrap().ordered);
+        let changes = ordered.into_iter().filter(|ordered| ordered.stage == crate::Stage::Done);
+        changes.map(|Ordered { by, action, what, .. }| format!("{action} {what}, {by}")).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&mut net), [""; 0], "founders do not join");
+    for id in [4, 5] {
+        let config = net.config(id, Founding::Never, 1);
+        net.start(config);
+        net.run_until_open(3000);
+        assert_eq!(said(&mut net), [format!("join {id} at host-{id}:1, {id}")]);
+    }
+    net.input(4, |node, now| node.handle_request(Request::Leave, 1, now));
+    net.run(TTL / MS);
+    assert_eq!(said(&mut net), ["leave 4 at host-4:1, 4"]);
+    net.crash(4);
+    // A voter that stops is expected back.
+    let voter = (1..=3).find(|id| *id != steward).unwrap();
+    net.input(voter, |node, now| node.handle_request(Request::Stop, 1, now));
+    net.run(TTL / MS);
+    let disk = net.crash(voter);
+    net.restart(voter, disk);
+    net.run_until_open(5 * TTL / MS);
+    assert_eq!(said(&mut net), [""; 0]);
+    let evict = Request::Evict { node: NodeId(5), ban: false };
+    net.input(voter, |node, now| node.handle_request(evict, 9, now));
+    net.run(2 * TTL / MS);
+    assert_eq!(said(&mut net)[0], format!("leave 5 at host-5:1, {steward}"));
+    // All others say nothing of it.
+    let changes = |one: &One| one.ordered.iter().filter(|ordered| ordered.stage == crate::Stage::Done).count();
+    assert!(net.nodes.iter().filter(|(id, _)| id.0 != steward).all(|(_, one)| changes(one) == 0));
+}

@@ -4,7 +4,7 @@ use super::*;
 
 impl Net {
     /// What this node was writing is on disk now.
-    fn finish_writes(&mut self, id: u32) {
+    pub(super) fn finish_writes(&mut self, id: u32) {
         for write in self.under_way.remove(&NodeId(id)).unwrap_or_default() {
             let one = self.nodes.get_mut(&NodeId(id)).unwrap();
             one.disk.retain(|key, _| !write.remove.contains(key));
@@ -442,6 +442,62 @@ fn the_last_member_with_a_directory_does_not_leave_others_that_have_none() {
     assert!(matches!(&done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("directory")), "{done:?}");
     net.run(3 * TTL / MS);
     assert!([1, 2].iter().all(|id| net.nodes[&NodeId(*id)].node.is_complete()), "the group goes on");
+}
+
+/// Two members with directories, and one without; the first of them is the steward, and alone has a vote.
+fn two_with_directories_and_one_without() -> Net {
+    let mut net = Net::founded(1);
+    for id in [2, 3] {
+        let mut config = net.config(id, Founding::Never, 1);
+        config.views.durable = id == 2;
+        net.start(config);
+        net.run_until_open(3000);
+    }
+    assert_eq!(net.steward(), 1);
+    net
+}
+
+/// Each of them alone could leave.
+#[test]
+fn a_steward_does_not_count_on_a_member_that_leaves_itself() {
+    let mut net = two_with_directories_and_one_without();
+    // The other one's word is here, and the view without it is not on disk.
+    net.slow_disks.insert(NodeId(1));
+    net.input(2, |node, now| node.handle_request(Request::Leave, 1, now));
+    net.input(2, |node, now| node.handle_timeout(now));
+    for (from, to, bytes) in std::mem::take(&mut net.control) {
+        net.input(to.0, |node, now| node.handle_control(from, &bytes, now).unwrap());
+    }
+    assert_eq!(net.nodes[&NodeId(1)].node.leaving(), 1);
+    net.input(1, |node, now| node.handle_request(Request::Leave, 1, now));
+    let done = &net.nodes[&NodeId(1)].done;
+    assert!(matches!(&done[..], [(1, Err(RequestError::Invalid(why)))] if why.contains("directory")), "{done:?}");
+    net.slow_disks.clear();
+    net.finish_writes(1);
+    net.run(3 * TTL / MS);
+    assert_eq!(net.nodes[&NodeId(2)].done, [(1, Ok(()))]);
+    net.crash(2);
+    net.run_until_open(3 * TTL / MS);
+}
+
+/// They leave at the same moment: the word of neither is with the other. One of them waits, and is to be started again.
+#[test]
+fn of_two_that_count_on_each_other_one_is_needed_and_comes_back() {
+    let mut net = two_with_directories_and_one_without();
+    for id in [1, 2] {
+        net.input(id, |node, now| node.handle_request(Request::Leave, 1, now));
+    }
+    net.run(5 * TTL / MS);
+    let done = |id: u32| net.nodes[&NodeId(id)].done.len();
+    let left: Vec<u32> = [1, 2].into_iter().filter(|id| done(*id) > 0).collect();
+    assert_eq!(left, [2], "the one that votes waits");
+    net.crash(2);
+    net.seeds.remove(&NodeId(2));
+    let disk = net.crash(1);
+    net.run(3 * TTL / MS);
+    assert!(!net.nodes[&NodeId(3)].node.is_complete(), "nobody votes");
+    net.restart_as(1, disk, Founding::Never);
+    net.run_until_open(10 * TTL / MS);
 }
 
 type Hole = (Sabotage, fn(Option<Sabotage>));

@@ -7,7 +7,7 @@ use super::*;
 use crate::HelloError;
 use crate::links::LinkError;
 use crate::locks::HeldLock;
-use crate::membership::testing::{Contacts, Control, Envelope, Group, Member};
+use crate::membership::testing::{Contacts, Control, Envelope, Founder, Group, Member};
 use crate::wire::{Header, Hello, Outgoing, write};
 
 const LIAR: NodeId = NodeId(5);
@@ -71,6 +71,11 @@ impl Net {
     /// The liar says this to a node.
     fn lie(&mut self, to: NodeId, message: Control) {
         let group_id = self.nodes[&to].node.status().group_id.unwrap();
+        self.lie_for(group_id, to, message);
+    }
+
+    /// The same, for this group.
+    fn lie_for(&mut self, group_id: u64, to: NodeId, message: Control) {
         let bytes = Envelope { group_id, message }.encode();
         let _ = self.input(to.0, |node, now| node.handle_control(LIAR, &bytes, now));
     }
@@ -151,9 +156,23 @@ fn orders_of_those_who_are_no_members_are_not_carried_out() {
 #[test]
 fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
     for liar in LIARS {
-        let (mut net, _) = group_with(liar);
+        let (mut net, hello) = group_with(liar);
         let incarnation = Incarnation::FIRST;
-        let Group { epoch, ttl, drift_ppm, members, .. } = stored(&net);
+        let Group { id: group_id, epoch, ttl, drift_ppm, members, .. } = stored(&net);
+        let grant = net.lock(2, "x", 1, 100);
+        // Members as they are, and what of them the liar would like to be.
+        let another = Member { incarnation: Incarnation::new(9).unwrap(), ..members[&NodeId(3)].clone() };
+        let renamed = Member { id: LIAR, ..another.clone() };
+        let founder = Founder {
+            address: "host-5:1".to_owned(),
+            id: LIAR,
+            incarnation,
+            name: hello.name,
+            durable: true,
+            floor: epoch + 1000,
+            settings: 0,
+        };
+        let founding = Control::Founding { expect: 1, known: vec![founder] };
         let members: Vec<Member> = members.into_values().filter(|member| member.id != NodeId(3)).collect();
         let (absent, candidates) = (Vec::new(), members.clone());
         let (steward, voters) = (Some(LIAR), vec![LIAR]);
@@ -183,18 +202,81 @@ fn nobody_is_sent_away_or_led_astray_by_those_who_are_no_members() {
             Control::Probe { epoch },
             Control::Answer { token: 1, result: Ok(()) },
             Control::Refused { why: "go away".to_owned() },
+            Control::Probed { epoch, incarnation, started: epoch },
+            Control::Report { epoch, incarnation, part: 0, parts: 1, held: Vec::new() },
+            Control::Started { epoch, incarnation },
+            Control::Broken { token: 1, before: 1, left: 0 },
+            Control::Join { member: another, reached: (1..=4).map(NodeId).collect() },
+            Control::Join { member: renamed, reached: (1..=4).map(NodeId).collect() },
+            founding.clone(),
+        ];
+        // A member that is not in any more would say this.
+        let told = [
             Control::Withdraw { incarnation, keeps_vote: false },
             Control::Renew { incarnation, sent: now, unreachable: vec![NodeId(3)], wants_epoch: true },
         ];
         let terms: Vec<_> = net.nodes.values().map(|one| one.node.term()).collect();
-        for (lie, to) in lies.iter().flat_map(|lie| (1..=4).map(move |to| (lie, NodeId(to)))) {
+        for (lie, to) in lies.iter().chain(&told).flat_map(|lie| (1..=4).map(move |to| (lie, NodeId(to)))) {
             net.lie(to, lie.clone());
         }
+        for to in (1..=4).map(NodeId) {
+            net.lie_for(0, to, founding.clone());
+            net.lie_for(group_id ^ 1, to, Control::Expelled { incarnation });
+        }
+        // Also what comes at the wrong time, or to one that would do nothing with it.
+        let expected: Vec<_> = lies.iter().map(Control::name).chain(["Expelled"]).map(|name| (LIAR, name)).collect();
+        let is_heard = liar != Liar::Banned;
+        for (id, one) in net.nodes.iter().filter(|_| is_heard) {
+            assert_eq!(one.denied, expected, "{liar:?} at {id}");
+            assert_eq!(one.node.counters().denied as usize, expected.len());
+        }
         net.run(2 * TTL / MS);
+        assert!(net.nodes[&NodeId(2)].lost.is_empty(), "{liar:?}");
+        assert!(net.input(2, |node, now| node.handle_release(grant.ticket, now)), "{liar:?}");
         assert_eq!(net.nodes.values().map(|one| one.node.term()).collect::<Vec<_>>(), terms, "{liar:?}");
         assert!(net.nodes.values().all(|one| one.lapses == 0), "{liar:?}");
         assert!(net.all_open() && net.steward() == 1, "{liar:?}");
     }
+}
+
+/// While voters are being replaced those before may not go. Whoever says that it goes, too, is nobody that the steward has to remember.
+#[test]
+fn nothing_is_kept_of_those_who_leave_and_were_never_in() {
+    let mut net = Net::founded(1);
+    for id in [2, 3] {
+        let config = net.config(id, Founding::Never, 1);
+        net.start(config);
+    }
+    let steward = |net: &Net| net.nodes[&NodeId(1)].node.voters_are_stored();
+    let is_in = |net: &Net| net.nodes[&NodeId(1)].node.members().len() == 3;
+    while !is_in(&net) || steward(&net) {
+        net.step();
+    }
+    net.slow_disks.extend([2, 3].map(NodeId));
+    net.run(100);
+    assert!(!steward(&net), "their disks take nothing");
+    let group_id = net.nodes[&NodeId(1)].node.status().group_id.unwrap();
+    let hello = net.nodes[&NodeId(2)].node.control_hello(None);
+    let told = |net: &mut Net, id: u32| {
+        let from = NodeId(id);
+        let hello = Hello { from, name: id.to_string(), boot_id: id.into(), ..hello.clone() };
+        net.input(1, |node, now| node.handle_hello(&hello, now)).unwrap();
+        let message = Control::Withdraw { incarnation: Incarnation::FIRST, keeps_vote: false };
+        let bytes = Envelope { group_id, message }.encode();
+        net.input(1, |node, now| node.handle_control(from, &bytes, now)).unwrap();
+        let answers = net.control.iter().filter(|(_, to, _)| *to == from).count();
+        net.control.retain(|(_, to, _)| *to != from);
+        answers
+    };
+    let early: usize = (100..1_100).map(|id| told(&mut net, id)).sum();
+    assert_eq!((net.nodes[&NodeId(1)].node.leaving(), early), (0, 0));
+    net.slow_disks.clear();
+    [2, 3].iter().for_each(|id| net.finish_writes(*id));
+    net.run_until_open(1000);
+    while !steward(&net) {
+        net.step();
+    }
+    assert_eq!(told(&mut net, 100), 1, "it is out");
 }
 
 #[test]

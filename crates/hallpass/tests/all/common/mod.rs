@@ -37,6 +37,11 @@ pub fn quick(_: usize, builder: Builder) -> Builder {
     builder.ttl(TTL)
 }
 
+/// Every member's permission is needed, and stays until it is asked for.
+pub fn by_permissions(_: usize, builder: Builder) -> Builder {
+    builder.class("", "carvalho-roucairol", &[])
+}
+
 /// How many members take part, as a node sees it.
 pub fn in_view(node: &Node) -> usize {
     node.members().iter().filter(|member| member.in_view).count()
@@ -83,8 +88,8 @@ pub async fn node_with_silent_peer() -> (Node, Silence) {
         let listener = TcpListener::bind(&fronts[index]).await.unwrap();
         tokio::spawn(relay_control(listener, backs[index].clone(), taken.clone()));
         let builder = Node::builder().name(name).listen(&backs[index]).advertise(&fronts[index]).peers(&fronts);
-        // Nothing that these tests do is to be taken for a failure.
-        nodes.push(builder.ttl(2 * PATIENCE).start().await.unwrap());
+        // Nothing that these tests do is to be taken for a failure. Every lock is asked of the peer.
+        nodes.push(by_permissions(index, builder).ttl(2 * PATIENCE).start().await.unwrap());
     }
     let (peer, node) = (nodes.pop().unwrap(), nodes.pop().unwrap());
     soon("a group of two", node.ready()).await;

@@ -183,7 +183,7 @@ impl Protocol for Classic {
             Input::Timeout(ClassicTimer::Quiet) => self.on_quiet_timeout(out),
             Input::Join { sponsor } => self.on_join(sponsor, out),
             Input::Leave => self.on_leave(out),
-            Input::Try { .. } | Input::GiveBack | Input::Downgrade | Input::Upgrade => {}
+            Input::Try { .. } | Input::GiveBack | Input::Inquire | Input::Downgrade | Input::Upgrade => {}
         }
     }
 
