@@ -26,7 +26,8 @@ fn whole_nodes_with_views_keep_their_promises_under_faults_and_come_together_aft
 
 #[test]
 fn what_has_failed_once_does_not_fail_again() {
-    for seed in [357, 484, 558, 1149, 1297, 1420, 1547, 1772, 1992, 2236, 2757, 2813, 2857] {
+    // The last one: a steward that starts a view in which it is not.
+    for seed in [357, 484, 558, 1149, 1297, 1420, 1547, 1772, 1992, 2236, 2757, 2813, 2857, 4013] {
         assert_eq!(run(seed, &nothing()).violation, None, "seed {seed}");
     }
     // Voters that leave, a steward that leaves while it is elected, a bare voter that is lost while it gets all votes, orders that come twice, a

@@ -63,7 +63,9 @@ impl<F: Conduct> Views<F> {
             Step::Preparing => Control::Prepare { group: group.clone(), voters },
             Step::Starting => {
                 let view = View::new(installation.incarnations().map(|(id, _)| id)).with_epoch(epoch);
-                let classes = Classes::fitting(self.base.me.id, &view, &group.classes);
+                // All members find the same homes. The steward may be none of them.
+                let Some(member) = view.members().first() else { return };
+                let classes = Classes::fitting(*member, &view, &group.classes);
                 let needs = Needs::of(&installation.locks, |name| classes.home_of(name));
                 for id in installation.missing.keys() {
                     let chunks = parts(&needs.of_member(*id));
