@@ -107,7 +107,10 @@ fn locks_tells_cached_from_held_elsewhere() {
         let ran = user.run(&format!("locks --json --socket group/{name}/agent.sock"));
         serde_json::from_str::<Value>(&ran.out).unwrap()[0].clone()
     };
-    assert_eq!(user.run("run x --socket group/a/agent.sock -- true").code, 0);
+    // Who comes back to a lock keeps it.
+    for _ in 0..2 {
+        assert_eq!(user.run("run x --socket group/a/agent.sock -- true").code, 0);
+    }
     assert_eq!((&lock("a")["where"], &lock("a")["held"]), (&"cached".into(), &Value::Null));
     let mut holder = user.start("run x --socket group/a/agent.sock -- sh -c 'touch held; exec sleep 60'");
     user.wait_for("held");

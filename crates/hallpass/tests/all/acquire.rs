@@ -116,7 +116,7 @@ async fn a_dropped_future_withdraws_its_request() {
 /// The lock is granted to a caller who is gone before it looks.
 #[tokio::test]
 async fn a_future_dropped_between_grant_and_poll_leaves_the_lock_free() {
-    let nodes = group(2, |_, builder| builder).await;
+    let nodes = group(2, by_permissions).await;
     let (holder, waiter) = (nodes[0].lock("x"), nodes[0].lock("x"));
     let guard = holder.acquire().await.unwrap();
     let mut waiting = Box::pin(waiter.acquire());
