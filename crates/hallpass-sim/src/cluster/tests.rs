@@ -126,7 +126,7 @@ fn holes_that_were_closed_are_noticed_when_they_are_open_again() {
         // The node itself asserts that its locks are open exactly when its view is, and that it has a deadline.
         ("close-twice", 4100..4400, &["panic", "view"]),
         ("forget-session", 1000..1040, &["panic", "session"]),
-        ("silent-voters", 1980..2300, &["answer", "progress"]),
+        ("silent-voters", 3500..3800, &["answer", "progress"]),
     ] {
         let bug = Bug::named(name).expect("a name of the list");
         assert!(noticed(bug, seeds, oracles).is_some(), "{name} is not noticed");
