@@ -119,20 +119,25 @@ fn an_agent_whose_disk_is_full_stops_and_says_so_and_comes_back() {
     assert_eq!(group.run("a", "run x {} -- true").code, 0);
     assert_ne!(before, Some(Value::Null));
 
-    // To leave needs no room. If that is not enough to forget who it was, it says so, and comes back as the same one.
+    // To leave needs little room, which the file mostly has inside. If that is not enough to leave, or to forget who it was, it says so, and
+    // comes back as the same one.
     disk.fill();
     let left = group.run("a", "leave {}");
-    assert_eq!(left.code, 0, "{}", left.err);
-    group.wait_until_members("b", &["b", "c"]);
+    let has_left = left.code == 0;
+    assert!(has_left || left.err.contains("has not left its group"), "{}", left.err);
+    if has_left {
+        group.wait_until_members("b", &["b", "c"]);
+    }
     let ended = agent.wait_with_output().unwrap();
-    assert!(ended.status.success());
+    assert_eq!(ended.status.success(), has_left);
     let log_of_left = log(ended);
-    assert!(!log_of_left.contains("ERROR") && !log_of_left.contains("panicked"), "{log_of_left}");
+    assert!(has_left != log_of_left.contains("ERROR") && !log_of_left.contains("panicked"), "{log_of_left}");
     disk.make_room();
     let mut agent = disk.command(&group.user, &founder).spawn().unwrap();
     group.wait_until_members("b", &NAMES);
     let is_same = id(&group) == before;
-    assert_eq!(is_same, log_of_left.contains("its data directory still says that it is a member"), "{log_of_left}");
+    let keeps_place = !has_left || log_of_left.contains("its data directory still says that it is a member");
+    assert_eq!(is_same, keeps_place, "{log_of_left}");
     kill(agent.id(), "-TERM");
     agent.wait().unwrap();
 }
