@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{Authority, Log, Scratch, addresses, complete, group, named, soon, trouble, until};
+use crate::common::{Authority, Log, Scratch, addresses, by_permissions, complete, group, named, soon, trouble, until};
 
 /// All callers want one lock, many times: no two hold it at once, and fences rise.
 async fn contend(nodes: &[Node], callers: usize, rounds: usize) {
@@ -576,7 +576,7 @@ async fn a_caller_who_works_long_lets_others_in() {
 /// A permission counts as unused from the release on, however long the lock was held; after a while it is dropped.
 #[tokio::test]
 async fn permissions_are_kept_for_a_while_after_the_release() {
-    let nodes = group(2, |_, builder| builder.cache_idle(Duration::from_secs(3))).await;
+    let nodes = group(2, |index, builder| by_permissions(index, builder).cache_idle(Duration::from_secs(3))).await;
     let lock = nodes[0].lock("x");
     let guard = lock.acquire().await.unwrap();
     tokio::time::sleep(Duration::from_millis(3500)).await;
