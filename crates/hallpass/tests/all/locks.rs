@@ -37,10 +37,11 @@ async fn who_waits_learns_from_the_home_who_has_the_lock() {
     let waiting = nodes[asking].lock("x");
     let mut waits = Box::pin(waiting.acquire());
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut waits).await.is_err(), "another node holds it");
+    let at_home = ids.iter().position(|id| *id == home).unwrap();
+    let order = || nodes[at_home].lock_info("x").and_then(|lock| lock.order);
+    until("the home has heard of both", || order() == Some(vec![ids[0], ids[asking]])).await;
     nodes[asking].inquire("x");
     until("the home says who has it", || nodes[asking].lock_info("x").unwrap().missing == [ids[0]]).await;
-    let at_home = ids.iter().position(|id| *id == home).unwrap();
-    assert_eq!(nodes[at_home].lock_info("x").unwrap().order, Some(vec![ids[0], ids[asking]]));
     holder.release().await.unwrap();
     drop(waits.await.unwrap());
 }
