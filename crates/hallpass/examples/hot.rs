@@ -1,4 +1,4 @@
-//! Measures how long it takes to acquire and release a lock whose permissions are already here:
+//! Measures how long it takes to acquire and release a lock that is already here:
 //! `cargo run --release -p hallpass --example hot`.
 
 use std::collections::HashMap;
@@ -38,7 +38,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "hallpass, shared:              {:?}",
         fastest(async || drop(lock.acquire_shared().await.expect("a guard"))).await
     );
-    if nodes[0].status().messages == before { Ok(()) } else { Err("it asked other members".into()) }
+    // The lock's home gives more entries at once each time that they are used up.
+    let asked = nodes[0].status().messages - before;
+    if asked < u64::from(BATCHES) { Ok(()) } else { Err(format!("it asked its home {asked} times").into()) }
 }
 
 async fn fastest(round: impl AsyncFn()) -> Duration {
