@@ -123,7 +123,10 @@ pub(crate) fn page(agent: &AgentShared, filter: &Filter<'_>, limit: usize) -> (V
     let lines = all.into_iter().take(limit).map(|(name, lock)| {
         let of_lock = uses.remove(&name).unwrap_or_default();
         match lock {
-            Some(lock) => lock_line(lock, of_lock, &status),
+            Some(lock) => {
+                ask_who_has(agent, &lock);
+                lock_line(lock, of_lock, &status)
+            }
             None => waited_for_line(name, of_lock),
         }
     });
@@ -142,8 +145,18 @@ pub(crate) fn lock(agent: &AgentShared, name: &str) -> LockLine {
     let status = agent.node().status();
     let uses = agent.clients.of_lock(&status.name, name);
     match agent.node().lock_info(name) {
-        Some(lock) => lock_line(lock, uses, &status),
+        Some(lock) => {
+            ask_who_has(agent, &lock);
+            lock_line(lock, uses, &status)
+        }
         None => waited_for_line(name.to_owned(), uses),
+    }
+}
+
+/// Who looks at a lock that is waited for here wants to know who has it. The answer of the lock's home is shown at the next look.
+fn ask_who_has(agent: &AgentShared, lock: &LockInfo) {
+    if lock.waiters > 0 && lock.held.is_none() {
+        agent.node().inquire(&lock.name);
     }
 }
 
@@ -214,7 +227,9 @@ pub(crate) fn waiting(agent: &AgentShared, lock: &str) -> WaitingLine {
         }
         return WaitingLine { held_by, missing, before };
     };
-    let asked = |member: &&Member| !member.connected && lock.missing.contains(&member.id);
+    // Nobody enters without the lock's home either.
+    let asked =
+        |member: &&Member| !member.connected && (lock.missing.contains(&member.id) || lock.home == Some(member.id));
     let missing = status.members.iter().filter(asked).map(trouble_of).collect();
     WaitingLine { held_by: holders(held_by, &lock, &status), missing, before }
 }

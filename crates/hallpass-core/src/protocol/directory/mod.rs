@@ -345,8 +345,7 @@ impl<D: Discipline> Capabilities for Machine<D> {
         self.can_give_back()
     }
 
-    /// Those who may be inside, where this is known: at the home, and where the home was asked. Otherwise the home itself,
-    /// without which nobody enters.
+    /// Those who may be inside, where this is known: at the home, and where the home was asked.
     fn missing_permissions(&self) -> Option<Vec<NodeId>> {
         let Some(pending) = &self.pending else { return Some(Vec::new()) };
         let mut before: Vec<NodeId> = match &self.desk {
@@ -354,9 +353,6 @@ impl<D: Discipline> Capabilities for Machine<D> {
             None => pending.before.to_vec(),
         };
         before.retain(|member| *member != self.me);
-        if before.is_empty() && self.home != self.me {
-            before.push(self.home);
-        }
         before.sort_unstable();
         before.dedup();
         Some(before)
