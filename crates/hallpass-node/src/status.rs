@@ -16,6 +16,7 @@ pub struct LockStatus<'a> {
     pub state: LockState,
     /// The members whose permission the caller who is next here still lacks: they hold the lock, asked for it before, or
     /// are not connected. Empty if nobody here waits for them, and for protocols that pass a token, which cannot tell.
+    /// Of a lock with a home only those who may be inside, once the home was asked.
     pub missing: Vec<NodeId>,
     /// The member that keeps the order of its callers, for protocols in which one does.
     pub home: Option<NodeId>,

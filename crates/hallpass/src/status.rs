@@ -100,7 +100,7 @@ pub struct LockInfo {
     pub state: LockState,
     /// The numbers of the members whose permission the caller who is next on this node still lacks: they hold the lock,
     /// asked for it before, or are not connected. Empty if nobody here waits for them, and for protocols that pass a token,
-    /// which cannot tell.
+    /// which cannot tell. Of a lock with a home only those who may be inside, once the home was asked.
     pub missing: Vec<u32>,
     /// The number of the member that keeps the order of its callers, for protocols in which one does.
     pub home: Option<u32>,
